@@ -1,9 +1,9 @@
-//! Compiles the C side of `call/*`: real objects, a real archive, and two real shared objects.
+//! Compiles the C side of `call/*`: objects, an archive, and two shared objects.
 //!
-//! Each way of calling is compiled at `-O0` and at `-O3`, because a loop of calls says different
-//! things at each. What is linked into the program goes into two archives: `handover_calls` with the
-//! loops (and one callee, in an object of its own), `handover_callee` with the callee that stands in a
-//! static library. The shared objects, one with the loops and one with what they call, are left in
+//! Each way of calling is compiled at `-O0` and at `-O3`, because a loop of calls shows different
+//! costs at each. The objects linked into the program form two archives: `handover_calls` with the
+//! loops (and one callee, in its own object), and `handover_callee` with the callee of the static
+//! library. The shared objects, one with the loops and one with their callees, are left in
 //! `OUT_DIR` for the crate to embed.
 
 use std::env;
@@ -11,7 +11,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiled once each; the name of the level ends the name of every function.
+/// Optimisation levels; every file is compiled at each. The name of the level ends the name of
+/// every function.
 const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
 
 fn main() {
@@ -39,14 +40,14 @@ fn main() {
         shared_loops.push(one("elsewhere", "no_plt", &["-fno-plt"]));
         shared_callee.push(one("next", "no_plt", &[]));
     }
-    // In this order: a linker that reads each archive once looks for the callee after its callers.
+    // Order matters: a linker that reads each archive once looks for the callee after its callers.
     cc::Build::new().objects(&loops).compile("handover_calls");
     cc::Build::new().objects(&callee).compile("handover_callee");
     let callee = shared(&out, "libhandover_callee.so", &shared_callee, &[]);
     shared(&out, "libhandover_caller.so", &shared_loops, &[callee.into_os_string()]);
 }
 
-/// Compiles one file under its own names into a folder of its own.
+/// Compiles one file under its own names into its own folder.
 fn object(
     out: &Path,
     file: &str,
@@ -58,14 +59,14 @@ fn object(
 ) -> PathBuf {
     let mut build = cc::Build::new();
     build.file(format!("c/{file}.c")).pic(true).warnings(true).extra_warnings(true);
-    // Whatever the Rust side's profile is, the C side is what its level alone makes of it.
+    // The C side's code depends on its level alone, not on the Rust side's profile.
     build.debug(false).force_frame_pointer(false);
     for (name, value) in defines {
         build.define(name, format!("handover_{value}_{level}").as_str());
     }
-    // Last, so that whatever CFLAGS or a sanitizer of the Rust side says, the level is the one that is
-    // named; and no optimiser sees caller and callee together when they are linked. Functions begin on
-    // a line, so that where a linker puts them decides little.
+    // Last, so that CFLAGS or a sanitizer of the Rust side cannot change the level, and so that no
+    // link-time optimiser sees caller and callee together. Functions begin on a cache line, so that
+    // their placement by the linker matters little.
     let last = [optimise, "-fno-lto", "-fno-sanitize=all", "-falign-functions=64"];
     for flag in flags.iter().chain(&last) {
         build.flag(flag);
@@ -77,7 +78,7 @@ fn object(
     }
 }
 
-/// Links a shared object without the C library, which it has no use for.
+/// Links a shared object without the C library, which it does not use.
 fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
     let path = out.join(name);
     let mut link: Command = cc::Build::new().get_compiler().to_command();

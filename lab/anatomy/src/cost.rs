@@ -1,5 +1,4 @@
-//! What the probes take themselves, by their own account: the time from one event to the next, where
-//! nothing lies between.
+//! The probes' own cost: the time from one event to the next with no other work between them.
 
 use crate::error::AnatomyError;
 use crate::tally::ns;
@@ -7,13 +6,13 @@ use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe};
 use std::path::Path;
 
-/// So many events in a row, without a ring's end between them.
+/// Number of consecutive events in one row; a row fits into the ring.
 const EVENTS_COUNT: u64 = 4096;
-/// The least of so many rows counts: the others were interrupted.
+/// Number of rows; the fastest counts, as others may have been interrupted.
 const ROWS_COUNT: u64 = 8;
 const SITES: &str = "anatomy.cost*";
 
-/// What an event takes, without a value, with one and with two.
+/// Returns the cost of an event without a value, with one value and with two, in nanoseconds.
 pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
     let path = folder.join("cost.trace");
     let recording = Recording::start(Config::last(&path))?;
@@ -31,7 +30,8 @@ pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
         Trace::open(&path).map_err(|source| AnatomyError::Read { path: path.clone(), source })?;
     let mut least = [f64::MAX; 3];
     for thread in 0..trace.threads().len() {
-        // The row that is read: its first event, and how many came after it.
+        // The current row: its site, the time of its first event, and the number of events after
+        // the first.
         let mut row: Option<(u32, u64, u64)> = None;
         for event in trace.events(thread) {
             let began = match row {
@@ -51,7 +51,8 @@ pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
             }
         }
     }
-    // A row that was not found whole: the ring is smaller than it should be. Nothing is made up.
+    // Zero for a row that was not found whole, which happens if the ring is smaller than it should
+    // be.
     Ok(least.map(|ns| if ns == f64::MAX { 0.0 } else { ns }))
 }
 

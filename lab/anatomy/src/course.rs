@@ -1,84 +1,85 @@
-//! Which benchmarks can be taken apart, and how their hand-offs show in the events of their parties.
+//! Benchmarks that can be taken apart, and the sites that mark their hand-offs.
 
-/// What an event says of a hand-off.
+/// Meaning of an event within a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Who has the work hands it over: from now on it is under way.
+    /// The thread that has the work hands it over: the work is on its way.
     Give,
-    /// The giver has found a sleeper, and is about to wake it.
+    /// The giver has found a sleeping receiver and is about to wake it.
     Call,
     /// A sleeper runs again.
     Wake,
-    /// The giver is done with the work that it had; on one thread, before it takes the next.
+    /// The giver has finished its own part; on one thread, before that thread takes the next work.
     Done,
-    /// On the way through another thread: that one has it.
+    /// The work has reached the intermediate thread.
     Reach,
-    /// It has done what it is there for.
+    /// The intermediate thread has done its part.
     Treat,
-    /// It is about to send it back.
+    /// The intermediate thread is about to send the work back.
     Return,
-    /// Who was handed the work has it: here a hand-off ends, and the next one begins.
+    /// The receiver has the work: this hand-off ends, and the next begins.
     Take,
-    /// Something else comes between having the work and giving it: the harness looks at the clock.
+    /// An interruption between taking and giving: the harness reads the clock.
     Break,
 }
 
-/// Where a hand-off begins.
+/// Begin of a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// Where the one before ended: all the time is one hand-off's or the next one's.
+    /// The end of the previous hand-off: all time belongs to some hand-off.
     LastTake,
-    /// Where it was given: what the giver did before is none of it.
+    /// The giving: the giver's time before it is not part of the hand-off.
     Give,
 }
 
-/// By which threads a hand-off goes.
+/// Threads that a hand-off passes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// From one to another.
+    /// One thread to another.
     Across,
-    /// All on one.
+    /// All on one thread.
     Alone,
-    /// From one through another and back.
+    /// One thread to another and back.
     Round,
 }
 
-/// What of an event's values must be the same where work is given and where it is taken.
+/// Event values that must be equal where work is given and where it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// Nothing: hand-offs alternate strictly, and that alone is looked at.
+    /// None: only the strict alternation of hand-offs is checked.
     None,
     /// All values: the object, and the position where there is one.
     Values,
 }
 
-/// What may lie between two marks of a hand-off, in the order in which it is passed.
+/// Number of stages; the stages follow in the order in which a hand-off passes them.
 pub(crate) const STAGES_COUNT: usize = 6;
-/// From the begin to the giving.
+/// Stage from the begin to the giving.
 pub(crate) const HAVE: usize = 0;
-/// From the giving to the giver's being done.
+/// Stage from the giving until the giver is done.
 pub(crate) const FINISH: usize = 1;
-/// From the giving to the waking.
+/// Stage from the giving until the giver begins to wake the sleeper.
 pub(crate) const CALL: usize = 2;
-/// From the last of the above to the taking, where nobody slept.
+/// Stage from the last of the giver's marks to the taking, if the receiver did not sleep.
 pub(crate) const NOTICE: usize = 3;
-/// From the last of the giver's marks to the sleeper's running.
+/// Stage from the last of the giver's marks until the sleeper runs.
 pub(crate) const WAKE: usize = 4;
-/// From there to the taking.
+/// Stage from the sleeper's running to the taking.
 pub(crate) const RESUME: usize = 5;
-/// Through another thread and back: from the giver's being done, or from the giving, to its being there,
+/// Stage of a round trip from the giver's being done (or the giving) until the other thread has the
+/// work.
 pub(crate) const THERE: usize = CALL;
-/// to its being treated,
+/// Stage of a round trip in which the other thread does its part.
 pub(crate) const TREAT: usize = NOTICE;
-/// to its being sent back,
+/// Stage of a round trip from the end of the other thread's part until it sends the work back.
 pub(crate) const RETURN: usize = WAKE;
-/// and to its being taken.
+/// Stage of a round trip from the sending back to the taking.
 pub(crate) const BACK: usize = RESUME;
 
-/// What the stage is called in which a sleeper wakes.
+/// Name of the stage in which a sleeper wakes.
 pub(crate) const WAKE_NAME: &str = "wake";
 
-/// A stage's name and what it is; an empty name: none of these hand-offs passes it.
+/// A stage's name and description; an empty name if no hand-off of the course passes the stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageWords {
     pub name: &'static str,
@@ -91,50 +92,53 @@ const fn words(name: &'static str, what: &'static str) -> StageWords {
 
 const NEVER: StageWords = words("", "");
 
-/// How the hand-offs of one benchmark show.
+/// Description of one benchmark's hand-offs by its sites.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Course {
-    /// The benchmark.
+    /// The benchmark's id.
     pub spec: &'static str,
-    /// Its contenders that have the sites in every build.
+    /// The contenders whose sites are compiled into every build.
     usual: &'static [&'static str],
-    /// Those that have them only with the feature `probes-hot`, as they cost something even when off.
+    /// The contenders whose sites need the feature `probes-hot`, as these sites cost time even when
+    /// off.
     hot: &'static [&'static str],
-    /// What one hand-off is.
+    /// Description of one hand-off.
     pub handoff: &'static str,
-    /// The floor of so many hand-offs, and the stage that it is a part of.
+    /// The floor's id, the number of hand-offs that it covers, and the stage that contains it.
     pub(crate) floor: Option<(&'static str, f64, usize)>,
-    /// The part whose figure is the time of so many hand-offs.
+    /// The benchmark's part whose figure is the time of this many hand-offs.
     pub(crate) figure: Option<(usize, f64)>,
     pub(crate) begin: Begin,
     pub(crate) way: Way,
     pub(crate) key: Key,
-    /// How many values an event has.
+    /// Number of values of an event.
     pub(crate) values_count: usize,
     pub(crate) sites: &'static [(&'static str, Mark)],
     pub(crate) stages: [StageWords; STAGES_COUNT],
 }
 
-/// In each course: between two batches of operations the harness reads the clock.
+/// The site, in every course, at which the harness reads the clock between two batches of
+/// operations.
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
 impl Course {
-    /// Its contenders that have the sites in this build, the usual one first; none: `probes-hot` is missing.
+    /// Returns the contenders whose sites this build has, the usual ones first; empty if
+    /// `probes-hot` is missing.
     #[must_use]
     pub fn contenders(&self) -> Vec<&'static str> {
         let hot = if cfg!(feature = "probes-hot") { self.hot } else { &[] };
         self.usual.iter().chain(hot).copied().collect()
     }
 
-    /// The sites that are to be on, as a pattern.
+    /// Returns the pattern of the sites to enable.
     #[must_use]
     pub fn pattern(&self) -> String {
         let names = self.sites.iter().map(|(name, _)| *name);
         names.chain([BATCH_SITE]).collect::<Vec<_>>().join(",")
     }
 
-    /// What a site's event says; `None`: nothing of a hand-off.
+    /// Returns the meaning of the site's events; `None` if the course does not use the site.
     pub(crate) fn mark(&self, site: &str) -> Option<Mark> {
         if site == BATCH_SITE {
             return Some(Mark::Break);
@@ -142,12 +146,13 @@ impl Course {
         self.sites.iter().find(|(name, _)| *name == site).map(|(_, mark)| *mark)
     }
 
-    /// Whether the operations are timed in batches, between which the harness says so.
+    /// Returns `true` if operations are timed in batches, with an event of `BATCH_SITE` between
+    /// batches.
     pub(crate) fn has_batches(&self) -> bool {
         self.figure.is_some() && self.begin == Begin::LastTake
     }
 
-    /// Whether a stage begins on one thread and ends on another.
+    /// Returns `true` if the stage begins on one thread and ends on another.
     pub(crate) fn crosses(&self, place: usize) -> bool {
         match self.way {
             Way::Across => place == NOTICE || place == WAKE,
@@ -156,18 +161,18 @@ impl Course {
         }
     }
 
-    /// Whether a stage is a sleeper's waking.
+    /// Returns `true` if a sleeper wakes in the stage.
     pub(crate) fn wakes(&self, place: usize) -> bool {
         self.way != Way::Round && place == WAKE
     }
 
-    /// The places of the stages that these hand-offs may pass.
+    /// Returns the indices of the stages that hand-offs of this course may pass.
     pub(crate) fn places(&self) -> Vec<usize> {
         (0..STAGES_COUNT).filter(|place| !self.stages[*place].name.is_empty()).collect()
     }
 }
 
-/// The course of a benchmark by its id.
+/// Returns the course of the benchmark `spec`.
 #[must_use]
 pub fn find(spec: &str) -> Option<&'static Course> {
     COURSES.iter().find(|course| course.spec == spec)
@@ -235,7 +240,7 @@ const RING_STAGES: [StageWords; STAGES_COUNT] = [
     NEVER,
 ];
 
-/// All that can be taken apart.
+/// All courses.
 pub const COURSES: &[Course] = &[
     Course {
         spec: "lock/passed",

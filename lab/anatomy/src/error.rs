@@ -1,11 +1,11 @@
-//! Why a benchmark could not be taken apart.
+//! The crate's error type.
 
 use handover_harness::Fault;
 use handover_probe::{StartError, SwitchError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a benchmark could not be taken apart.
+/// Error of taking a benchmark apart.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnatomyError {
@@ -23,35 +23,35 @@ pub enum AnatomyError {
     Read {
         /// The trace.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: handover_probe::ReadError,
     },
     /// A file or a folder could not be made, written or removed.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The traces of the parties' processes are of different clocks.
+    /// The participants' processes use different clocks, so their traces have no common time line.
     #[error(
         "the parties' processes do not tell the time by one clock, so that nothing can be said of what lies between them"
     )]
     NoTimeLine,
-    /// Hardly anything was seen.
+    /// Too few hand-offs were seen from begin to end.
     #[error(
         "{spec}: only {handoffs_count} hand-offs were seen whole ({mismatched} did not fit together); try for longer (--seconds), with the parties on CPUs of their own"
     )]
     TooFew {
         /// The benchmark.
         spec: &'static str,
-        /// Hand-offs.
+        /// Number of hand-offs seen.
         handoffs_count: u64,
-        /// What did not fit.
+        /// Number of hand-offs whose events contradicted each other.
         mismatched: u64,
     },
-    /// The benchmark yielded no figure to stand beside.
+    /// The benchmark yielded no figure to print beside the stages.
     #[error("{spec}: it yielded no figure")]
     NoFigure {
         /// The benchmark.

@@ -1,4 +1,5 @@
-//! From events to hand-offs: pure, and it never guesses. What does not follow is counted and left out.
+//! Pure reconstruction of hand-offs from events; events that do not fit are counted and left out,
+//! never guessed.
 
 use crate::course::{
     BACK, Begin, CALL, Course, FINISH, HAVE, Key, Mark, NOTICE, RESUME, RETURN, STAGES_COUNT,
@@ -6,27 +7,28 @@ use crate::course::{
 };
 use handover_record::Unmatched;
 
-/// An event that says something of a hand-off.
+/// An event with its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub mark: Mark,
     pub ticks: u64,
-    /// Among all threads of all processes.
+    /// Index among the threads of all processes.
     pub thread: u32,
     pub values: [u64; 2],
-    /// Which process's: objects lie elsewhere in each.
+    /// Index of the process; one object has different addresses in different processes.
     pub process: u32,
 }
 
-/// A hand-off, from its begin to its end.
+/// A hand-off, from begin to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handoff {
     pub begin_ticks: u64,
     pub from_thread: u32,
     pub to_thread: u32,
-    /// Zero where it is not passed, and perhaps where it is: see `passed`.
+    /// Duration of each stage; zero if the stage was not passed, and possibly if it was: see
+    /// `passed`.
     pub stages_ticks: [u32; STAGES_COUNT],
-    /// A bit for each stage.
+    /// A bit for each stage that was passed.
     pub passed: u8,
 }
 
@@ -40,58 +42,59 @@ impl Handoff {
     }
 }
 
-/// Where the work is.
+/// Location of the work.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Nobody knows.
+    /// Unknown.
     Lost,
-    /// With a thread, since then.
+    /// Held by a thread since a given time.
     Held { by: u32, since: u64, broken: bool },
     /// On its way.
     Under(Flight),
-    /// It was taken, and the giver had not told yet that it gave: the next event must say so.
+    /// Taken before the giver's event was seen; the giver's next event must be the giving.
     Early { by: u32, since: u64, broken: bool, taken: Told },
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     from: u32,
-    /// `None`: it did not follow from the one before, and is left out.
+    /// `None` if the begin is unknown; the hand-off is then left out.
     begin: Option<u64>,
     given: Told,
     done: Option<u64>,
     called: Option<u64>,
     woken: Option<(u32, u64)>,
-    /// Through another thread: when it was there, treated, and sent back.
+    /// On a round trip: when the work reached the other thread, was treated, and was sent back.
     round: [Option<u64>; 3],
 }
 
-/// Follows the hand-offs of one round, event by event in the order of time.
+/// State machine that consumes one round's events in the order of time.
 #[derive(Debug)]
 pub(crate) struct Follower<'a> {
     course: &'a Course,
-    /// Between any two operations comes the harness: each begins where that is done, or none would be whole.
+    /// `true` if operations are timed one by one: a hand-off then begins where the harness is done.
     singly: bool,
     state: State,
-    /// What came after something that was taken early.
+    /// Events of other threads that came after an early taking.
     waiting: Vec<Told>,
-    /// On the way through another thread: when it was there, if its sender has not yet said that it went.
+    /// On a round trip: when the work reached the other thread, if that was seen before the giving.
     arrived: Option<u64>,
     pub unmatched: Unmatched,
 }
 
-/// A giver's stamp comes so many events too late at most: longer, and it is not waited for.
+/// Maximum reordering between threads, in events: a giver's event that comes later is not waited
+/// for.
 const LATE_MAX: usize = 8;
 
 impl<'a> Follower<'a> {
-    /// `singly`: the operations are timed one by one.
+    /// Creates a follower; `singly` if operations are timed one by one.
     pub fn new(course: &'a Course, singly: bool) -> Self {
         let waiting = Vec::with_capacity(LATE_MAX);
         let unmatched = Unmatched::default();
         Self { course, singly, state: State::Lost, waiting, arrived: None, unmatched }
     }
 
-    /// The next event; hand-offs that have ended with it.
+    /// Consumes the next event, and appends the hand-offs that it ends to `ended`.
     pub fn next(&mut self, told: Told, ended: &mut Vec<Handoff>) {
         match (self.state, told.mark) {
             (State::Early { by, .. }, _) if told.thread != by && self.waiting.len() < LATE_MAX => {
@@ -101,7 +104,7 @@ impl<'a> Follower<'a> {
             (_, Mark::Give) => self.give(told),
             (_, Mark::Take) => ended.extend(self.take(told)),
             (State::Held { by, .. }, Mark::Reach) if by != told.thread => {
-                // It has arrived, and its sender's stamp is yet to come.
+                // The work has arrived before its sender's event was seen.
                 self.arrived = Some(told.ticks);
             }
             (State::Held { .. }, Mark::Break) => self.part(told),
@@ -114,7 +117,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// The harness comes between: what is held is not given for a while.
+    /// Notes that the harness has interrupted the holder of the work.
     fn part(&mut self, told: Told) {
         let State::Held { by, since, .. } = self.state else { return };
         if by == told.thread {
@@ -123,7 +126,7 @@ impl<'a> Follower<'a> {
                 false => State::Held { by, since, broken: true },
             };
         } else if self.course.way == Way::Alone && self.course.has_batches() {
-            // The thread on which all of it goes waits for the one that is timed.
+            // All work is on one thread, which waits for the participant that is being timed.
             self.state = State::Lost;
         }
     }
@@ -139,7 +142,7 @@ impl<'a> Follower<'a> {
             }
             (State::Held { .. } | State::Lost, Begin::Give) => Some(told.ticks),
             (State::Lost, Begin::LastTake) => None,
-            // Two at once, or of somebody who does not have it.
+            // Given twice, or given by a thread that does not have the work.
             _ => {
                 self.unmatched.mismatched += 1;
                 None
@@ -183,14 +186,14 @@ impl<'a> Follower<'a> {
                     self.state = held;
                 }
             }
-            // next() has seen to it.
+            // `next()` has handled this state.
             State::Early { .. } => {}
         }
         None
     }
 
-    /// Something was taken before it was seen to be given: this must be who has given it saying so, or
-    /// there is none. What came meanwhile comes after.
+    /// Resolves an early taking: `told` must be the giver's event, or there is none and the taking
+    /// is mismatched. Events that were held back are then processed.
     fn late(&mut self, told: Told, ended: &mut Vec<Handoff>) {
         let State::Early { by, since, broken, taken } = self.state else { return };
         self.state = State::Held { by: taken.thread, since: taken.ticks, broken: false };
@@ -219,7 +222,7 @@ impl<'a> Follower<'a> {
 }
 
 impl Course {
-    /// Whether it comes to a thread to which such a hand-off leads.
+    /// Returns `true` if the thread that takes the work may be the receiver of such a hand-off.
     fn may_take(&self, flight: &Flight, taken: &Told) -> bool {
         match self.way {
             Way::Across => flight.from != taken.thread,
@@ -228,7 +231,8 @@ impl Course {
         }
     }
 
-    /// Whether this was taken where that was given; across processes, nobody can tell.
+    /// Returns `true` if both events name the same object. Always `true` across processes, where
+    /// addresses differ.
     fn same_object(&self, given: &Told, taken: &Told) -> bool {
         match self.key {
             Key::None => true,
@@ -242,11 +246,12 @@ impl Flight {
         match mark {
             Mark::Done if told.thread == self.from => self.done = Some(told.ticks),
             Mark::Call if told.thread == self.from => self.called = Some(told.ticks),
-            // Of a sleep that ended for nothing, the next one's end counts.
+            // A sleep may end without a reason; the end of the last sleep counts.
             Mark::Wake if told.thread != self.from => {
                 self.woken = Some((told.thread, told.ticks));
             }
-            // By the one or the other CPU's clock; each is passed once, unless the events of two are mixed.
+            // Stamped by either CPU's clock. Each mark occurs once, unless the events of two
+            // hand-offs are mixed.
             Mark::Reach if told.thread != self.from => self.round[0] = Some(told.ticks),
             Mark::Treat if told.thread != self.from => self.round[1] = Some(told.ticks),
             Mark::Return if told.thread != self.from => self.round[2] = Some(told.ticks),
@@ -265,7 +270,7 @@ impl Flight {
         };
         let mut at = begin;
         let mut pass = |place: usize, until: u64| {
-            // No later than the end; and clocks of two CPUs may differ by a hair.
+            // Clamped to the end: the clocks of two CPUs may differ slightly.
             let until = until.clamp(at, taken.ticks.max(at));
             handoff.stages_ticks[place] = u32::try_from(until - at).unwrap_or(u32::MAX);
             handoff.passed |= 1 << place;
@@ -330,7 +335,7 @@ mod tests {
             told(Return, 200, 2, 7),
             told(Take, 260, 1, 7),
             told(Give, 280, 1, 7),
-            // The arbiter's events of this one are lost.
+            // The arbiter's events of this packet are lost.
             told(Take, 400, 1, 7),
             told(Break, 410, 1, 0),
             told(Give, 420, 1, 7),
@@ -375,7 +380,7 @@ mod tests {
         };
         let mut events = vec![told(Take, 0, 1, 9)];
         events.extend(call(0, 30));
-        // A stamp is taken when the other side has it already.
+        // The stamp is taken after the other side has the work.
         events.extend(call(180, 85));
         events.sort_by_key(|it| it.ticks);
         let (handoffs, unmatched) = follow("rpc/noop", &events);
@@ -508,7 +513,7 @@ mod tests {
         let events: Vec<Told> = (0..4).flat_map(|turn| packet(1000 * turn)).collect();
         let (handoffs, unmatched) = followed("sched/round-trip", true, &events);
         assert_eq!(unmatched, Unmatched::default());
-        // The first one's begin is not known.
+        // The begin of the first hand-off is unknown.
         assert_eq!(handoffs.len(), 3);
         assert!(handoffs.iter().all(|one| one.total_ticks() == 50), "{handoffs:?}");
         let (handoffs, unmatched) = follow("sched/round-trip", &events);
@@ -521,7 +526,7 @@ mod tests {
             told(Take, 100, 1, 0),
             told(Give, 110, 1, 5),
             told(Take, 130, 1, 1),
-            // Timed there, and noted by another thread.
+            // Timed on that thread, and recorded by another one.
             told(Break, 500, 2, 0),
             told(Take, 900, 1, 0),
             told(Give, 910, 1, 5),

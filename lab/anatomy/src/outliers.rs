@@ -1,4 +1,4 @@
-//! The slowest hand-offs, each with the trace that it is in.
+//! The slowest hand-offs, each with its trace.
 
 use crate::course::Course;
 use crate::error::AnatomyError;
@@ -12,21 +12,21 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// So many are kept.
+/// Maximum number of outliers.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Who waited for a CPU for this part of what a hand-off took too long, or more, was likely off the CPU.
+/// Share of the excess time from which on the time off the CPU is reported as the likely cause.
 const DELAY_SHARE: f64 = 0.25;
 
 #[derive(Clone, Debug)]
 struct Kept {
     handoff: Handoff,
     folder: PathBuf,
-    /// Known once its round was looked at to the end.
+    /// `None` until the whole round has been read.
     told: Option<AnatomyOutlier>,
     run_delay_is_known: bool,
 }
 
-/// The slowest so far, the slowest first.
+/// The slowest hand-offs so far, in descending order of time.
 #[derive(Debug, Default)]
 pub(crate) struct Outliers(Vec<Kept>);
 
@@ -60,12 +60,12 @@ impl Outliers {
         }
     }
 
-    /// Whether any that is kept is of the round whose traces lie in `folder`.
+    /// Returns `true` if a kept hand-off belongs to the round whose traces lie in `folder`.
     pub fn are_in(&self, folder: &Path) -> bool {
         self.0.iter().any(|kept| kept.folder == folder)
     }
 
-    /// Notes what only the round knows.
+    /// Adds the facts about the round to the outliers whose traces lie in `folder`.
     pub fn describe(
         &mut self,
         folder: &Path,
@@ -100,7 +100,8 @@ impl Outliers {
         }
     }
 
-    /// Copies the traces to the folder `to`, and tells what made each slow.
+    /// Copies the traces to the folder `to`, and returns each outlier with the stage that made it
+    /// slow.
     pub fn tell(
         self,
         to: &Path,
@@ -140,7 +141,8 @@ impl Outliers {
     }
 }
 
-/// For how long either thread was off the CPU within `time`; where both were at once, it counts once.
+/// Returns the time in nanoseconds that at least one of the two threads was off the CPU within
+/// `time`.
 fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     let its = spans.iter().filter(|span| tids.contains(&span.tid));
     let mut parts: Vec<(i64, i64)> = its
@@ -207,7 +209,7 @@ mod tests {
         for round in 0..20 {
             std::fs::create_dir(folder(round)).expect("a folder");
             outliers.offer(&handoff(round * 7 % 20), &folder(round));
-            // As the caller does when the round was looked at.
+            // The caller does this after it has read the round.
             if !outliers.are_in(&folder(round)) {
                 remove(&folder(round));
             }
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(off_cpu(true, &told, true), OffCpu::Asleep);
         told.run_delay_ns = 800;
         assert_eq!(off_cpu(false, &told, true), OffCpu::Likely);
-        // What is known of this hand-off is better than what is known of its round.
+        // A fact about this hand-off takes precedence over a fact about its round.
         told.off_cpu_ns = Some(10);
         assert_eq!(off_cpu(false, &told, true), OffCpu::No);
         told.off_cpu_ns = Some(700);
@@ -254,7 +256,7 @@ mod tests {
         let spans = [
             span(1, 0, 150),    // begins before
             span(2, 140, 160),  // at the same time, in part
-            span(3, 100, 200),  // of somebody else
+            span(3, 100, 200),  // of another thread
             span(1, 190, 1000), // ends after
             span(2, 300, 400),  // later
         ];

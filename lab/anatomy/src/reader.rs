@@ -1,4 +1,4 @@
-//! From the events of traces to what they say of hand-offs.
+//! Translation of trace events to the hand-off marks of a course.
 
 use crate::course::{Course, Mark};
 use crate::follow::Told;
@@ -9,16 +9,16 @@ use std::fs::File;
 /// Reads the events of one round.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// What the sites of each trace say, by their number.
+    /// The mark of each site, by trace and site number.
     marks: Vec<HashMap<u32, Mark>>,
-    /// Where the threads of each trace are among all.
+    /// Index of each trace's first thread in `threads`.
     firsts: Vec<u32>,
-    /// From then on every thread's events are there: what was before was overwritten by newer ones.
+    /// Time from which no thread has overwritten events; earlier events are ignored.
     begin_ticks: u64,
-    /// From the first batch on: before, everything is cold.
+    /// `true` once the first batch has begun: the code before it runs cold.
     is_warm: bool,
     has_batches: bool,
-    /// The kernel's number of each.
+    /// Kernel thread ids of all traces' threads.
     pub threads: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Reader {
                     && let Some(first) = trace.events(index).next()
                 {
                     reader.begin_ticks = reader.begin_ticks.max(first.ticks);
-                    // The first batches are among what was overwritten.
+                    // The first batches are among the overwritten events.
                     reader.is_warm = true;
                 }
             }
@@ -53,7 +53,8 @@ impl Reader {
         reader
     }
 
-    /// What an event says of a hand-off, if it does.
+    /// Returns the event's mark with its time, thread and values; `None` if the site has no mark or
+    /// the event is too early.
     pub fn told(&mut self, trace: usize, event: &Event) -> Option<Told> {
         let mark = *self.marks.get(trace)?.get(&event.site)?;
         self.is_warm |= mark == Mark::Break;

@@ -1,4 +1,4 @@
-//! A folder for traces while they are looked at.
+//! Temporary folders for traces.
 
 use crate::error::AnatomyError;
 use handover_harness::Scratch;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const PREFIX: &str = "handover-anatomy-";
 
-/// A folder in memory if there is one.
+/// Creates a folder in `/dev/shm`, or in the temporary folder if that fails.
 pub(crate) fn make() -> Result<Scratch, AnatomyError> {
     if let Ok(in_memory) = Scratch::new(PREFIX, Path::new("/dev/shm")) {
         return Ok(in_memory);
@@ -15,7 +15,7 @@ pub(crate) fn make() -> Result<Scratch, AnatomyError> {
     Scratch::new(PREFIX, &folder).map_err(AnatomyError::at(&folder))
 }
 
-/// Removes a folder with all that is in it. What cannot be removed is left: nothing depends on it.
+/// Removes a folder with its contents. Errors are ignored: nothing depends on the removal.
 pub(crate) fn remove(folder: &Path) {
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -1,15 +1,15 @@
-//! From many hand-offs to the stages of one: pure.
+//! Pure statistics: stages of a typical hand-off from many hand-offs.
 
 use crate::course::{Course, HAVE, STAGES_COUNT, WAKE_NAME, Way};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
 
-/// Hand-offs that are kept; when they are full, every second one is dropped and from then on every second
-/// one kept.
+/// Maximum number of hand-offs kept. When this many are kept, every second one is dropped, and from
+/// then on only every second one is added.
 const KEPT_MAX: usize = 1 << 19;
 
-/// Many hand-offs.
+/// A sample of hand-offs, and their number.
 #[derive(Debug)]
 pub(crate) struct Tally {
     kept: Vec<Handoff>,
@@ -41,8 +41,8 @@ impl Tally {
         self.kept.push(handoff);
     }
 
-    /// All that is told of them; `net_ns`: what is taken off of each stage that begins and ends on one
-    /// thread. `None` when there are too few.
+    /// Returns all statistics; `net_ns` is subtracted from each stage that begins and ends on one
+    /// thread. `None` if there are fewer than [`COUNT_MIN`] hand-offs.
     pub fn tell(mut self, course: &Course, net_ns: f64) -> Option<Told> {
         if self.count < COUNT_MIN {
             return None;
@@ -102,10 +102,10 @@ impl Tally {
     }
 }
 
-/// Fewer hand-offs tell nothing.
+/// Minimum number of hand-offs for statistics.
 pub(crate) const COUNT_MIN: u64 = 16;
 
-/// Typical hand-offs and slow ones, by their time.
+/// Bands of hand-offs from typical to slow: name, and range as shares of the sorted times.
 const BANDS: &[(&str, f64, f64)] = &[
     ("middle half", 0.25, 0.75),
     ("75 to 90 %", 0.75, 0.9),
@@ -113,7 +113,7 @@ const BANDS: &[(&str, f64, f64)] = &[
     ("slowest 1 %", 0.99, 1.0),
 ];
 
-/// What a [`Tally`] tells.
+/// Statistics of a [`Tally`].
 #[derive(Debug)]
 pub(crate) struct Told {
     pub stages: Vec<AnatomyStage>,
@@ -121,7 +121,7 @@ pub(crate) struct Told {
     pub bands: Vec<AnatomyBand>,
 }
 
-/// How stages are told in ns.
+/// Conversion of a hand-off's stages to nanoseconds.
 struct Times<'a> {
     course: &'a Course,
     net_ns: f64,
@@ -141,7 +141,7 @@ impl Times<'_> {
     }
 }
 
-/// Ticks in ns, with what lies behind the point.
+/// Converts ticks to nanoseconds with fractions.
 pub(crate) fn ns(ticks: u64) -> f64 {
     clock::ps(ticks) as f64 / 1000.0
 }
@@ -150,7 +150,7 @@ fn means(handoffs: &[Handoff], times: &Times<'_>, places: &[usize]) -> Vec<f64> 
     let count = handoffs.len().max(1) as f64;
     let mean = |place: &usize| {
         let sum: f64 = handoffs.iter().map(|one| times.of(one, *place)).sum();
-        // Less than nothing is what the probes' cost may leave of a stage that is shorter.
+        // A stage that is shorter than the probes' cost would come out negative.
         (sum / count).max(0.0)
     };
     places.iter().map(mean).collect()
@@ -166,11 +166,11 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
 }
 
-/// The sum in one line: whole nanoseconds, rounded so that they add up. Of the stage that has the floor in
-/// it, the floor stands apart.
+/// Formats the sum in one line of whole nanoseconds that add up. The floor is split off from the
+/// stage that contains it.
 pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
-    // What is nothing is left out, but that nobody slept is worth saying.
+    // Stages of zero are left out, except the waking: zero there says that no receiver slept.
     for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
         match floor.filter(|_| stage.has_floor) {
             Some(floor) if stage.mean_ns > 0.0 => {
@@ -188,7 +188,7 @@ pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> Str
     format!("{} = {:.0} ns", said.join(" + "), total.round())
 }
 
-/// Whole numbers that add up to the rounded sum: those with the most behind the point are rounded up.
+/// Rounds to whole numbers that add up to the rounded sum: the largest fractions are rounded up.
 fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
     let total = parts.iter().sum::<f64>().round().max(0.0) as u64;
@@ -205,9 +205,10 @@ fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     whole
 }
 
-/// How far a hand-off's stages are above their medians: the place of the farthest, and by how much.
+/// Returns the index of the stage that is farthest above its median, and the excess.
 pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
-    // The median of what is seldom passed is not that of who did pass it: it was none of the others' time.
+    // Most hand-offs did not pass a rare stage, so its usual time is zero, not the median of those
+    // that did.
     let usual = |stage: &AnatomyStage| if stage.passed > 0.5 { stage.p50_ns } else { 0.0 };
     let excess = stages_ns.iter().zip(stages).map(|(ns, stage)| ns - usual(stage));
     excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((HAVE, 0.0))

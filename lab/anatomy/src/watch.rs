@@ -1,4 +1,4 @@
-//! Rounds with the sites on, among those with the sites off.
+//! Measurement with the sites on and off by turns.
 
 use crate::cost;
 use crate::course::Course;
@@ -16,39 +16,41 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is asked for.
+/// Parameters of [`watch`].
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// Whose hand-offs.
+    /// The benchmark and its sites.
     pub course: &'static Course,
-    /// Which of [`Course::contenders()`].
+    /// The contender, one of [`Course::contenders()`].
     pub contender: String,
-    /// How long rounds are played, at least one of each kind.
+    /// Duration of the measurement; at least one round of each kind is played.
     pub time: Duration,
-    /// Whether what the probes take themselves is subtracted.
+    /// `true` if the probes' own cost is subtracted.
     pub net: bool,
-    /// The folder to which the traces around the slowest are copied; made if it is not there.
+    /// The folder to which the traces of the slowest hand-offs are copied; created if it does not
+    /// exist.
     pub outliers: Option<PathBuf>,
 }
 
-/// Each thread's newest events are kept in so much memory: some ten thousand hand-offs. So that a trace that
-/// is kept is small, and a round that is longer is looked at from its end.
+/// Size of each thread's ring, which keeps the newest events: some ten thousand hand-offs. It keeps
+/// the copied traces small; of a longer round, only the end is seen.
 const RING_BYTES: u64 = 1 << 20;
-/// Rounds with the sites on whose hand-offs are not looked at: they meet cold code.
+/// Number of first rounds with the sites on that are not evaluated: they run cold code.
 const ROUNDS_COLD: u32 = 1;
-/// On a machine that is busy with others, so many times as long, until there is enough to tell.
+/// Time limit, in multiples of the requested time, for collecting enough hand-offs on a busy
+/// machine.
 const PATIENCE: u32 = 20;
-/// Of the time, so much is for warming up.
+/// Divisor of the requested time that gives the warm-up time.
 const WARM_SHARE: u32 = 10;
 
-/// Plays the benchmark, with the sites off and with the sites on by turns, and says where the time of one
-/// hand-off goes: the records of the rounds in which the sites were off, of which the contender's first has
+/// Plays the benchmark with the sites off and on by turns, and breaks the time of one hand-off
+/// down. Returns the records of the rounds with the sites off; the record of `ask.contender` holds
 /// the anatomy.
 ///
 /// `lab` must have chosen the course's benchmark from `all`.
 ///
 /// # Errors
-/// What keeps the benchmark from being run or recorded here; or too few hand-offs were seen.
+/// Fails if the benchmark cannot be run or recorded here, or if too few hand-offs were seen.
 pub fn watch(
     lab: &Lab,
     all: &[&'static [Bench]],
@@ -76,7 +78,7 @@ pub fn watch(
     loop {
         bout.block(interrupted)?;
         watching.round(&mut bout, interrupted)?;
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         let stopped = interrupted.load(Ordering::Relaxed);
         let now = Instant::now();
         let enough = watching.tally.count >= tally::COUNT_MIN;

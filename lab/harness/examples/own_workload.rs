@@ -1,4 +1,4 @@
-//! A workload of your own: `cargo run --release -p handover-harness --example own_workload`
+//! A workload in your own program: `cargo run --release -p handover-harness --example own_workload`
 
 use handover_harness::{Bench, Contender, Fault, Lab, Plan, Rig, Samples, Spec, Workload};
 use std::{hint::black_box, sync::atomic::AtomicBool};

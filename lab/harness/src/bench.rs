@@ -1,4 +1,4 @@
-//! A workload with one contender, its types erased: what suites list and the lab runs.
+//! Type-erased benchmarks: a workload with one contender, as suites list it and the lab runs it.
 
 use crate::crew::{self, RigTogether, Stage, Together};
 use crate::fault::Fault;
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 /// One benchmark with one contender.
 ///
-/// A suite is a visible slice of these; the contenders of one spec stand one after the other:
+/// A suite is a slice of these; the contenders of one spec stand next to each other:
 ///
 /// ```text
 /// pub const ALL: &[Bench] = &[
@@ -29,7 +29,7 @@ pub struct Bench {
     parties: Parties,
 }
 
-/// What depends on the workload's type, as little as can be: a suite has hundreds of them.
+/// The part that depends on the workload's type; kept small, as a suite has hundreds of types.
 #[derive(Clone, Copy)]
 enum Parties {
     One { play: fn(&Stage) -> Result<Notes, Fault> },
@@ -43,7 +43,7 @@ impl fmt::Debug for Bench {
 }
 
 impl Bench {
-    /// A benchmark of one party.
+    /// Creates a benchmark with one participant.
     pub const fn one<W: Workload>(contender: Contender) -> Bench {
         Bench {
             spec: const { &W::SPEC },
@@ -56,7 +56,7 @@ impl Bench {
         }
     }
 
-    /// A benchmark of several parties.
+    /// Creates a benchmark with several participants.
     pub const fn many<H: Handover>(contender: Contender) -> Bench {
         Bench {
             spec: const { &H::SPEC },
@@ -69,32 +69,32 @@ impl Bench {
         }
     }
 
-    /// The declaration.
+    /// Returns the declaration.
     pub fn spec(&self) -> &'static Spec {
         self.spec
     }
 
-    /// The contender.
+    /// Returns the contender.
     pub fn contender(&self) -> Contender {
         self.contender
     }
 
-    /// The arguments that it takes.
+    /// Returns the declarations of the arguments.
     pub fn params(&self) -> &'static [Param] {
         self.params
     }
 
-    /// The parties that these values ask for.
+    /// Returns the participants' roles for these arguments.
     pub fn roles(&self, values: &Values) -> Vec<Role> {
         (self.roles)(values)
     }
 
-    /// Whether its parties can be processes.
+    /// Returns `true` if its participants can be processes.
     pub fn in_processes(&self) -> bool {
         self.processes
     }
 
-    /// Whether they always are.
+    /// Returns `true` if its participants are always processes.
     pub(crate) fn always_in_processes(&self) -> bool {
         self.apart
     }
@@ -118,7 +118,8 @@ impl Bench {
         }
     }
 
-    /// What a party's process needs of it.
+    /// Returns what a participant's process needs to play; fails for a benchmark with one
+    /// participant.
     pub(crate) fn together(&self) -> Result<Together, Fault> {
         match self.parties {
             Parties::One { .. } => Err(Fault::new("a benchmark of one party has no partner")),

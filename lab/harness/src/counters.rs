@@ -1,4 +1,4 @@
-//! Hardware counters of one thread in user space, where the machine has them.
+//! Hardware counters of one thread in user space, if the machine has them.
 
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
@@ -11,7 +11,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts counting on the calling thread, if asked to and if this machine can.
+    /// Starts counting on the calling thread; `None` if `wanted` is false or counting is not
+    /// possible.
     pub(crate) fn open(wanted: bool) -> Option<Group> {
         if !wanted || !available() {
             return None;
@@ -30,7 +31,7 @@ impl Group {
         Ok(Group { group, counters })
     }
 
-    /// Stops counting; `None` if the counters never got onto the hardware.
+    /// Stops counting; `None` if the counters were never scheduled on the hardware.
     pub(crate) fn read(mut self) -> Option<[u64; 3]> {
         self.group.disable().ok()?;
         let counts = self.group.read().ok()?;
@@ -39,7 +40,7 @@ impl Group {
     }
 }
 
-/// Whether this machine and this process may count at all; tried once.
+/// Returns `true` if this machine lets this process count; tested once.
 pub(crate) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {

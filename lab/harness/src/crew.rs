@@ -1,4 +1,5 @@
-//! The parties of one round, as threads or as processes: started, timed, and outlived.
+//! Execution of one round by its participants, as threads or as processes: start, timing, time
+//! limit.
 
 mod processes;
 mod threads;
@@ -17,32 +18,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Everything that a round needs to know.
+/// Parameters of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     pub spec_id: &'static str,
     pub contender: &'static str,
     pub values: Values,
     pub parts_count: usize,
-    /// One a party.
+    /// The CPU of each participant.
     pub cpus: Vec<u32>,
     pub timing: Timing,
     pub processes: bool,
-    /// Call `check` before the first sample.
+    /// `true` if `check` is called before the first sample.
     pub check: bool,
-    /// So much memory is taken before the setup and held until the round ends, so that what is set up lies
-    /// elsewhere in each round.
+    /// Size of a block that is allocated before the setup and held until the round ends, so that
+    /// the workload's memory lies at different addresses in each round.
     pub slack_bytes: usize,
-    /// Hardware counters are worth a try.
+    /// `true` if hardware counters are tried.
     pub count_hardware: bool,
-    /// The round is recorded: where to, by processes that are parties.
+    /// The recording's destination if the round is recorded; participants that are processes record
+    /// themselves.
     pub trace: Option<TraceTo>,
     /// [`Plan::patience`](crate::lab::Plan::patience).
     pub patience: Duration,
 }
 
 impl Stage {
-    /// Whether the parties share a CPU, so that whoever waits must not spin.
+    /// Returns `true` if participants share a CPU; a waiting participant must then not spin.
     pub(crate) fn crowded(&self) -> bool {
         let mut cpus = self.cpus.clone();
         cpus.sort_unstable();
@@ -50,27 +52,28 @@ impl Stage {
         cpus.len() < self.cpus.len()
     }
 
-    /// Takes the memory that is to lie before what is set up.
+    /// Allocates the block that precedes the workload's memory.
     pub(crate) fn slack(&self) -> Vec<u8> {
         Vec::with_capacity(self.slack_bytes)
     }
 
-    /// How long a round may take before its parties are given up.
+    /// Returns the time after which participants that have not finished are given up.
     fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
         rounds.min(ROUNDS_PATIENCE_MAX) + self.patience
     }
 }
 
-/// Ten rounds' time is enough for one, but no more than this: a smoke round ends by its batches.
+/// Upper bound of the ten rounds' time in [`Stage::patience()`]: a smoke round ends by its number
+/// of batches.
 const ROUNDS_PATIENCE_MAX: Duration = Duration::from_secs(10);
 
-/// A rigged [`Handover`] whose type is forgotten: what a round does with it, all but the playing, is
-/// compiled once, and not once for each of a suite's hundreds.
+/// A type-erased [`Handover`] after its setup: all code of a round but the playing is compiled once
+/// instead of once for each of a suite's hundreds of types.
 pub(crate) trait Rigged: Send + Sync {
-    /// [`Handover::play`]: one call a party and round.
+    /// Calls [`Handover::play`]; once per participant and round.
     fn play(&self, party: workload::Party, out: &mut Samples) -> Result<(), Fault>;
-    /// [`Handover::verify`].
+    /// Calls [`Handover::verify`].
     fn verify(&self) -> Result<(), Fault>;
 }
 
@@ -84,10 +87,10 @@ impl<H: Handover> Rigged for H {
     }
 }
 
-/// How a hand-over is rigged.
+/// Type-erased [`Handover::rig`].
 pub(crate) type RigTogether = fn(&Values, &mut Rig) -> Result<Arc<dyn Rigged>, Fault>;
 
-/// [`Handover::rig`], as a [`RigTogether`].
+/// Calls [`Handover::rig`]; the generic implementation of [`RigTogether`].
 pub(crate) fn rig_together<H: Handover>(
     values: &Values,
     rig: &mut Rig,
@@ -95,7 +98,7 @@ pub(crate) fn rig_together<H: Handover>(
     Ok(Arc::new(H::rig(&H::Args::from_values(values), rig)?))
 }
 
-/// A round of several parties, as the stage wants them.
+/// Plays a round of several participants, as threads or processes as the stage says.
 pub(crate) fn round_together(
     stage: &Stage,
     roles: &[Role],
@@ -109,13 +112,15 @@ pub(crate) fn round_together(
     }
 }
 
-/// Once a party has failed, or the run was asked to stop, the others get this long to end by themselves.
+/// Time that the other participants get to end by themselves after one has failed or a stop was
+/// requested.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long the coordinator sleeps between two looks at whether the run was asked to stop.
+/// Interval at which the coordinator polls for a requested stop.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Waits for what each party has to say; the first fault wins, and is not waited behind.
+/// Collects the participants' results. After a fault or a requested stop, waits at most [`GRACE`]
+/// for the others, and returns the first fault.
 fn gather(
     roles: &[Role],
     from: &Receiver<(usize, Result<Notes, Fault>)>,
@@ -135,7 +140,7 @@ fn gather(
                 until = until.min(Instant::now() + GRACE);
             }
             Err(RecvTimeoutError::Timeout) if left > SLICE => {
-                // Relaxed: a flag alone; nothing is published with it.
+                // Relaxed: the flag publishes no other data.
                 if fault.is_none() && interrupted.load(Ordering::Relaxed) {
                     fault = Some(Fault::Interrupted);
                     until = until.min(Instant::now() + GRACE);

@@ -1,9 +1,9 @@
-//! Dates as they are stored.
+//! Dates in the format in which they are stored.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since the Unix epoch, negative before it; `None` for a date before 1677 or after 2262, which
-/// 64 bits cannot hold.
+/// Returns nanoseconds since the Unix epoch, negative before it; `None` for a date before 1677 or
+/// after 2262, which 64 bits cannot hold.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! Processes that are this program started again: the passes of a run, and the parties of a round.
+//! Processes that are this program started again: passes of a run, and participants of a round.
 
 use crate::bench::Bench;
 use crate::crew::{PARTY_VARIABLE, Party};
@@ -6,40 +6,42 @@ use crate::fault::Fault;
 use crate::lab;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this program can be started again for a pass or a party.
+/// `true` if this program can be started again as a pass or a participant.
 static DISPATCHES: AtomicBool = AtomicBool::new(false);
 
-/// Whether [`dispatch_partner`] was called in this process.
+/// Returns `true` if [`dispatch_partner`] was called in this process.
 pub(crate) fn is_possible() -> bool {
-    // Relaxed: a flag alone; nothing is published with it.
+    // Relaxed: the flag publishes no other data.
     DISPATCHES.load(Ordering::Relaxed)
 }
 
-/// Why a process that was started as a pass or a party could not do its work, or could not say how it went.
+/// Error of a process that was started as a pass or a participant.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartyError {
-    /// The variable that makes a process a party holds something else: somebody set it by hand.
+    /// The variable that makes a process a participant has another value: it was set by hand.
     #[error("{PARTY_VARIABLE} is set by handover for its own parties; unset it: {0}")]
     NotAnAssignment(String),
-    /// The party was never rigged, or its coordinator is gone.
+    /// The participant could not be set up, or its coordinator has ended.
     #[error("party {index}: {fault}")]
     Fault {
-        /// Which party.
+        /// The participant's index.
         index: usize,
-        /// What went wrong.
+        /// The fault.
         fault: Fault,
     },
-    /// The pass could not begin, or the run that it belongs to is gone.
+    /// The pass could not begin, or its run has ended.
     #[error("a pass: {0}")]
     Pass(Fault),
 }
 
-/// If this process was started as a pass of a run or as a party of a round, does that and says how it went;
-/// the caller must then end, with success or with the error. Otherwise returns `None` at once. Call it first
-/// thing in `main` of every program that runs a [`Lab`](crate::Lab): each pass of a run is that same program
-/// started again, and so are parties that are processes. A program that does not call it has all its passes
-/// in one process.
+/// Runs the pass or the participant that this process was started as, and reports the result; the
+/// caller must then exit, with success or with the error. Returns `None` at once in any other
+/// process.
+///
+/// Call it first in `main` of every program that runs a [`Lab`](crate::Lab): each pass of a run is
+/// the same program started again, and so is each participant that is a process. A program that
+/// does not call it runs all passes in one process.
 ///
 /// ```no_run
 /// # const ALL: &[&[handover_harness::Bench]] = &[];
@@ -56,14 +58,14 @@ pub enum PartyError {
 /// anything else opens or takes over descriptors.
 ///
 /// # Errors
-/// What keeps the process from telling the one that started it: a fault while it measures is told there, and is
-/// none here.
+/// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault
+/// during the measurement is reported to the parent, and is no error here.
 pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), PartyError>> {
     if let Some(run) = lab::child::dispatch(all) {
         return Some(run.map_err(PartyError::Pass));
     }
     let Ok(told) = std::env::var(PARTY_VARIABLE) else {
-        // Relaxed: as above.
+        // Relaxed: the flag publishes no other data.
         DISPATCHES.store(true, Ordering::Relaxed);
         return None;
     };

@@ -1,7 +1,7 @@
-//! What on this machine disturbs measurement, and the command that mends it.
+//! Diagnosis of what disturbs measurement on this machine, with commands that repair it.
 //!
-//! Facts are read from files of the kernel, some are measured (what the CPUs give just now), and judged
-//! apart from both, so that any machine can be judged in a test.
+//! Facts come from kernel files and from short measurements (the CPUs' current pace). The verdicts
+//! are computed from facts alone, so that a test can judge any machine.
 
 mod facts;
 mod measured;
@@ -13,11 +13,12 @@ use measured::Measured;
 use std::path::Path;
 use std::time::Duration;
 
-/// Looks at this machine, worst first. Nothing here fails: what cannot be seen is a finding that says so.
+/// Examines this machine and returns the findings, worst first. Never fails: an unreadable fact is
+/// a finding.
 ///
-/// For `time` one thread spins on each CPU that this process may use, at most 16 of them, to see what
-/// the host and the neighbours take; none where it is zero. Steal is counted by the kernel in steps of
-/// 10 ms: less than a second tells little of it.
+/// For `time`, one thread spins on each CPU that this process may use, at most 16, to measure steal
+/// and slowdown; zero skips this. The kernel counts steal in steps of 10 ms, so less than a second
+/// says little about it.
 pub fn examine(time: Duration) -> Vec<Finding> {
     let facts = Facts::read(Path::new("/"));
     let measured = (!time.is_zero()).then(|| Measured::take(time));

@@ -1,53 +1,53 @@
-//! What can go wrong while measuring: always said, never a hang.
+//! Error type of measurement; a fault ends in an error, never in a hang.
 
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// Why a benchmark yielded no figure.
+/// Error of a benchmark that yielded no figure.
 #[derive(Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Fault {
     /// The workload could not be set up, or found its own result wrong.
     #[error("{0}")]
     Workload(String),
-    /// A party panicked.
+    /// A participant panicked.
     #[error("party {role} panicked: {message}")]
     Panicked {
-        /// Which party.
+        /// The participant's role.
         role: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
-    /// A party did not come to its end: it waits for something that never comes.
+    /// A participant did not finish: it waits for an event that never comes.
     #[error("party {role} did not finish within {after:?}; it was given up")]
     Stuck {
-        /// Which party.
+        /// The participant's role.
         role: String,
-        /// After how long.
+        /// Time after which it was given up.
         after: Duration,
     },
-    /// A party's process ended before its work was done.
+    /// A participant's process ended before its work was done.
     #[error("party {role} died: {status}")]
     Died {
-        /// Which party.
+        /// The participant's role.
         role: String,
-        /// Its exit status.
+        /// The exit status.
         status: String,
     },
     /// A thread or process could not be started.
     #[error("party {role} could not be started: {why}")]
     Start {
-        /// Which party.
+        /// The participant's role.
         role: String,
-        /// What the system said.
+        /// The system's error, with a hint.
         why: String,
     },
     /// The process of a pass could not be started, or ended too early.
     #[error("pass {pass} was lost with its process: {why}")]
     Pass {
-        /// Which pass, from 1.
+        /// The pass's number, from 1.
         pass: u32,
-        /// What became of it.
+        /// The reason.
         why: String,
     },
     /// A round of a contender failed.
@@ -61,7 +61,7 @@ pub enum Fault {
     /// The workload was asked for what it cannot do.
     #[error("{0}")]
     Unsupported(String),
-    /// SIGINT, or whoever else asked to stop.
+    /// The run was asked to stop, for example by SIGINT.
     #[error("interrupted")]
     Interrupted,
 }
@@ -84,7 +84,8 @@ impl Fault {
         Fault::Workload(why.into())
     }
 
-    /// A thread or process that the system does not give, with the limits that may be the reason.
+    /// Creates a fault for a thread or process that could not be started, naming the limits that
+    /// may be the reason.
     pub(crate) fn not_started(role: &str, refused: &std::io::Error) -> Fault {
         let hint = match Errno::from_io_error(refused) {
             Some(Errno::AGAIN) => {

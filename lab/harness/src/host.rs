@@ -1,4 +1,4 @@
-//! The machine, captured whole: what a reader needs to judge whether two runs can be compared.
+//! Capture of the machine's description, by which a reader judges if two runs can be compared.
 
 use crate::counters;
 use handover_base::clock;
@@ -7,10 +7,10 @@ use handover_record::{Cache, Host};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Reads the host. What cannot be read stays empty; nothing here fails.
+/// Reads the host's description. Never fails: fields that cannot be read stay empty.
 pub fn capture() -> Host {
     let uname = rustix::system::uname();
-    // Who may set a host's name may put anything into it.
+    // Host names are set by users and may contain control characters.
     let printable = |char: char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char };
     let words =
         |text: &std::ffi::CStr| text.to_string_lossy().chars().map(printable).collect::<String>();
@@ -92,19 +92,19 @@ fn memory_bytes(meminfo: &str) -> u64 {
         .map_or(0, |kibibytes: u64| kibibytes * 1024)
 }
 
-/// Where turbo is switched, and whether it is on.
+/// State of turbo: the file that switches it, and if it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turbo {
     pub(crate) on: bool,
     pub(crate) file: &'static str,
-    /// What turns it off, written there.
+    /// Text that turns it off when written to `file`.
     pub(crate) off: &'static str,
 }
 
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 pub(crate) const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
-/// Files of the kernel, below a root that is `/` but in tests.
+/// Kernel files below a root, which is `/` except in tests.
 pub(crate) struct Files<'a>(pub(crate) &'a Path);
 
 impl Files<'_> {
@@ -112,12 +112,12 @@ impl Files<'_> {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// The file's text, which may be empty.
+    /// Returns the file's trimmed text, which may be empty.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_string())
     }
 
-    /// The same, if it is not.
+    /// Returns the file's trimmed text; `None` if it is empty.
     pub(crate) fn line(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }
@@ -150,7 +150,7 @@ impl Files<'_> {
         self.line("/sys/fs/cgroup/memory.max")
             .or_else(|| self.line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
             .and_then(|text| text.parse().ok())
-            // The first version of cgroups writes "no limit" as a number near 2^63.
+            // Version 1 of cgroups writes "no limit" as a number near 2^63.
             .filter(|bytes| *bytes < 1 << 60)
     }
 
@@ -162,7 +162,7 @@ impl Files<'_> {
         self.line("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
     }
 
-    /// The name of each that affects this CPU and the state that it is in, sorted.
+    /// Returns the name and state of each vulnerability that affects this CPU, sorted.
     pub(crate) fn vulnerabilities(&self) -> Vec<(String, String)> {
         let folder = self.path("/sys/devices/system/cpu/vulnerabilities");
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

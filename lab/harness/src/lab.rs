@@ -1,4 +1,4 @@
-//! The run: which benchmarks, in what blocks, until when.
+//! The run: selection of benchmarks, order of blocks, and time limits.
 
 pub(crate) mod bout;
 pub(crate) mod child;
@@ -25,10 +25,10 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Everything once, with the smallest arguments: shown to work, not measured.
+    /// Everything once, with the smallest arguments: tests that it works, and measures nothing.
     Smoke,
     /// 16 to 640 rounds of each figure: about a minute and a quarter for the ladder.
     Quick,
@@ -36,21 +36,23 @@ pub enum Profile {
     Full,
 }
 
-/// How a run goes about it. It comes by every benchmark several times, rather than once and for
-/// long: a spell of some seconds in which the host gives less (a lower frequency, a busy sibling, slow
-/// wake-ups) then falls on a few rounds of every figure, not on all rounds of one.
+/// Schedule of a run. Each benchmark is visited several times instead of once for longer: a spell
+/// of some seconds in which the host gives less (a lower frequency, a busy sibling, slow wake-ups)
+/// then affects a few rounds of every figure, not all rounds of one.
 struct Schedule {
     passes: u32,
-    /// Blocks that every benchmark gets in each pass.
+    /// Minimum number of blocks per benchmark and pass.
     blocks_min: u32,
-    /// Blocks that one gets whose intervals are still wide. Looked at once a pass.
+    /// Maximum number of blocks for a benchmark whose intervals are still wide; checked once a
+    /// pass.
     blocks_max: u32,
-    /// For all passes over so many benchmarks.
+    /// Time limit of all passes over all benchmarks.
     total: Option<Duration>,
 }
 
 impl Profile {
-    /// For so many benchmarks; `each` may take so long, or as long as the profile lets it.
+    /// Returns the schedule for `groups_count` benchmarks; `each` replaces the profile's time per
+    /// benchmark.
     fn schedule(self, groups_count: usize, each: Option<Duration>) -> Schedule {
         let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
         let mut schedule = self.schedule_of(of_each);
@@ -76,14 +78,14 @@ impl Profile {
     }
 }
 
-/// What a quick run of the whole ladder may take, with what follows the last pass to spare.
+/// Time limit of a quick run of the whole ladder, with some reserve for work after the last pass.
 const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// The bounds of what one benchmark may take in a quick run, in all its passes.
+/// Bounds of one benchmark's time in a quick run, in all its passes.
 const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
-/// What one may take in a full run.
+/// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
-/// Warm-up takes at most this part of what a benchmark may take.
+/// Divisor of a benchmark's time that gives the maximum warm-up time.
 const WARM_SHARE: u32 = 10;
 
 impl std::str::FromStr for Profile {
@@ -108,36 +110,37 @@ impl std::fmt::Display for Profile {
     }
 }
 
-/// How a run is to be made.
+/// Configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How much is measured.
+    /// Amount of measurement.
     pub profile: Profile,
-    /// Where parties are placed to each other.
+    /// Placement of the participants relative to each other.
     pub place: Placement,
     /// Pause before each hand-over; at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
-    /// What each benchmark may take, in all its passes; none: what the profile gives it. In
-    /// [`Plan::TIMES`]; a smoke run takes none.
+    /// Time of each benchmark in all its passes, within [`Plan::TIMES`]; `None` for the profile's
+    /// time. A smoke run takes none.
     pub time: Option<Duration>,
-    /// A busy thread beside.
+    /// `true` to run a busy thread beside the participants.
     pub neighbour: bool,
-    /// Parties as processes, where a benchmark can.
+    /// `true` to run participants as processes where a benchmark can.
     pub processes: bool,
-    /// Whether peers are measured too.
+    /// `true` to measure peers too.
     pub peers: bool,
     /// Arguments, `(name, text)`, for every benchmark that takes them.
     pub set: Vec<(String, String)>,
-    /// Time beyond that of ten rounds after which a party that has not finished is given up.
+    /// Time, beyond that of ten rounds, after which a participant that has not finished is given
+    /// up.
     pub patience: Duration,
 }
 
 impl Plan {
     /// The default of [`patience`](Self::patience).
     pub const PATIENCE: Duration = Duration::from_secs(10);
-    /// The longest pause between hand-overs.
+    /// Longest pause between hand-overs.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
-    /// The least and the most time that a benchmark may be given.
+    /// Shortest and longest time of a benchmark.
     pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 }
 
@@ -157,11 +160,11 @@ impl Default for Plan {
     }
 }
 
-/// Why a plan cannot be run: the command line is wrong, and nothing was measured.
+/// Error of a plan that cannot be run: the command line is wrong, and nothing was measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A pattern that means nothing.
+    /// A pattern that matches nothing.
     #[error(transparent)]
     Select(#[from] SelectError),
     /// An argument that a benchmark refuses.
@@ -169,7 +172,7 @@ pub enum PlanError {
     Args {
         /// The benchmark.
         id: String,
-        /// Why.
+        /// The reason.
         refused: ArgsError,
     },
     /// An argument that none of the chosen benchmarks takes.
@@ -179,21 +182,21 @@ pub enum PlanError {
         name: String,
         /// Its value.
         text: String,
-        /// What they take.
+        /// The arguments that the benchmarks take.
         hint: String,
     },
-    /// A sweep over an argument that is set, too.
+    /// The argument of the sweep is also set.
     #[error("--set {name}: the sweep goes over it; leave it out")]
     Twice {
         /// The argument.
         name: String,
     },
-    /// A sweep of something that is no single benchmark.
+    /// The sweep's id does not name a single benchmark.
     #[error("{id}: a sweep takes one benchmark by its full id: {ids}")]
     NotOne {
-        /// What was asked for.
+        /// The requested id.
         id: String,
-        /// What it means.
+        /// The benchmarks that the id matches.
         ids: String,
     },
     /// A sweep over an argument that the benchmark does not take.
@@ -203,25 +206,25 @@ pub enum PlanError {
         id: String,
         /// The argument.
         name: String,
-        /// What it takes.
+        /// The arguments that the benchmark takes.
         hint: String,
     },
-    /// A range that is refused.
+    /// An invalid range.
     #[error(transparent)]
     Over(#[from] OverError),
     /// The pause is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
-    /// A benchmark cannot be given so little time, or so much.
+    /// A time outside [`Plan::TIMES`].
     #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIMES.0)]
     Time(Duration),
-    /// A smoke run measures once, however long that takes.
+    /// A time for a smoke run, which measures once, however long that takes.
     #[error("--time {0:?}: a smoke run measures once; leave it out, or take --profile quick")]
     TimeOfSmoke(Duration),
-    /// A benchmark that cannot run its parties as processes.
+    /// A benchmark that cannot run its participants as processes.
     #[error("--processes: {0} cannot run its parties as processes; name others, or leave it out")]
     Processes(String),
-    /// An option for hand-overs, without one.
+    /// An option for hand-overs, without a benchmark that has hand-overs.
     #[error("{option}: none of the chosen benchmarks hands work from one party to another")]
     NoHandover {
         /// The option.
@@ -232,57 +235,58 @@ pub enum PlanError {
     Topology(String),
 }
 
-/// One benchmark of a run: its selection with the values that its contenders get.
+/// One benchmark of a run: its selection, and its contenders' arguments.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What is measured.
+    /// The benchmark and its contenders.
     pub selection: Selection,
     pub(crate) values: Values,
 }
 
-/// What a run tells whoever watches it.
+/// Observer of a run's progress.
 pub trait Watch {
-    /// A visit begins, the first of so many of so many: to the benchmark at `group` in [`Lab::groups`]. Each has
-    /// one in each pass, in random order.
+    /// Called when a visit begins to the benchmark at index `group` of [`Lab::groups`]; `visit` is
+    /// the number of earlier visits and the total. Each pass visits each benchmark once, in random
+    /// order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
-    /// So many of at most so many blocks of this visit are done.
+    /// Called when `done` of at most `most` blocks of this visit are done.
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// It yielded these figures, all that it has so far: they take the place of what it yielded before.
-    /// Told after the first pass, so that something is had early, and after the last. An answer of
-    /// false ends the run: they could not be kept.
+    /// Called with all figures that the benchmark has yielded so far; they replace those of earlier
+    /// calls. Called after the first pass, so that early results exist, and after the last.
+    /// Returning `false` ends the run, for example if the records could not be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
         true
     }
-    /// It, or one contender of it, yielded none.
+    /// Called when a benchmark, or one contender of a benchmark, yielded no figure.
     fn fault(&mut self, id: &str, fault: &Fault) {
         let _ = (id, fault);
     }
 }
 
-/// Nobody watches.
+/// Observer that ignores everything.
 impl Watch for () {}
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Every figure, in order.
+    /// All figures, in order.
     pub records: Vec<Record>,
     /// Benchmarks that yielded nothing, with the reason.
     pub faults: Vec<(String, String)>,
-    /// Whether it was asked to stop before its end.
+    /// `true` if the run was stopped before its end.
     pub interrupted: bool,
-    /// The least relative difference that the run can see, of one party and of several.
+    /// Smallest relative difference that the run can detect with one participant.
     pub null_one: Option<f64>,
-    /// The same, for hand-overs between CPUs.
+    /// Smallest relative difference that the run can detect with several participants.
     pub null_several: Option<f64>,
 }
 
-/// A laboratory: a suite, a plan, and this machine.
+/// A suite, a plan, and this machine.
 #[derive(Debug)]
 pub struct Lab {
     plan: Plan,
@@ -299,7 +303,7 @@ impl Lab {
     /// (`null/…`), where `all` has them, are always taken, last.
     ///
     /// # Errors
-    /// Whatever in the plan is wrong, in words for a command line.
+    /// Fails if any part of the plan is invalid, with a message for a command line.
     pub fn new(
         all: &[&'static [Bench]],
         patterns: &[String],
@@ -319,11 +323,13 @@ impl Lab {
         Ok(Lab { plan, groups, topology, allowed: topology::allowed(), seed: seed() })
     }
 
-    /// The same for one benchmark, by its full id, with several values of one argument: all of them in
-    /// each pass, so that a spell of noise falls on a few rounds of each.
+    /// Checks the plan for one benchmark, given by its full id, with several values of one
+    /// argument. Each pass measures all values, so that a spell of noise affects a few rounds of
+    /// each.
     ///
     /// # Errors
-    /// As [`new`](Lab::new); also a benchmark that takes no such argument, or a range that is refused.
+    /// Fails like [`new`](Lab::new), and if the benchmark does not take the argument or the range
+    /// is invalid.
     pub fn sweep(
         all: &[&'static [Bench]],
         id: &str,
@@ -361,27 +367,27 @@ impl Lab {
         Ok(lab)
     }
 
-    /// What will be measured.
+    /// Returns the benchmarks that will be measured.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What the random orders and placements of a run are drawn from.
+    /// Returns the seed of the run's random orders and placements.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// How many times a run comes by each benchmark.
+    /// Returns the number of visits to each benchmark.
     pub fn passes_count(&self) -> u32 {
         self.schedule().passes
     }
 
-    /// What a run may take, a little more for what follows the last pass; none: as long as it takes.
+    /// Returns the run's time limit, without some work after the last pass; `None` if it has none.
     pub fn time_max(&self) -> Option<Duration> {
         self.schedule().total
     }
@@ -390,14 +396,15 @@ impl Lab {
         self.plan.profile.schedule(self.groups.len(), self.plan.time)
     }
 
-    /// The machine.
+    /// Returns this machine's description.
     pub fn host(&self) -> Host {
         host::capture()
     }
 
-    /// Measures, in several passes over all benchmarks, each in a process of its own where the program calls
-    /// [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in this process. Looks at
-    /// `interrupted` between rounds (every 10 ms or so) and then ends, with what was measured.
+    /// Measures in several passes over all benchmarks, each pass in a process of its own if the
+    /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
+    /// this process. Polls `interrupted` between rounds (about every 10 ms), and then ends with
+    /// what was measured.
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
         clock::calibration();
         let mut run = Running {
@@ -421,30 +428,30 @@ impl Lab {
     }
 }
 
-/// A number below 2^53, which JSON keeps, that nobody knows beforehand.
+/// Returns a random number below 2^53, which JSON represents exactly.
 fn seed() -> u64 {
     RandomState::new().hash_one(0) >> 11
 }
 
-/// A run under way.
+/// A run in progress.
 struct Running<'a> {
     lab: &'a Lab,
     watch: &'a mut dyn Watch,
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
-    /// One for each benchmark; none where it could not begin.
+    /// The state of each benchmark; `None` if it could not begin.
     courses: Vec<Option<Course>>,
     pass: u32,
-    /// Visits that have begun, of all passes.
+    /// Number of visits begun, in all passes.
     visits: usize,
-    /// The benchmark that is visited.
+    /// The benchmark being visited.
     current: Option<usize>,
-    /// Benchmarks that this pass has not left yet.
+    /// Benchmarks that this pass has still to visit.
     pending: Vec<usize>,
-    /// The figures could not be kept.
+    /// `true` if the observer could not keep the records.
     is_refused: bool,
-    /// What each has told.
+    /// The records last reported, by benchmark.
     records: Vec<Vec<Record>>,
     outcome: Outcome,
 }
@@ -465,13 +472,13 @@ impl Running<'_> {
                 self.courses[*index].as_ref().is_some_and(|course| !course.is_closed)
             };
             self.pending = (0..self.courses.len()).filter(is_open).collect();
-            // The first one goes in the order of the list, in which it tells and keeps what it yields.
+            // The first pass follows the list's order, in which results are reported and stored.
             if pass > 0 {
                 let place = u64::from(pass) << 32;
                 SplitMix64::new(self.lab.seed ^ place).shuffle(&mut self.pending);
             }
             while !self.pending.is_empty() {
-                // Relaxed: a flag alone; nothing is published with it.
+                // Relaxed: the flag publishes no other data.
                 self.outcome.interrupted = self.interrupted.load(Ordering::Relaxed);
                 if self.outcome.interrupted || self.is_refused {
                     return;
@@ -481,7 +488,7 @@ impl Running<'_> {
         }
     }
 
-    /// Goes by the benchmarks that the pass has not left yet, until one takes its process with it.
+    /// Visits the pending benchmarks; returns early if one ends the pass's process.
     fn go_by(&mut self) {
         let order = self.order();
         let (lab, interrupted) = (self.lab, self.interrupted);
@@ -506,7 +513,7 @@ impl Running<'_> {
         self.fault(lost, None, &fault);
     }
 
-    /// What is left of a pass to do.
+    /// Returns the remaining work of the pass.
     fn order(&self) -> Order {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
@@ -531,7 +538,7 @@ impl Running<'_> {
         }
     }
 
-    /// Takes what a pass reports; `false` if it is to end.
+    /// Handles a pass's report; returns `false` if the pass must end.
     fn take(&mut self, report: Report) -> bool {
         match report {
             Report::Begin { group } => {
@@ -562,11 +569,11 @@ impl Running<'_> {
                 lanes.for_each(|lane| lane.note_steal(self.pass, steal));
             }
         }
-        // Relaxed: a flag alone; nothing is published with it.
+        // Relaxed: the flag publishes no other data.
         !self.is_refused && !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Tells of a fault of a benchmark, or of one contender of it.
+    /// Reports a fault of a benchmark, or of one of its contenders.
     fn fault(&mut self, group: usize, contender: Option<&str>, fault: &Fault) {
         let id = self.lab.groups[group].selection.spec.id;
         let name = contender.map_or_else(|| id.to_string(), |who| format!("{id} [{who}]"));
@@ -574,7 +581,7 @@ impl Running<'_> {
         self.outcome.faults.push((name, fault.to_string()));
     }
 
-    /// Tells what a benchmark has yielded, if it has yielded more than was told.
+    /// Reports a benchmark's records if it has rounds that were not reported yet.
     fn tell(&mut self, index: usize) {
         let group = &self.lab.groups[index];
         let Some(course) = self.courses[index].as_mut().filter(|course| course.is_news()) else {
@@ -588,7 +595,7 @@ impl Running<'_> {
         }
     }
 
-    /// Tells what has come since the first pass.
+    /// Reports the results of all passes after the first.
     fn finish(mut self) -> Outcome {
         for index in 0..self.courses.len() {
             if self.is_refused {
@@ -604,10 +611,10 @@ impl Running<'_> {
     }
 }
 
-/// Every suite's null benchmarks: the same thing twice.
+/// Id prefix of the null benchmarks, which measure the same operation twice.
 const NULL_PREFIX: &str = "null/";
 
-/// What the nulls of a run tell: by how much two of the same may differ.
+/// Notes by how much the two equal contenders of a null benchmark differ.
 fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;

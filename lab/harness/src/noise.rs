@@ -1,50 +1,54 @@
-//! What makes a figure doubtful, told with it rather than averaged away.
+//! Warnings about doubtful figures, stored with the figures instead of averaged away.
 
 use crate::stats::{self, Estimate, Modes};
 use handover_record::{Round, Warning, WarningCode};
 use std::collections::BTreeSet;
 
-/// Steal above this share of the passes is named as what disturbed the rounds.
+/// Share of steal above which the hypervisor is named as the disturbance.
 const STEAL_MAX: f64 = 0.02;
-/// Involuntary switches above this number mark a round: one or two are the kernel's own business.
+/// Involuntary switches above which a round is marked; one or two are the kernel's own work.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// More disturbed rounds or samples than this share are told where the others are too few.
+/// Share of disturbed rounds or samples above which a warning is given although the undisturbed
+/// ones are too few for a figure.
 const MARKED_MAX: f64 = 0.25;
-/// The figure without what was disturbed is told when it differs by more than this share.
+/// Relative difference above which the figure without disturbed samples is reported.
 const UNDISTURBED_MAX: f64 = 0.02;
-/// An interval wider than this on either side, when the budget is spent, is warned about.
+/// Half-width of an interval, relative to the figure, above which it is warned about at the end of
+/// a run.
 const HALF_WIDTH_MAX: f64 = 0.04;
-/// The last third of the rounds differs from the first by more than this share, and their intervals do
-/// not meet: a drift. The median of all lies between, and the rounds are spread over the whole run: a
-/// smaller drift moves it by less than two runs differ anyway.
+/// Relative difference between the first and the last third of the rounds above which a drift is
+/// reported, if their intervals do not overlap. The median of all rounds lies in between, and the
+/// rounds are spread over the whole run, so a smaller drift moves the median less than two runs
+/// differ anyway.
 const DRIFT_MAX: f64 = 0.15;
-/// Nothing below this is claimed.
+/// Smallest time that is claimed to be measurable.
 const RESOLUTION_NS: f64 = 0.2;
-/// The rate, in operations of the figure, may be so many times more or less than one CPU's.
+/// Factor by which the rate may differ from one CPU's rate at the figure's time, in either
+/// direction.
 const RATE_MAX: f64 = 1.5;
-/// Fewer rounds say nothing of their spread.
+/// Minimum number of rounds for statements about their spread.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Whether other work disturbed a round. (Steal is no ground: the kernel counts it in steps as long as a round,
-/// over all CPUs.)
+/// Returns `true` if other work disturbed a round. Steal does not count: the kernel counts it in
+/// steps as long as a round, over all CPUs.
 pub(crate) fn is_marked(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
 
-/// What is known of one figure.
+/// Facts about one figure.
 #[derive(Clone, Copy)]
 pub(crate) struct Findings<'a> {
     pub rounds: &'a [Round],
     pub figure: Estimate,
-    /// The figure without what was disturbed.
+    /// The figure without disturbed rounds and samples.
     pub undisturbed: Option<f64>,
-    /// What has two modes, and which.
+    /// The kind of values that has two modes, and the modes.
     pub modes: Option<(&'static str, Modes)>,
     pub is_time: bool,
     pub is_smoke: bool,
 }
 
-/// Everything to be said about one figure.
+/// Returns all warnings about one figure.
 pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
     let Findings { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
     let mut said = Vec::new();
@@ -84,7 +88,8 @@ pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
     said
 }
 
-/// Says how much was disturbed, and what the figure is without it, where that differs or is unknown.
+/// Warns about disturbed rounds and samples if the figure without them differs, or if there is none
+/// and many are disturbed.
 fn disturbance(
     rounds: &[Round],
     figure: f64,
@@ -121,7 +126,8 @@ fn disturbance(
     say(code, text);
 }
 
-/// By how much the last third of the rounds differs from the first, if their intervals do not meet.
+/// Returns the relative difference between the last and the first third of the rounds, if their
+/// intervals do not overlap.
 fn drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     if third < 5 {
@@ -134,8 +140,8 @@ fn drift(rounds: &[Round]) -> Option<f64> {
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
 
-/// Says so where operations a second and time an operation do not belong together: so many participants work
-/// at a time, or the rate includes what the figure does not.
+/// Returns a warning if the rate and the time per operation do not agree: several participants work
+/// at a time, or the rate includes work that the figure does not.
 pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);
     let is_far = product > 0.0 && !(1.0 / RATE_MAX..=RATE_MAX).contains(&product);
@@ -151,7 +157,7 @@ pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Wa
 mod tests {
     use super::*;
 
-    /// Two rounds a pass.
+    /// Two rounds per pass.
     fn rounds(medians: impl Iterator<Item = f64>) -> Vec<Round> {
         let round =
             |(place, median): (u32, f64)| Round { pass: place / 2, median, ..Round::default() };

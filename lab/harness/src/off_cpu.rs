@@ -1,36 +1,38 @@
-//! When a thread could have run and did not: switch by switch, as the kernel tells.
+//! Times in which a runnable thread was off the CPU, from the kernel's context-switch records.
 
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use serde::{Deserialize, Serialize};
 
-/// A stretch in which a thread that could have run was off the CPU: another one had it.
+/// A time span in which a runnable thread was off the CPU because another thread had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OffCpuSpan {
-    /// The kernel's number of the thread.
+    /// The kernel's thread id.
     pub tid: u64,
-    /// Its begin, in ns on CLOCK_MONOTONIC.
+    /// Begin, in ns on CLOCK_MONOTONIC.
     pub from_ns: i64,
-    /// Its end.
+    /// End, in ns on CLOCK_MONOTONIC.
     pub until_ns: i64,
 }
 
-/// Room for what the kernel tells: some thousand switches; of more, it drops the last.
+/// Size of the record buffer: some thousand switches. The kernel drops records when the buffer is
+/// full.
 const ROOM_BYTES: usize = 1 << 16;
-/// PERF_RECORD_SWITCH, and what its `misc` says: the thread leaves the CPU, and could have gone on.
+/// PERF_RECORD_SWITCH, PERF_RECORD_LOST, and bits of `misc`: the thread leaves the CPU, and is
+/// still runnable.
 const RECORD_SWITCH: u32 = 14;
 const RECORD_LOST: u32 = 2;
 const MISC_OUT: u16 = 1 << 13;
 const MISC_PREEMPT: u16 = 1 << 14;
 
-/// The switches of the thread that opened it, since.
+/// Recorder of the context switches of the thread that opened it.
 pub(crate) struct Switches {
     sampler: Sampler,
     tid: u64,
 }
 
 impl Switches {
-    /// `None` where the kernel does not tell.
+    /// Starts recording; `None` if the kernel does not allow it.
     pub fn open() -> Option<Self> {
         let mut builder = Builder::new(Software::DUMMY);
         builder.observe_self().any_cpu().context_switch(true).sample_id_all(true);
@@ -41,7 +43,7 @@ impl Switches {
         Some(Self { sampler, tid })
     }
 
-    /// `None` when there were more than it had room for.
+    /// Stops recording and returns the spans; `None` if records were lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;
         let (mut spans, mut left_ns) = (Vec::new(), None);
@@ -51,7 +53,7 @@ impl Switches {
                 RECORD_SWITCH => {}
                 _ => continue,
             }
-            // With the time alone sampled, a switch says nothing else.
+            // Only the time is sampled, so a switch record has no other content.
             let Some(time) = record.to_vec().first_chunk().copied() else { continue };
             let ns = u64::from_ne_bytes(time) as i64;
             let (is_out, could_go_on) =
@@ -85,14 +87,14 @@ mod tests {
         handover_base::affinity::pin(handover_base::affinity::current_cpu()).expect("pinned");
         let busy = std::sync::atomic::AtomicBool::new(true);
         let (begin_ns, spans) = std::thread::scope(|scope| {
-            // On this CPU too, as it is started here.
+            // The new thread inherits the pinning to this CPU.
             scope.spawn(|| {
                 while busy.load(std::sync::atomic::Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
             let deadline = Instant::now() + Duration::from_secs(60);
-            // Once the other has had the CPU: when it gets it is the kernel's matter.
+            // Repeats until the other thread has had the CPU: the kernel decides when.
             let (begin_ns, spans) = loop {
                 let (begin_ns, switches) = (now_ns(), Switches::open().expect("as before"));
                 std::thread::sleep(Duration::from_millis(1));

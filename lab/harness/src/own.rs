@@ -1,4 +1,5 @@
-//! A program of somebody else's workloads: what `cargo bench` runs, and `cargo handover` reads.
+//! The complete program of a user's own workloads, run by `cargo bench` and read by `cargo
+//! handover`.
 
 use crate::bench::Bench;
 use crate::date::{DATE_REFUSED, unix_ns};
@@ -29,15 +30,15 @@ const USAGE: &str = "\
   --no-peers         leave out the peers
   --set NAME=VALUE   set an argument of every benchmark that takes it";
 
-/// The whole of a program that measures `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`, in a bench
-/// target with `harness = false`.
+/// Runs a whole program that measures `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`, in
+/// a bench target with `harness = false`.
 ///
-/// It prints a line for each figure or, with `--jsonl`, the run as `handover import` reads it; then the
-/// figures are listed, shown, compared and followed like handover's own. `cargo handover` does both. What
-/// every run needs to say how small a difference it can see, the same thing measured twice (`null/…`), is
-/// added where the suites have none. `--help` lists the options.
+/// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
+/// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
+/// does both. If the suites have no null benchmark (`null/…`, the same operation measured twice,
+/// which shows the smallest detectable difference), one is added. `--help` lists the options.
 ///
-/// Exit: 0; 1 where a benchmark could not be measured; 2 where the command line is wrong.
+/// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     let suites = with_nulls(suites);
     if let Some(played) = dispatch_partner(&suites) {
@@ -52,7 +53,7 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     }
 }
 
-/// The suites with nulls, where they have none.
+/// Returns the suites, with a null benchmark added if they have none.
 fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     let mut suites = suites.to_vec();
     if !suites.iter().flat_map(|it| it.iter()).any(|it| it.spec().id.starts_with("null/")) {
@@ -62,12 +63,12 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
 }
 
 fn told(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    // Where nobody listens, nothing is lost by it.
+    // A failed write to standard error loses only this message.
     let _ = writeln!(io::stderr(), "{refused}");
     ExitCode::from(code)
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, Default)]
 struct Asked {
     patterns: Vec<String>,
@@ -91,7 +92,7 @@ impl Asked {
                 inline.clone().or_else(|| words.next()).ok_or(format!("{option}: needs a value"))
             };
             match option {
-                // What cargo passes.
+                // Passed by cargo.
                 "--bench" => {}
                 "--test" => asked.plan.profile = Profile::Smoke,
                 "--help" | "-h" => asked.help = true,
@@ -138,7 +139,8 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
     }
     let lab = Lab::new(suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
     if asked.jsonl {
-        // For a program, which may end before: cargo, our parent, does not pass its signals on.
+        // Ends with its parent: cargo does not pass on the signals of the program that reads the
+        // output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
     let mut run = begin(&lab)?;
@@ -158,7 +160,7 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
 
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads it has seen enough.
+        // The reader has closed the pipe and needs no more.
         Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(refused) => Err(format!("standard output: {refused}")),
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -187,7 +189,7 @@ fn begin(lab: &Lab) -> Result<Run, String> {
     })
 }
 
-/// A run as an export has it: a line of its own, then one for each record.
+/// Formats a run as an export: a line for the run, then a line for each record.
 fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
     let of = |value: Result<Value, serde_json::Error>, about: Value| -> Result<String, String> {
         let mut line = value.map_err(|refused| refused.to_string())?;
@@ -204,7 +206,7 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Tells faults as they come, and counts them.
+/// Observer that prints faults and counts them.
 struct Faults(usize);
 
 impl Watch for Faults {
@@ -214,7 +216,7 @@ impl Watch for Faults {
     }
 }
 
-/// The same thing, to be measured twice: a word in fresh memory, swapped.
+/// Null benchmark: swaps a word in fresh memory, measured twice.
 struct Twice(Box<AtomicU64>);
 
 impl Workload for Twice {
@@ -234,7 +236,7 @@ impl Workload for Twice {
     fn sample(&mut self, out: &mut Samples) {
         out.batches(|n| {
             for i in 0..n {
-                // Relaxed: nobody else looks.
+                // Relaxed: only this thread uses the word.
                 black_box(self.0.swap(black_box(i), Ordering::Relaxed));
             }
         });

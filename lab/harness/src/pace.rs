@@ -1,24 +1,24 @@
-//! The pace of a core: how long a short loop of known work takes just now.
+//! The pace of a core: the current duration of a short loop of known work.
 //!
-//! A hardware thread whose sibling is busy runs at half to two thirds of its pace. In a virtual machine
-//! the sibling is often somebody else's, comes and goes by the millisecond, and shows nowhere: neither as
-//! steal nor as a switch. So a measured participant now and then times a short loop. It is compared with the
-//! fastest such loop of the same contender's rounds, in which the same participants run: on a machine that
-//! hides which CPUs share a core, a participant that slows its partner is part of every round, and no
-//! disturbance.
+//! A hardware thread whose sibling is busy runs at half to two thirds of its pace. In a virtual
+//! machine the sibling often belongs to another guest, comes and goes by the millisecond, and is
+//! visible neither as steal nor as a switch. So a measured participant times a short loop now and
+//! then, and compares it with the fastest such loop of the same contender's rounds, in which the
+//! same participants run: on a machine that hides which CPUs share a core, a participant that slows
+//! its partner is part of every round, and no disturbance.
 //!
-//! Slow samples are counted and never left out: a record tells what its figure is without them.
+//! Slow samples are counted and never left out: a record also holds its figure without them.
 
 use handover_base::clock;
 use std::hint::black_box;
 
-/// A loop of so many turns: about 1 µs, and 100 steps even of a clock with steps of 10 ns.
+/// Turns of the loop: about 1 µs, which is 100 steps even of a clock with steps of 10 ns.
 const TURNS: u64 = 4096;
-/// A loop that took this much longer than the fastest was slowed. A busy sibling costs a third at least;
-/// frequencies differ by less between one second and the next.
+/// Factor over the fastest loop from which a loop counts as slowed. A busy sibling costs a third at
+/// least; frequencies differ by less between one second and the next.
 const SLOWED: f64 = 1.2;
 
-/// Times one loop, in ticks: a turn a cycle on a core that has nobody else to serve.
+/// Times one loop, in ticks: a turn takes one cycle on a core with an idle sibling.
 pub(crate) fn lap_ticks() -> u64 {
     let began = clock::ticks();
     for turn in 0..TURNS {
@@ -32,7 +32,7 @@ pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED
 }
 
-/// The lesser of two fastest loops, of which 0 stands for none.
+/// Returns the lower of two fastest loops; 0 stands for none.
 pub(crate) fn fastest(one: u64, other: u64) -> u64 {
     match (one, other) {
         (0, known) | (known, 0) => known,

@@ -12,17 +12,17 @@ use std::process::ExitStatus;
 /// A child process; killed and waited for when dropped.
 pub(crate) struct Process {
     id: Pid,
-    /// Set once it has been waited for: its id may be another process's from then on.
+    /// The exit status once it has been waited for; from then on its id may be another process's.
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts this program with one word on its command line.
+    /// Starts this program with one argument.
     pub fn with_word(word: &str) -> io::Result<Process> {
         Process::start(std::env::vars_os(), Some(CString::new(word)?))
     }
 
-    /// Starts this program with one more variable in its environment.
+    /// Starts this program with one more environment variable.
     pub fn with_variable(name: &str, value: &str) -> io::Result<Process> {
         let own = std::env::vars_os().filter(|(it, _)| it != name);
         Process::start(own.chain([(name.into(), value.into())]), None)
@@ -38,7 +38,7 @@ impl Process {
         Ok(Process { id: start_again(&environment?, word.as_deref())?, ended: None })
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns its exit status if it has ended.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.wait(WaitOptions::NOHANG)
     }

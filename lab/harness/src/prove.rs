@@ -1,8 +1,8 @@
-//! Known costs, planted as benchmarks and read back from the records: a proof of the method by its own means.
+//! Proof of the method: known costs are planted as benchmarks and read back from the records.
 //!
-//! The planted benchmarks take the very path of all others. Their costs are kept by the clock's counter, whose
-//! rate is taken here anew from `CLOCK_MONOTONIC`: nothing of the harness's arithmetic is in them, and a slow
-//! core does not change them.
+//! The planted benchmarks take the same path as all others. Their costs are kept by the clock's
+//! counter, whose rate is measured here independently from `CLOCK_MONOTONIC`: they contain nothing
+//! of the harness's arithmetic, and a slow core does not change them.
 
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -43,30 +43,30 @@ pub const ALL: &[Bench] = &[
 
 const PLANTED: Contender = Contender::ours("planted");
 
-/// Every so many operations one takes so many times longer.
+/// Every `TAIL_EVERY`th operation takes `TAIL_TIMES` times longer.
 const TAIL_EVERY: u64 = 50;
 const TAIL_TIMES: u64 = 64;
-/// The two costs of [`TwoModes`], and which share of its rounds has the slower one.
+/// The two costs of [`TwoModes`]; one of `MODES_CYCLE` rounds has the slower one.
 const MODES_PS: [u64; 2] = [6_000, 20_000];
 const MODES_CYCLE: u64 = 3;
-/// What [`Drift`] costs in the beginning, and by how much more in the end.
+/// Cost of [`Drift`] at the beginning, and its relative increase at the end.
 const DRIFT_NS: f64 = 100.0;
 const DRIFT_BY: f64 = 0.5;
-/// The load of [`Stalled`]: a request so often, each of so long a service, and a stall in each cycle.
+/// Load of [`Stalled`]: the period and service time of requests, and one stall per cycle.
 const PERIOD_NS: u64 = 20_000;
 const SERVICE_NS: u64 = 2_000;
 const CYCLE_NS: u64 = 10_000_000;
 const STALL_NS: u64 = 1_000_000;
-/// Lateness is measured with waits of this length.
+/// Length of the waits by which lateness is measured.
 const LATE_PS: u64 = 1_000_000;
-/// Turns of a loop of three cycles in an operation of [`Layout`].
+/// Turns of a three-cycle loop in an operation of [`Layout`].
 const LAYOUT_TURNS: u64 = 64;
 
-/// Keeps times by the counter.
+/// Spins for exact times by the counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Keeper {
     ticks_per_ns: f64,
-    /// A wait ends so much too late, by its last reading and its return.
+    /// Delay of a wait's end due to its last reading and its return.
     late_ticks: u64,
 }
 
@@ -75,7 +75,7 @@ impl Keeper {
     pub fn new() -> Keeper {
         static KEEPER: OnceLock<Keeper> = OnceLock::new();
         *KEEPER.get_or_init(|| {
-            // The narrowest of some pairs of readings: nothing came between the two clocks.
+            // The pair of readings closest together: no interruption came between the two clocks.
             let both = || {
                 let pair = |_| {
                     let (before, now, after) = (clock::ticks(), Instant::now(), clock::ticks());
@@ -105,12 +105,12 @@ impl Keeper {
         })
     }
 
-    /// So many picoseconds in ticks.
+    /// Converts picoseconds to ticks.
     fn ticks(self, ps: u64) -> u64 {
         (ps as f64 / 1000.0 * self.ticks_per_ns).round() as u64
     }
 
-    /// Spins until so long after `began`, a reading of [`clock::ticks`].
+    /// Spins until `ps` picoseconds after `began`, a reading of [`clock::ticks`].
     #[inline]
     pub fn wait(self, began: u64, ps: u64) {
         let until = began + self.ticks(ps).saturating_sub(self.late_ticks);
@@ -124,7 +124,7 @@ impl Default for Keeper {
     }
 }
 
-/// Operations that take so many picoseconds each, all together.
+/// Operations that take `PS` picoseconds each.
 struct Constant<const PS: u64>(Keeper);
 
 impl<const PS: u64> Workload for Constant<PS> {
@@ -159,7 +159,7 @@ impl<const PS: u64> Workload for Constant<PS> {
     }
 }
 
-/// Does `n` operations that take so long each.
+/// Does `n` operations of `ps` picoseconds each.
 #[inline]
 fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
     let began = clock::ticks();
@@ -169,7 +169,7 @@ fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
     keeper.wait(began, n.saturating_mul(ps));
 }
 
-/// Every 50th operation takes 64 times longer than the others, which take so many nanoseconds.
+/// Operations of `NS` nanoseconds, of which every 50th takes 64 times longer.
 struct Tail<const NS: u64> {
     keeper: Keeper,
     done: u64,
@@ -204,7 +204,7 @@ impl<const NS: u64> Workload for Tail<NS> {
     }
 }
 
-/// Each third round is slower.
+/// Operations that are slower in every third round.
 struct TwoModes {
     keeper: Keeper,
     ps: u64,
@@ -222,7 +222,8 @@ impl Workload for TwoModes {
     };
 
     fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
-        // Relaxed: a count alone. Processes begin at different places of the cycle.
+        // Relaxed: a counter that publishes no other data. Processes begin at different places of
+        // the cycle.
         static ROUNDS: OnceLock<AtomicU64> = OnceLock::new();
         let rounds = ROUNDS.get_or_init(|| AtomicU64::new(u64::from(std::process::id())));
         let is_slow = rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(MODES_CYCLE);
@@ -235,7 +236,7 @@ impl Workload for TwoModes {
 }
 
 args! {
-/// When the drift begins, and how long it goes on.
+/// Begin and duration of the drift.
 pub struct DriftArgs {
     /// The date of its begin in seconds since the Unix epoch.
     began_s: u64 = 0 (smoke 0, range 0..=2147483647),
@@ -243,13 +244,13 @@ pub struct DriftArgs {
     lasts_ms: u64 = 1000 (smoke 1, range 1..=2147483647),
 } }
 
-/// A cost that grows while the run lasts.
+/// A cost that grows during the run.
 struct Drift {
     keeper: Keeper,
     ps: u64,
 }
 
-/// The date in milliseconds.
+/// Returns the date in milliseconds since the Unix epoch.
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -277,7 +278,7 @@ impl Workload for Drift {
     }
 }
 
-/// Requests that come by the clock, whether or not their server is stalled; each is timed from when it was due.
+/// Requests at fixed times, regardless of stalls of their server; each is timed from its due time.
 struct Stalled(Keeper);
 
 impl Workload for Stalled {
@@ -310,13 +311,14 @@ impl Workload for Stalled {
     }
 }
 
-/// When a server that could begin at this time really begins: it stalls in the middle of each cycle.
+/// Returns the time at which a server that is free at `at_ns` begins: it stalls in the middle of
+/// each cycle.
 fn free_ns(at_ns: u64) -> u64 {
     let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
     if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
 }
 
-/// What the requests of one cycle take, in order of size.
+/// Returns the latencies of the requests of one cycle, sorted.
 fn stalled_latencies_ns() -> Vec<f64> {
     let mut free_at = 0;
     let latency = |place: u64| {
@@ -329,7 +331,7 @@ fn stalled_latencies_ns() -> Vec<f64> {
     all
 }
 
-/// Two that differ by a known factor.
+/// Two contenders that differ by a known factor.
 struct Beside<const NS: u64>(Keeper);
 
 impl<const NS: u64> Workload for Beside<NS> {
@@ -375,7 +377,8 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 }
 
-/// Arguments for a run that begins now and takes so long, as [`Plan::set`](crate::Plan::set) has them.
+/// Returns arguments, in the form of [`Plan::set`](crate::Plan::set), for a run that begins now and
+/// takes `lasts`.
 pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
     let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
     vec![
@@ -384,8 +387,8 @@ pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
     ]
 }
 
-/// What the records of a run of [`ALL`] say of what was planted. `null` is what the run says that it cannot see
-/// on one CPU.
+/// Compares the records of a run of [`ALL`] with the planted costs. `null` is the smallest
+/// difference that the run can detect on one CPU.
 pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();
@@ -400,7 +403,8 @@ pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let ids = ALL.iter().map(|it| it.spec().id);
     for (id, planted) in ids.filter_map(|id| Some((id, constant_ns(id)?))) {
         let record = of(id);
-        // Of one operation alone, what reading the clock adds; in batches the loop is part of the constant.
+        // For a single operation, the cost of reading the clock is subtracted; in batches, the loop
+        // is part of the constant.
         let added = record.filter(|it| it.summary.batch <= 1).and_then(|it| it.empty);
         let less = |value: f64| value - added.unwrap_or(0.0);
         let bound = if planted < 2.0 { 0.1 } else { planted * 0.01 };
@@ -469,7 +473,7 @@ pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     proofs
 }
 
-/// The constant that a benchmark of this id has.
+/// Returns the constant, in ns, of the benchmark with this id.
 fn constant_ns(id: &str) -> Option<f64> {
     let span: units::Span = id.strip_prefix("proof/")?.parse().ok()?;
     Some(span.0 as f64)

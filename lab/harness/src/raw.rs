@@ -1,4 +1,5 @@
-//! Memory that several processes share, and how they are started. The sole home of `unsafe` in this crate.
+//! Memory shared between processes, and the start of processes. All `unsafe` code of this crate is
+//! here.
 
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
@@ -17,23 +18,25 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
-/// A mapped memfd: zero when made, at least page-aligned, the same memory in every process that maps
-/// the same descriptor.
+/// A mapped memfd: zero when created, at least page-aligned, and the same memory in every process
+/// that maps the same descriptor.
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: a Mapping is only an address range that it owns; what lies in it is handed out as `&T` with
-// `T: Sync` by Region alone.
+// SAFETY: a Mapping only owns an address range; Region alone gives access to its content, as `&T`
+// with `T: Sync`.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; Mapping itself has no method that reads or writes the memory.
+// SAFETY: Mapping has no method that reads or writes the memory; access is by Region alone, with
+// `T: Sync`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn of(fd: &OwnedFd, bytes: usize) -> rustix::io::Result<Mapping> {
-        // SAFETY: a null hint lets the kernel choose the place, so no existing mapping is touched; the
-        // descriptor is a memfd of at least `bytes` (ftruncate below, or the maker's).
+        // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is
+        // touched; `fd` is a memfd of at least `bytes` bytes, by the `ftruncate` in `make` or the
+        // `fstat` in `attach`.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -51,17 +54,17 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly what mmap returned, and no Region borrows from it any more: each
-        // holds an Arc of this Mapping.
+        // SAFETY: `start` and `bytes` are what mmap returned, and each Region holds an Arc of this
+        // Mapping, so no Region exists any more.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// A `T` in memory that the parties share, as threads or as processes. All zero when rigged.
+/// A `T` in memory that the participants share, as threads or as processes; all zero at first.
 ///
-/// As with an [`Arc`], no more than `&T` comes out, so that a region may pass for one of a shorter lifetime; and
-/// for a `T` that may not be shared, nothing comes out:
+/// As with an [`Arc`], only `&T` is accessible, so a region is covariant in `T`. A `T` that is not
+/// `Sync` is not accessible:
 ///
 /// ```compile_fail,E0277
 /// fn read(region: &handover_harness::Region<std::cell::Cell<u32>>) -> u32 {
@@ -88,14 +91,14 @@ impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
 impl<T: FromZeros + Sync> Region<T> {
     const ALIGNED: () = assert!(align_of::<T>() <= 4096, "a region is only page-aligned");
 
-    /// A fresh region and its descriptor.
+    /// Creates a region and returns it with its descriptor.
     pub(crate) fn make() -> rustix::io::Result<(Region<T>, OwnedFd)> {
         let fd = memfd_create("handover-region", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, size_of::<T>().max(1) as u64)?;
         Ok((Region::attach(&fd)?, fd))
     }
 
-    /// The region behind a descriptor that another process made.
+    /// Maps the region of a descriptor that another process created.
     pub(crate) fn attach(fd: &OwnedFd) -> rustix::io::Result<Region<T>> {
         let () = Self::ALIGNED;
         let bytes = size_of::<T>().max(1);
@@ -112,14 +115,15 @@ impl<T: FromZeros + Sync> Deref for Region<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the mapping is at least size_of::<T>() long and page-aligned, began as zeros (a value
-        // of T, by FromZeros), and only `&T` with T: Sync is ever made from it, in any process, so every
+        // SAFETY: `attach` checked that the memory is at least size_of::<T>() long; it is
+        // page-aligned, at least as T requires (ALIGNED). It began as zeros, a valid T by
+        // FromZeros, and only `&T` with T: Sync is ever made from it, in any process, so every
         // later state was written through T's own interior mutability.
         unsafe { self.mapping.start.cast::<T>().as_ref() }
     }
 }
 
-/// What the parties of a round and their coordinator agree through.
+/// State shared between a round's participants and their coordinator.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct ControlWords {
@@ -145,11 +149,11 @@ impl fmt::Debug for Control {
     }
 }
 
-/// What `go` says: nothing yet (0), that the round has begun, or that it never will.
+/// Values of `go` other than 0 (undecided): the round has begun, or has been called off.
 const GO: u32 = 1;
 const CALLED_OFF: u32 = 2;
 
-/// How often a party looks at the starting line before it sleeps there.
+/// Number of polls at the starting line before a participant sleeps there.
 const START_SPINS_MAX: u32 = 2000;
 
 impl Control {
@@ -170,13 +174,14 @@ impl Control {
         &self.region
     }
 
-    /// Waits until every party has come here; false if the round was called off instead. Blocks; a
-    /// party that died before it came leaves the others to the coordinator's patience.
+    /// Blocks until every participant has arrived; returns `false` if the round was called off
+    /// instead. If a participant died before, the others wait until the coordinator's patience
+    /// ends.
     #[must_use]
     pub(crate) fn start_line(&self, spin: bool) -> bool {
         let words = self.words();
-        // AcqRel: what each party rigged before it came is seen by the last to come, and through `go`
-        // by all.
+        // AcqRel: the last participant to arrive sees the setup of all others, and publishes it to
+        // all through `go`.
         if words.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.parties_count {
             // Release: pairs with the Acquire loads of `go` below.
             words.go.store(GO, Ordering::Release);
@@ -201,8 +206,8 @@ impl Control {
         }
     }
 
-    /// Sends home whoever waits at the starting line, or comes there later: a party is missing for
-    /// good, so that the last one never comes.
+    /// Releases all participants that wait at the starting line or arrive later: a participant is
+    /// missing, so the last one never arrives.
     pub(crate) fn call_off(&self) {
         let words = self.words();
         // Release: pairs with the Acquire loads of `go` in start_line().
@@ -210,10 +215,11 @@ impl Control {
         futex::wake(&words.go, u32::MAX, Scope::Shared);
     }
 
-    /// A measured party has ended; the last one tells those who serve.
+    /// Notes that a measured participant has ended; the last one stops the serving participants.
     pub(crate) fn finish(&self) {
         let words = self.words();
-        // AcqRel: gathers what every measured party wrote, for the Release below to publish.
+        // AcqRel: gathers the writes of every measured participant, for the Release below to
+        // publish.
         if words.finished.fetch_add(1, Ordering::AcqRel) + 1 == self.measured_count {
             // Release: pairs with the Acquire in Samples::stopped.
             words.stopped.store(1, Ordering::Release);
@@ -221,12 +227,12 @@ impl Control {
     }
 }
 
-/// Takes over descriptors that the starting process left open for us under these numbers.
+/// Takes ownership of descriptors that the starting process left open under these numbers.
 pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
     let mut fds = Vec::new();
     for number in numbers {
-        // SAFETY: the number came from the starting process, which opened it for us alone; nothing in
-        // this fresh process has taken it over before: dispatch_partner runs once, first thing.
+        // SAFETY: the starting process opened the descriptor for this process alone;
+        // dispatch_partner, the first call in `main`, takes it over once, so it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(*number) };
         fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         fds.push(fd);
@@ -234,31 +240,33 @@ pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
     Ok(fds)
 }
 
-/// Starts this program again as a child in a process group of its own, with `environment` (`NAME=VALUE`),
-/// with `word` on its command line, and with `/dev/null` as standard input and output. The kernel kills it when the calling thread ends.
+/// Starts this program again as a child in its own process group, with the variables in
+/// `environment` (`NAME=VALUE`), `word` as its argument, and `/dev/null` as standard input and
+/// output. The kernel kills the child when the calling thread ends.
 ///
-/// By `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with every
-/// signal masked, until the child has called `execve`: a child that is stopped before that would stop its
-/// parent as well.
+/// Uses `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with
+/// every signal masked, until the child has called `execve`: a child that is stopped before then
+/// would stop its parent as well.
 pub(crate) fn start_again(environment: &[CString], word: Option<&CStr>) -> io::Result<Pid> {
     let mut variables: Vec<*const c_char> = environment.iter().map(|it| it.as_ptr()).collect();
     variables.push(ptr::null());
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let parent = getpid();
-    // SAFETY: until it calls `execve` or `_exit`, the child runs `become_program` alone, which allocates
-    // nothing and takes no lock, so it does not matter what other threads held when they were not copied.
+    // SAFETY: until it calls `execve` or `_exit`, the child runs `become_program` alone, which
+    // allocates nothing and takes no lock, so locks that other threads held at the fork do not
+    // matter.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             let Err(errno) = become_program(parent, null.as_raw_fd(), word, &variables);
-            // SAFETY: ends this process without running anything of the parent's.
+            // SAFETY: `_exit` ends this process without running any of the parent's handlers.
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
         child => Ok(Pid::from_raw(child).expect("fork gives the parent a positive number")),
     }
 }
 
-/// Replaces a forked child by this program. Calls async-signal-safe functions alone.
+/// Replaces a forked child by this program. Calls async-signal-safe functions only.
 fn become_program(
     parent: Pid,
     null: i32,
@@ -268,19 +276,20 @@ fn become_program(
     setpgid(None, None)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {
-        // The parent ended before its death would have been told.
+        // The parent ended before the death signal was set.
         return Err(rustix::io::Errno::SRCH);
     }
     for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
-        // SAFETY: both are descriptors of this process; the standard one is not in use by anything else here.
+        // SAFETY: both numbers are descriptors of this process, and the forked child has no other
+        // user of the standard one.
         if unsafe { libc::dup2(null, standard) } < 0 {
             return Err(rustix::io::Errno::BADF);
         }
     }
     let program = c"/proc/self/exe";
     let arguments = [program.as_ptr(), word.map_or(ptr::null(), CStr::as_ptr), ptr::null()];
-    // SAFETY: `program`, and each pointer of `arguments` and of `variables` but the nulls at their ends, is a
-    // C string that outlives the call.
+    // SAFETY: `program` and all pointers in `arguments` and `variables`, except the terminating
+    // nulls, are C strings that outlive the call.
     unsafe { libc::execve(program.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
     Err(rustix::io::Errno::NOENT)
 }
@@ -298,8 +307,8 @@ core::arch::global_asm!(
     "jnz 2b",
     "ret",
     ".p2align 6",
-    // Three lines further, at the same place of its line. (A loop across the end of a line takes 1.6 times as
-    // long on an AMD EPYC: that is a cost, and no null.)
+    // Three lines further, at the same offset within a line. (A loop across the end of a line takes
+    // 1.6 times as long on an AMD EPYC: that would be a cost, not a null.)
     ".skip 192, 0x90",
     ".globl handover_layout_padded",
     ".hidden handover_layout_padded",
@@ -313,24 +322,26 @@ core::arch::global_asm!(
 );
 
 #[cfg(target_arch = "x86_64")]
-// SAFETY: the assembly above defines both names, each as a function of one integer in `rdi` that returns nothing.
+// SAFETY: the assembly above defines both names, each as a function of one integer in `rdi` without
+// a result.
 unsafe extern "C" {
     fn handover_layout_aligned(turns: u64);
     fn handover_layout_padded(turns: u64);
 }
 
-/// Multiplies `turns` times, at least once, one after the other, in one of two copies of a loop at different
-/// addresses. Not inlined, so that the assembly is referred to from the object that has it.
+/// Multiplies `turns` times (at least once), each multiplication depending on the previous one, in
+/// one of two copies of a loop at different addresses. Not inlined, so that the assembly is
+/// referenced from the object that contains it.
 #[inline(never)]
 pub(crate) fn multiply(turns: u64, is_padded: bool) {
     let turns = turns.max(1);
     #[cfg(target_arch = "x86_64")]
     if is_padded {
-        // SAFETY: the function keeps to the C convention: it changes `rax`, `rdi` and the flags alone, uses no stack, and
-        // ends after `turns` turns, which is not 0.
+        // SAFETY: the function follows the C convention: it changes only `rax`, `rdi` and the
+        // flags, uses no stack, and returns after `turns` turns, which is not 0.
         unsafe { handover_layout_padded(turns) };
     } else {
-        // SAFETY: as above, of the other copy of the same instructions.
+        // SAFETY: the other copy consists of the same instructions, and `turns` is not 0.
         unsafe { handover_layout_aligned(turns) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -357,7 +368,7 @@ mod tests {
     #[test]
     fn region_goes_anywhere_and_is_read_only_as_a_type_that_may_be_shared() {
         assert_eq!(auto_traits!(Region<AtomicU32>), "Send + Sync");
-        // Holds no `T`, and gives none out: only `Region<T: Sync>` can be made and dereferenced.
+        // Owns no `T` and gives none out: only `Region<T: Sync>` can be created and dereferenced.
         assert_eq!(auto_traits!(Region<Cell<u32>>), "Send + Sync");
         assert_eq!(auto_traits!(Mapping), "Send + Sync");
     }

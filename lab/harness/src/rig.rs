@@ -1,4 +1,4 @@
-//! What a workload is rigged with.
+//! Setup context of a workload.
 
 use crate::fault::Fault;
 pub use crate::raw::Region;
@@ -6,9 +6,9 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use zerocopy::FromZeros;
 
-/// Hands a workload the things that its parties share. The same rigging code runs once for threads,
-/// and once in every process when the parties are processes: the first makes each thing, the others
-/// are given what the first made, in the order in which they ask for it.
+/// Source of the things that a workload's participants share. The same setup code runs once for
+/// threads, and once in every process if the participants are processes: the first process creates
+/// each thing, and the others get those things in the order of their requests.
 #[derive(Debug)]
 pub struct Rig {
     cpus: Vec<u32>,
@@ -26,10 +26,10 @@ impl Rig {
         Rig { cpus: cpus.to_vec(), processes: true, made: Vec::new(), given: Some(fds.into_iter()) }
     }
 
-    /// A `T` in memory that all parties share, all zero at first, on a page of its own.
+    /// Returns a `T` in memory that all participants share, all zero at first, on its own page.
     ///
     /// # Errors
-    /// No memory, or no descriptor left.
+    /// Fails without memory or a free descriptor.
     pub fn region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
         if let Some(given) = &mut self.given {
             let fd =
@@ -43,10 +43,10 @@ impl Rig {
         Ok(region)
     }
 
-    /// A descriptor that all parties share: `make` is called in the first process alone.
+    /// Returns a descriptor that all participants share; only the first process calls `make`.
     ///
     /// # Errors
-    /// What `make` says, or no descriptor left.
+    /// Fails if `make` fails, or without a free descriptor.
     pub fn fd(&mut self, make: impl FnOnce() -> Result<OwnedFd, Fault>) -> Result<OwnedFd, Fault> {
         if let Some(given) = &mut self.given {
             return given.next().ok_or_else(|| Fault::new("rigged differently in each process"));
@@ -58,17 +58,18 @@ impl Rig {
         Ok(fd)
     }
 
-    /// The CPU of each party, in order.
+    /// Returns the CPU of each participant, in order.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
     }
 
-    /// Whether the parties are processes.
+    /// Returns `true` if the participants are processes.
     pub fn processes(&self) -> bool {
         self.processes
     }
 
-    /// Makes what was rigged inheritable for the processes about to be started, and gives it up.
+    /// Makes the created descriptors inheritable for processes about to be started, and returns
+    /// them.
     pub(crate) fn into_inheritable(self) -> Result<Vec<OwnedFd>, Fault> {
         for fd in &self.made {
             inheritable(fd)?;
@@ -77,12 +78,12 @@ impl Rig {
     }
 }
 
-/// Lets a descriptor live on in a process that is started while this one holds it.
+/// Makes a descriptor inheritable by processes that are started while it is open.
 pub(crate) fn inheritable(fd: impl AsFd) -> Result<(), Fault> {
     Ok(fcntl_setfd(fd, FdFlags::empty())?)
 }
 
-/// The numbers under which inherited descriptors are found.
+/// Returns the numbers under which a child finds inherited descriptors.
 pub(crate) fn numbers(fds: &[OwnedFd]) -> Vec<i32> {
     fds.iter().map(AsRawFd::as_raw_fd).collect()
 }

@@ -1,4 +1,4 @@
-//! The stopwatch that a workload is handed, and what it noted.
+//! The stopwatch that a workload uses, and its results.
 
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
@@ -12,107 +12,113 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Samples kept of one part in one round; when they are full, every second one is dropped and from
-/// then on every second one kept, so that the whole round stays represented in 64 KiB.
+/// Maximum number of samples kept of one part in one round. When full, every second sample is
+/// dropped, and from then on only every second one is added, so that 64 KiB represent the whole
+/// round.
 const SAMPLES_MAX: usize = 8192;
 
-/// A batch lasts at least this long, so that reading the clock is below 1 % of it.
+/// Minimum duration of a batch, so that reading the clock takes less than 1 % of it.
 const BATCH_MIN_NS: u64 = 10_000;
 
-/// The core's pace is looked at about so often: each time between two batches, and within the longer
-/// stretches of operations that the workload times itself.
+/// Approximate interval between pace loops: between two batches, and within longer stretches of
+/// operations that the workload times itself.
 const BATCHES_LOOK_NS: u64 = 10_000;
 const SINGLES_LOOK_NS: u64 = 50_000;
 
-/// How long a party waits for its core's full pace before a round.
+/// Maximum time that a participant waits for its core's full pace before a round.
 const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 
-/// The bit of a kept sample that was taken beside a slow loop. No span is so long.
+/// Flag of a kept sample that was taken beside a slow loop. No time has this bit set.
 const SLOWED: u64 = 1 << 63;
 
-/// One of so many batches is followed by an operation that is timed alone, on average.
+/// Average number of batches between operations that are timed alone.
 const BATCHES_PER_ALONE: usize = 4;
 
-/// Beyond this a smoke run is content with as many turns as it has batches.
+/// Time from which on a smoke run needs only as many turns as it has batches.
 const SMOKE_NS: u64 = 100_000_000;
 
-/// How a round is to be timed; the same for every round of a benchmark.
+/// Timing parameters of a round; the same for every round of a benchmark, except the seed and the
+/// pace.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Timing {
-    /// How long a measured party goes on.
+    /// Duration of a measured participant's round.
     pub round_ns: u64,
-    /// Operations in a batch; 0: find out.
+    /// Operations in a batch; 0 to determine it.
     pub batch: u64,
-    /// Batches at most; 0: until the time is up. Smoke runs set it.
+    /// Maximum number of batches; 0 for no limit but the time. Set by smoke runs.
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
-    /// Whether the pace of the parties' cores is looked at: not where the parties themselves, or a
-    /// neighbour that was asked for, slow each other.
+    /// `true` if the pace of the participants' cores is watched; `false` if the participants
+    /// themselves, or a requested neighbour, slow each other.
     pub watch_pace: bool,
-    /// The fastest loop of earlier rounds; 0: none is known.
+    /// Ticks of the fastest loop of earlier rounds; 0 if unknown.
     pub pace_ticks: u64,
-    /// For the places of operations that are timed alone.
+    /// Seed for the places of operations that are timed alone.
     pub seed: u64,
     /// [`Spec::pipelined`](handover_record::Spec::pipelined): no operation is timed alone.
     pub pipelined: bool,
 }
 
-/// What one party noted in one round.
+/// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Notes {
     pub parts: Vec<PartNotes>,
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
-    /// So many operations go on at a time, of which one is timed; 0 stands for 1.
+    /// Number of operations in progress at a time, of which each sample times one; 0 stands for 1.
     #[serde(default)]
     pub abreast: u64,
     pub wall_ns: u64,
-    /// What the whole process used meanwhile, its worker threads included.
+    /// CPU time and switches of the whole process during the round, its worker threads included.
     pub user_ns: u64,
     pub system_ns: u64,
     pub switches_voluntary: u64,
     pub switches_involuntary: u64,
-    /// Of these the party's own thread: others worked on its CPU.
+    /// Involuntary switches of the participant's own thread: others worked on its CPU.
     pub switches_involuntary_own: u64,
-    /// A serving party, which has no samples to judge: its core was slowed at its begin or at its end.
+    /// `true` for a serving participant, which has no samples, if its core was slow at its begin or
+    /// at its end.
     pub slowed: bool,
-    /// The fastest loop of this round, in which every party runs; 0 where the pace was not watched.
+    /// Ticks of the fastest loop of this round, in which every participant runs; 0 if the pace was
+    /// not watched.
     pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
-    /// In a round that is recorded: how long it waited for a CPU.
+    /// In a recorded round: time that the thread waited for a CPU.
     #[serde(default)]
     pub run_delay_ns: Option<u64>,
-    /// In such a round: when it could have run and did not.
+    /// In a recorded round: spans in which the thread was runnable and off the CPU.
     #[serde(default)]
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Where the harness comes between two operations, for who looks into them with probes.
+/// Marks, with a probe, that the harness runs between two batches of operations.
 #[inline(always)]
 fn between_batches() {
     handover_probe::probe!("lab.batch");
 }
 
-/// The samples of one part: ticks for `batch` operations each, or what the workload told.
+/// Samples of one part: ticks of `batch` operations each, or values that the workload recorded.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartNotes {
     pub batch: u64,
-    /// With [`SLOWED`] set in those that were taken while the core ran below its pace.
+    /// Has [`SLOWED`] set in samples that were taken while the core ran below its pace.
     samples: Vec<u64>,
     pub samples_total: u64,
-    /// The samples are no times but told by the workload, in thousandths of the spec's unit.
+    /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
+    /// unit, instead of times.
     pub told: bool,
     pub ops_total: u64,
-    /// Operations that were done and are in no sample: of warm-up, and those timed alone.
+    /// Operations that are in no sample: those of warm-up, and those timed alone.
     pub ops_beside: u64,
     /// Ticks of operations drawn at random and timed alone, less the cost of the readings.
     pub alone: Vec<u64>,
-    /// Timed by the workload one by one, between other things: its rate is by the wall clock.
+    /// `true` if the workload timed single operations between other work: the rate is then by the
+    /// wall clock.
     pub singles: bool,
     stride: u32,
     skipped: u32,
-    /// Samples before this one have been judged by the core's pace.
+    /// Number of first samples that have already been judged by the core's pace.
     #[serde(skip)]
     judged: usize,
 }
@@ -134,7 +140,7 @@ impl PartNotes {
         }
     }
 
-    /// Judges the samples that have come since this was last done.
+    /// Judges the samples added since the last call.
     fn judge(&mut self, slowed: bool) {
         if slowed && !self.told {
             self.samples[self.judged..].iter_mut().for_each(|sample| *sample |= SLOWED);
@@ -142,19 +148,21 @@ impl PartNotes {
         self.judged = self.samples.len();
     }
 
-    /// Whether there is no sample.
+    /// Returns `true` if there is no sample.
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// Each kept sample in the order in which it was taken, for one operation, and whether its core was slowed.
+    /// Returns each kept sample per operation, in the order of time, and `true` if its core was
+    /// slowed.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
             .map(|sample| (self.figure(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
-    /// A sample, or a sum of them, for one operation: in ns, or in the spec's unit where it was told.
+    /// Converts a sample, or a sum of samples, to one operation: in ns, or in the spec's unit for
+    /// recorded values.
     pub(crate) fn figure(&self, sum: u64, ops: u64) -> f64 {
         let thousandths = if self.told { sum } else { clock::ps(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
@@ -178,7 +186,7 @@ impl PartNotes {
     #[cold]
     fn thin(&mut self) {
         let mut keep = false;
-        // The first, the third and so on are kept.
+        // Keeps the first, the third and so on.
         let halve = |_: &u64| {
             keep = !keep;
             keep
@@ -189,7 +197,7 @@ impl PartNotes {
     }
 }
 
-/// The stopwatch of one party in one round.
+/// The stopwatch of one participant in one round.
 #[derive(Debug)]
 pub struct Samples {
     timing: Timing,
@@ -204,7 +212,7 @@ pub struct Samples {
     rounds_left: u32,
     turns_count: u32,
     usage_began: [usage::Usage; 2],
-    /// When the pace is looked at next; and whether the core was slowed when it was last.
+    /// Time of the next pace loop; and the result of the last one.
     look_ticks: u64,
     slowed: bool,
     fastest_ticks: u64,
@@ -238,8 +246,9 @@ impl Samples {
         }
     }
 
-    /// Waits for a moment, before the starting line, until this party's core runs at its pace: a round of
-    /// several that begins with all cores quiet is more often quiet throughout.
+    /// Waits, before the starting line, until this participant's core runs at its pace (at most 3
+    /// ms): a round of several participants that begins with all cores quiet is more often quiet
+    /// throughout.
     pub(crate) fn await_pace(&self) {
         if !self.timing.watch_pace {
             return;
@@ -254,7 +263,7 @@ impl Samples {
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
-            // A smoke run still sees the steady state of a hand-over: a few hundred of them.
+            // A smoke run still includes the steady state of a hand-over: a few hundred turns.
             self.timing.batches_max.saturating_mul(100)
         };
         self.turns_count = 0;
@@ -295,18 +304,20 @@ impl Samples {
         }
     }
 
-    /// Times `operations(n)`, which must do the operation `n` times, again and again until the round's
-    /// time is up. `n` is the harness's: large enough that reading the clock is below 1 % of a batch,
-    /// or 1 where every contender's operation is longer than twenty readings of the clock.
+    /// Times `operations(n)`, which must do the operation `n` times, repeatedly until the round's
+    /// time is up. The harness chooses `n`: large enough that reading the clock takes less than 1 %
+    /// of a batch, or 1 if every contender's operation takes more than twenty readings of the
+    /// clock.
     #[inline]
     pub fn batches(&mut self, operations: impl FnMut(u64)) {
         self.batches_of(0, operations);
     }
 
-    /// The same, for the part at `part` in the spec's list.
+    /// Does the same as [`batches`](Samples::batches) for the part at index `part` of the spec's
+    /// list.
     ///
     /// # Panics
-    /// If the spec has no such part.
+    /// Panics if the spec has no such part.
     #[inline]
     pub fn batches_of(&mut self, part: usize, mut operations: impl FnMut(u64)) {
         let batch = if self.timing.idle_gap_ns > 0 {
@@ -314,7 +325,7 @@ impl Samples {
         } else if self.timing.batches_max > 0 {
             self.timing.batch.max(2)
         } else if self.timing.batch > 0 {
-            // The first batch of a fresh rig meets cold caches; it is done and not noted.
+            // The first batch after a setup runs with cold caches; it is done and not recorded.
             operations(self.timing.batch);
             self.parts[part].ops_beside += self.timing.batch;
             self.timing.batch
@@ -350,8 +361,8 @@ impl Samples {
         between_batches();
     }
 
-    /// Times one operation alone, at a random place of a batch, so that the places of what happens every so
-    /// many operations are met as often as all others.
+    /// Times one operation alone, at a random place of a batch, so that a cost that recurs every
+    /// few operations is sampled at its true frequency.
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
         let before = self.random.below(batch as usize) as u64;
@@ -379,24 +390,26 @@ impl Samples {
         loop {
             let mut took = timed(batch);
             if took > enough_ticks / 50 {
-                // Whether it is that long, or was interrupted: a batch that is too short is mostly clock.
+                // Measured again: the batch may have been interrupted, and a batch that is too
+                // short is mostly clock.
                 took = took.min(timed(batch));
             }
             if took >= enough_ticks || batch >= 1 << 30 {
                 return batch;
             }
-            // Straight to the goal once there is something to reckon with, doubling until then.
+            // Scales to the goal once the measured time is long enough for an estimate; doubles
+            // until then.
             let scaled = if took > enough_ticks / 50 { batch * enough_ticks / took + 1 } else { 0 };
             batch = scaled.max(batch * 2);
         }
     }
 
-    /// Whether to go on: for workloads that time single operations themselves, and for parties that
-    /// serve. A measured party is told to end when its time is up; a serving one when every measured
-    /// party has ended.
+    /// Returns `true` if the participant must go on; for workloads that time single operations
+    /// themselves, and for serving participants. A measured participant ends when its time is up, a
+    /// serving one when every measured one has ended.
     ///
-    /// Cost: one reading of the clock for a measured party, one load of a shared word for a serving
-    /// one.
+    /// Cost: one reading of the clock for a measured participant, one load of a shared word for a
+    /// serving one.
     #[inline]
     pub fn running(&mut self) -> bool {
         if !self.measured {
@@ -418,7 +431,7 @@ impl Samples {
         now < self.deadline_ticks
     }
 
-    /// Judges the samples since the last look by the core's pace at both ends.
+    /// Judges the samples since the last pace loop by that loop and a new one.
     #[cold]
     fn look_at_pace(&mut self, next_ns: u64) {
         let now = self.lap_is_slow();
@@ -429,25 +442,26 @@ impl Samples {
         self.look_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
-    /// Times a loop while every party runs; whether it is slower than the fastest.
+    /// Times a pace loop while every participant runs; returns `true` if it is slower than the
+    /// fastest.
     fn lap_is_slow(&mut self) -> bool {
         let ticks = pace::lap_ticks();
         self.fastest_ticks = pace::fastest(self.fastest_ticks, ticks);
         pace::is_slower(ticks, pace::fastest(self.timing.pace_ticks, self.fastest_ticks))
     }
 
-    /// Whether every measured party has ended. Cost: one load of a shared word.
+    /// Returns `true` if every measured participant has ended. Cost: one load of a shared word.
     #[inline]
     pub fn stopped(&self) -> bool {
-        // Acquire: pairs with the Release in Control::finish; what the measured parties wrote before
-        // they ended is seen.
+        // Acquire: pairs with the Release in Control::finish; the writes of the measured
+        // participants before their end are visible.
         self.control.as_ref().is_some_and(|it| it.words().stopped.load(Ordering::Acquire) != 0)
     }
 
-    /// Notes one operation of the part at `part` that the workload timed itself, in clock ticks.
+    /// Records one operation of the part at `part` that the workload timed itself, in clock ticks.
     ///
     /// # Panics
-    /// If the spec has no such part.
+    /// Panics if the spec has no such part.
     #[inline]
     pub fn note(&mut self, part: usize, ticks: u64) {
         let notes = &mut self.parts[part];
@@ -455,45 +469,47 @@ impl Samples {
         notes.note(ticks, 1);
     }
 
-    /// Notes a batch of `ops` operations of the part at `part` that the workload timed itself. Every
-    /// batch of a part must have the same length. For who looks into them with probes, here one batch is over
-    /// and the next not begun, as between those of [`batches`](Samples::batches).
+    /// Records a batch of `ops` operations of the part at `part` that the workload timed itself.
+    /// Every batch of a part must have the same length. Marks the end of a batch for probes, as
+    /// [`batches`](Samples::batches) does between two batches.
     ///
     /// # Panics
-    /// If the spec has no such part.
+    /// Panics if the spec has no such part.
     pub fn note_batch(&mut self, part: usize, ticks: u64, ops: u64) {
         between_batches();
         let notes = &mut self.parts[part];
         notes.batch = ops.max(1);
         notes.note(ticks, ops);
-        // The turn itself is counted when it begins.
+        // The turn itself was counted when it began.
         let more = u32::try_from(ops.saturating_sub(1)).unwrap_or(u32::MAX);
         self.rounds_left = self.rounds_left.saturating_sub(more);
     }
 
-    /// Notes a figure of the part at `part` that is no time, in the spec's unit: bytes, or a count. It is
-    /// exact to a thousandth, and neither a slowed core nor other work on it makes it doubtful.
+    /// Records a value of the part at `part` that is no time, in the spec's unit: bytes, or a
+    /// count. It is exact to a thousandth, and neither a slowed core nor other work on the core
+    /// affects it.
     ///
     /// # Panics
-    /// If the spec has no such part.
+    /// Panics if the spec has no such part.
     pub fn tell(&mut self, part: usize, figure: f64) {
         let notes = &mut self.parts[part];
         (notes.singles, notes.told) = (true, true);
         notes.note((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
-    /// Adds to a count that goes into the record under `name`, divided by the operations.
+    /// Adds to a counter that goes into the record under `name`, divided by the number of
+    /// operations.
     pub fn tally(&mut self, name: &str, count: f64) {
         *self.counters.entry(name.to_string()).or_default() += count;
     }
 
-    /// Says how many bytes one operation moves, for the rate in bytes.
+    /// Sets the number of bytes that one operation moves, for the rate in bytes.
     pub fn bytes_per_op(&mut self, bytes: u64) {
         self.bytes_per_op = bytes;
     }
 
-    /// Says that so many operations go on at a time in this party, of which each sample is one's: the rate
-    /// is that of all of them.
+    /// Sets the number of operations that this participant has in progress at a time; each sample
+    /// times one of them, and the rate is that of all.
     pub fn abreast(&mut self, count: u64) {
         self.abreast = count.max(1);
     }
@@ -506,7 +522,7 @@ impl Samples {
     }
 }
 
-/// What two fenced readings of the clock see between them: the median of many.
+/// Returns the cost of two fenced readings of the clock: the median of many pairs.
 fn readings_ticks() -> u64 {
     static TICKS: OnceLock<u64> = OnceLock::new();
     *TICKS.get_or_init(|| {
@@ -519,7 +535,8 @@ fn readings_ticks() -> u64 {
     })
 }
 
-/// What the empty operation costs: alone between two readings of the clock, and in a batch.
+/// Returns the cost of the empty operation, in ns: alone between two readings of the clock, and in
+/// a batch.
 pub(crate) fn empty_ns() -> (f64, f64) {
     let timing = Timing { round_ns: 300_000, ..Timing::default() };
     let mut single = Samples::new(timing, 1, true, None);
@@ -607,7 +624,7 @@ mod tests {
     #[test]
     fn operation_timed_alone_meets_every_place_of_a_pattern() {
         let mut alone = [0u32; 8];
-        // A round may be interrupted for its whole time.
+        // Repeated with new seeds, as a round may be interrupted for its whole time.
         for seed in 0.. {
             let timing = Timing { round_ns: 5_000_000, batch: 64, seed, ..Timing::default() };
             let mut samples = Samples::new(timing, 1, true, None);
@@ -633,14 +650,15 @@ mod tests {
     fn a_batch_grows_until_the_clock_is_negligible() {
         let timing = Timing { round_ns: 2_000_000, ..Timing::default() };
         let mut batches = Vec::new();
-        // Both of two may be interrupted, but hardly each time.
+        // Both rounds may be interrupted, but hardly every time.
         for _ in 0..20 {
             let mut samples = Samples::new(timing, 1, true, None);
             samples.begin();
             let mut done = 0u64;
             samples.batches(|n| {
                 let mut i = 0;
-                // Little enough that more than the bound below fit, where nothing is optimised, too.
+                // Short enough that more batches than the bound below fit, even without
+                // optimisation.
                 while i < n {
                     i += 1;
                 }

@@ -1,5 +1,4 @@
-//! Folders for a program's temporary files. A program removes its own; the next one removes those of programs
-//! that were killed.
+//! Temporary folders. A program removes its own folders, and those of killed programs.
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, fstat, openat};
 use rustix::process::geteuid;
@@ -9,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A folder that is removed when this is dropped. A lock on it, which ends with the process, tells others that
-/// it is in use.
+/// A folder that is removed on drop. A lock on it, released by the kernel when the process ends,
+/// marks it as in use.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -18,11 +17,11 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a folder in `within` whose name begins with `prefix`, and removes those of this user there that no
-    /// process uses any more.
+    /// Creates a folder in `within` whose name begins with `prefix`, and removes this user's
+    /// folders with that prefix that no process uses any more.
     ///
     /// # Errors
-    /// No folder can be made there.
+    /// Fails if no folder can be created there.
     pub fn new(prefix: &str, within: &Path) -> io::Result<Scratch> {
         remove_unused(prefix, within);
         let mut number = 0;
@@ -41,7 +40,7 @@ impl Scratch {
         }
     }
 
-    /// The folder.
+    /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -50,12 +49,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed stays: nothing depends on it.
+        // Errors are ignored: nothing depends on the removal.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Locks a folder of this user that is at that path; `None` where there is none, or it is locked already.
+/// Locks this user's folder at `path`; `None` if there is no such folder, or it is already locked.
 fn locked(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(CWD, path, flags, Mode::empty()).ok()?;
@@ -65,7 +64,7 @@ fn locked(path: &Path) -> Option<OwnedFd> {
     (is_ours && (locked.st_dev, locked.st_ino) == (there.dev(), there.ino())).then_some(folder)
 }
 
-/// Removes what killed processes have left. What cannot be removed stays: nothing depends on it.
+/// Removes folders left by killed processes. Errors are ignored: nothing depends on the removal.
 fn remove_unused(prefix: &str, within: &Path) {
     let Ok(entries) = fs::read_dir(within) else { return };
     for entry in entries.flatten() {

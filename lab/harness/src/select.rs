@@ -1,4 +1,4 @@
-//! Which benchmarks a pattern means.
+//! Selection of benchmarks by pattern.
 
 use crate::bench::Bench;
 use globset::{Glob, GlobSet};
@@ -11,15 +11,15 @@ pub struct Selection {
     pub spec: &'static Spec,
     /// Its contenders, in the order of the suite.
     pub contenders: Vec<&'static Bench>,
-    /// What its floors and its parts' floors name: the benchmark, and the index of the part.
+    /// The floors named by the spec and its parts: id, benchmark, and index of the part.
     pub floors: Vec<(&'static str, &'static Bench, usize)>,
 }
 
-/// A pattern that means nothing here.
+/// Error of a pattern that selects nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelectError {
-    /// No id begins so, or matches so.
+    /// No id equals, begins with, or matches the pattern.
     #[error("{pattern}: no benchmark by this name{hint}; `handover list` shows them all")]
     Unknown {
         /// The pattern.
@@ -27,22 +27,22 @@ pub enum SelectError {
         /// The nearest id.
         hint: String,
     },
-    /// Not a glob.
+    /// An invalid glob.
     #[error("{pattern}: not a pattern: {why}; write a prefix of an id or a glob such as 'lock/*'")]
     Glob {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
 
-/// The benchmarks that the patterns mean, each once, in the order of the suite; without a pattern,
-/// those on the ladder. A pattern is an id (of the spec's or of one of its figures'), a prefix of ids, or a
-/// glob over them; an id means itself alone, though others begin with it.
+/// Returns the benchmarks that the patterns select, each once, in the order of the suite; without a
+/// pattern, those on the ladder. A pattern is an id (of a spec or of one of its figures), a prefix
+/// of ids, or a glob over ids. An id selects only itself, even if other ids begin with it.
 ///
 /// # Errors
-/// A pattern that means nothing: with the nearest id.
+/// Fails if a pattern selects nothing; the error names the nearest id.
 pub fn select(
     all: &[&'static [Bench]],
     patterns: &[String],
@@ -62,7 +62,7 @@ pub fn select(
     }
     for pattern in patterns {
         if pattern.is_empty() {
-            // A prefix of everything, but more likely a variable that was not set.
+            // The empty prefix matches every id, but is more likely an unset variable.
             return Err(SelectError::Unknown { pattern: "''".to_string(), hint: String::new() });
         }
         let is_id = specs.iter().any(|spec| is_named(spec, |id| id == pattern));
@@ -81,10 +81,10 @@ pub fn select(
     Ok(wanted.map(|(spec, _)| selection(spec, &benches)).collect())
 }
 
-/// Whether an id is meant.
+/// Predicate on ids.
 type Matcher = Box<dyn Fn(&str) -> bool>;
 
-/// Whether the spec's id or that of one of its figures is meant.
+/// Returns `true` if the spec's id or that of one of its figures matches.
 fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
     matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
 }
@@ -99,7 +99,8 @@ fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
         let prefix = pattern.to_string();
         return Ok(Box::new(move |id| id.starts_with(&prefix)));
     }
-    // A set of one: unlike a matcher, it refuses a glob that is too large or too deep for an automaton.
+    // Unlike a `GlobMatcher`, a `GlobSet` refuses a glob that is too large or too deep for an
+    // automaton.
     let set = Glob::new(pattern).and_then(|glob| GlobSet::builder().add(glob).build());
     let glob = set.map_err(|refused| SelectError::Glob {
         pattern: pattern.to_string(),
@@ -140,17 +141,17 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
-/// A figure that stands as a floor beside others, with its id as it stays.
+/// Returns a figure that serves as a floor beside others, with its id as a static string.
 pub(crate) fn floor(
     id: &str,
     benches: &[&'static Bench],
 ) -> Option<(&'static str, &'static Bench, usize)> {
     let (bench, part) = figure(id, benches)?;
-    // One without parts, as floors are.
+    // Only a benchmark without parts can be a floor of others.
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// The first contender that yields the figure of this id, and the index of its part.
+/// Returns the first contender that yields the figure with this id, and the index of its part.
 fn figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     benches.iter().copied().find_map(|bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

@@ -1,4 +1,4 @@
-//! Every benchmark of a suite, once, with its smallest arguments: so that none can rot.
+//! Smoke test: every benchmark of a suite, once, with its smallest arguments.
 
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -68,7 +68,7 @@ impl Watch for Quiet {
     }
 }
 
-/// Figures that were declared, not optional, and did not come.
+/// Returns the figures that are declared, not optional, and missing.
 fn missing(
     selection: &crate::select::Selection,
     records: &[handover_record::Record],
@@ -79,7 +79,7 @@ fn missing(
         spec.parts.iter().any(|part| part.optional && id.ends_with(&format!("/{}", part.name)))
     };
     let mut absent = Vec::new();
-    // A floor beside other contenders has the figures of those that wait as it does, and no others.
+    // A floor beside other contenders has figures only for those that wait as it does.
     let has_others =
         selection.contenders.iter().any(|it| it.contender().kind != ContenderKind::Floor);
     for bench in selection.contenders.iter().filter(|bench| !processes || bench.in_processes()) {

@@ -1,16 +1,17 @@
-//! Medians, their intervals, and two modes told apart.
+//! Medians, their intervals, and the detection of two modes.
 //!
-//! The unit of every stored interval is the pass, a process of its own ([`over_passes`]): operations of one
-//! round share its memory and its placement, and rounds of one process share its address space and its
-//! moment. [`interval`] is for values that are independent as they are: a percentile bootstrap (Efron,
-//! *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed.
+//! The unit of every stored interval is the pass, a process of its own ([`over_passes`]):
+//! operations of one round share its memory and its placement, and rounds of one process share its
+//! address space and its moment. [`interval`] is for independent values: a percentile bootstrap
+//! (Efron, *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed.
 
 use handover_base::random::SplitMix64;
 
-/// Resamples drawn for an interval.
+/// Number of resamples drawn for an interval.
 const RESAMPLES_COUNT: usize = 1000;
 
-/// The middle value; the mean of the two middle ones for an even count; 0 of nothing.
+/// Returns the middle value, or the mean of the two middle values of an even count; 0 for no
+/// values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
@@ -30,7 +31,7 @@ fn median_of(values: &mut [f64]) -> f64 {
     (lower + *at) / 2.0
 }
 
-/// The value below which a share `q` (0 to 1) of the sorted values lies; 0 of nothing.
+/// Returns the value below which a share `q` (0 to 1) of the sorted values lies; 0 for no values.
 pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     if sorted.is_empty() {
         return 0.0;
@@ -51,7 +52,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Half the width relative to the figure.
+    /// Returns half the width relative to the figure.
     pub fn half_width(&self) -> f64 {
         if self.median == 0.0 {
             0.0
@@ -61,7 +62,7 @@ impl Interval {
     }
 }
 
-/// The median of the rounds and its 95 % bootstrap interval.
+/// Returns the median of the values and its 95 % bootstrap interval.
 pub fn interval(values: &[f64]) -> Interval {
     let median = median(values);
     if values.len() < 3 {
@@ -87,39 +88,40 @@ pub fn interval(values: &[f64]) -> Interval {
     }
 }
 
-/// Fewer passes have no 95 % interval of their median: the least and the greatest of five enclose it in
-/// 94 of 100 cases.
+/// Minimum number of passes for a 95 % interval of their median: the least and the greatest of five
+/// passes enclose it in 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
-/// Confidence of the intervals.
+/// Confidence level of the intervals.
 const CONFIDENCE: f64 = 0.95;
 
-/// A figure with the ends of its 95 % interval, if there are enough passes for one.
+/// A figure with the ends of its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// Lower and upper end.
+    /// Lower and upper end of the interval.
     pub ends: Option<(f64, f64)>,
 }
 
 impl Estimate {
-    /// Half the width relative to the figure, if there is an interval.
+    /// Returns half the width relative to the figure, if there is an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.ends?;
         Some(if self.median == 0.0 { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
 
-    /// The same, with each number passed through an increasing function.
+    /// Applies an increasing function to each number.
     pub fn map(self, through: impl Fn(f64) -> f64) -> Estimate {
         let ends = self.ends.map(|(low, high)| (through(low), through(high)));
         Estimate { median: through(self.median), ends }
     }
 }
 
-/// The median of the passes' figures and its 95 % interval: between two order statistics, interpolated
-/// (Hettmansperger and Sheather, *Confidence intervals based on interpolated order statistics*, 1986), which
-/// assumes nothing of how the figures are distributed. The Hodges-Lehmann interval is narrower, but it
-/// assumes symmetry, and noise makes figures greater only: see the simulation among the tests.
+/// Returns the median of the passes' figures and its 95 % interval: between two order statistics,
+/// interpolated (Hettmansperger and Sheather, *Confidence intervals based on interpolated order
+/// statistics*, 1986), which assumes nothing about the figures' distribution. The Hodges-Lehmann
+/// interval is narrower, but assumes symmetry, and noise only makes figures greater: see the
+/// simulation among the tests.
 pub fn over_passes(figures: &[f64]) -> Estimate {
     let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -128,8 +130,9 @@ pub fn over_passes(figures: &[f64]) -> Estimate {
     if count < PASSES_MIN {
         return estimate(None);
     }
-    // The chance that so many of fair coins, or fewer, show heads; the interval from the `depth`th least to
-    // the `depth`th greatest misses the median in twice that for `depth - 1`.
+    // `below` is the probability that fewer than `depth` of `count` fair coins show heads. The
+    // interval from the `depth`th least to the `depth`th greatest value misses the median with
+    // twice that probability.
     let mut term = 0.5f64.powi(count as i32);
     let (mut below, mut depth) = (term, 1);
     let covers = |below: f64| 1.0 - 2.0 * below;
@@ -149,33 +152,34 @@ pub fn over_passes(figures: &[f64]) -> Estimate {
     estimate(Some((low, high)))
 }
 
-/// Two modes of a sample: the share and median of each, the faster first.
+/// Two modes of a sample: share and median of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Modes {
-    /// Share and median of the faster.
+    /// Share and median of the faster mode.
     pub fast: (f64, f64),
-    /// Share and median of the slower.
+    /// Share and median of the slower mode.
     pub slow: (f64, f64),
 }
 
-/// A mode holds at least this share.
+/// Minimum share of values in a mode.
 const MODE_SHARE_MIN: f64 = 0.1;
-/// The slower mode's median is at least this many times the faster's.
+/// Minimum ratio of the slower mode's median to the faster one's.
 const MODES_RATIO_MIN: f64 = 1.5;
-/// Within a mode the samples spread at most by this share of the distance between the modes, both by
-/// logarithm; wider, and it is one broad distribution rather than two modes.
+/// Maximum spread within a mode, as a share of the distance between the modes, both logarithmic; a
+/// wider mode means one broad distribution.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Modes closer than so many steps of the clock are one, which the clock cuts in pieces.
+/// Minimum distance between modes in steps of the clock: closer values are one mode that the
+/// clock's steps divide.
 const MODES_STEPS_MIN: f64 = 4.0;
 
-/// Fewer values than this have no modes, and one value alone is none.
+/// Minimum number of values to have modes, and in one mode.
 const MODES_VALUES_MIN: u64 = 8;
 const MODE_VALUES_MIN: f64 = 2.0;
 
-/// Tells two modes apart, if the values, of a clock with steps of `clock_step`, have them: the split of the
-/// sorted logarithms with the greatest variance between the halves (Otsu, 1979), accepted when both halves
-/// are large, distant and narrow.
+/// Detects two modes in the values of a clock with steps of `clock_step`: splits the sorted
+/// logarithms where the variance between the halves is greatest (Otsu, 1979), and accepts the split
+/// if both halves are large, distant and narrow.
 pub fn modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -183,7 +187,7 @@ pub fn modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     modes_counted(&counted, clock_step)
 }
 
-/// The same of sorted values, each with how often it was seen.
+/// Detects two modes like [`modes`] in sorted values with their counts.
 pub fn modes_counted(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
     let logs: Vec<(f64, u64)> =
         values.iter().filter(|it| it.0 > 0.0 && it.1 > 0).map(|it| (it.0.ln(), it.1)).collect();
@@ -222,7 +226,7 @@ pub fn modes_counted(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
     Some(Modes { fast: (share, faster), slow: (1.0 - share, slower) })
 }
 
-/// The value below which a share `q` of sorted, counted values lies; 0 of nothing.
+/// Returns the value below which a share `q` of sorted, counted values lies; 0 for no values.
 fn quantile_counted(values: &[(f64, u64)], q: f64) -> f64 {
     let count: u64 = values.iter().map(|it| it.1).sum();
     let rank = (q * count as f64).ceil().max(1.0) as u64;
@@ -266,8 +270,8 @@ mod tests {
 
     type Shape = fn(&mut SplitMix64) -> f64;
 
-    /// Logarithms of pass figures around 0, their true median: bell-shaped, with tails so heavy that they
-    /// have no mean, skewed upwards, and with every fifth pass disturbed.
+    /// Logarithms of pass figures around 0, their true median: bell-shaped, with tails so heavy
+    /// that they have no mean, skewed upwards, and with every fifth pass disturbed.
     const SHAPES: [(&str, Shape); 4] = [
         ("normal", |random| 0.02 * random.normal()),
         ("cauchy", |random| 0.01 * random.normal() / random.normal().abs()),
@@ -279,7 +283,8 @@ mod tests {
         }),
     ];
 
-    /// The exact signed-rank interval: the `rank`th least and greatest of the means of two.
+    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of
+    /// pairs.
     fn hodges_lehmann(values: &[f64], rank: usize) -> (f64, f64) {
         let pairs =
             (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
@@ -293,7 +298,7 @@ mod tests {
     fn an_interval_over_passes_covers_the_median_whatever_the_distribution() {
         const TRIALS: usize = 4000;
         let mut least_of_other = 1.0f64;
-        // The rank of the signed-rank interval of 95 % for so many values.
+        // Each count with the rank of its 95 % signed-rank interval.
         for (count, rank) in [(8, 4), (16, 30)] {
             for (place, (name, draw)) in SHAPES.iter().enumerate() {
                 let mut random = SplitMix64::new(place as u64 + 1);

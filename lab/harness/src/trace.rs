@@ -1,22 +1,22 @@
-//! A round that is recorded: the probes' sites are on while it lasts.
+//! Recording of a round with the probes' sites on.
 
 use crate::fault::Fault;
 use handover_probe::{Config, Recording};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Which sites are on in a round, and where what they say goes.
+/// Sites to enable in a round, and the destination of the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceTo {
-    /// A folder, empty and nobody else's: a file a process comes to lie in it.
+    /// An empty folder for this recording alone; each process writes a file.
     pub folder: PathBuf,
-    /// The sites, as [`handover_probe::enable`] takes them.
+    /// The sites, in the form that [`handover_probe::enable`] takes.
     pub sites: String,
-    /// Of each thread's events the newest are kept, in so much memory.
+    /// Size of each thread's ring, which keeps the newest events.
     pub ring_bytes: u64,
 }
 
-/// While it lives, this process is recorded.
+/// Records this process until dropped.
 pub(crate) struct Tracing<'a> {
     sites: &'a str,
     recording: Option<Recording>,
@@ -35,20 +35,20 @@ impl<'a> Tracing<'a> {
 
 impl Drop for Tracing<'_> {
     fn drop(&mut self) {
-        // What was switched on can be switched off.
+        // Sites that were enabled can be disabled.
         let _ = handover_probe::disable(self.sites);
         if let Some(recording) = self.recording.take() {
-            // What is lost stands in the trace, too.
+            // The trace also says what was lost.
             let _ = recording.finish();
         }
     }
 }
 
-/// More parties than this have no ring, and the trace says so.
+/// Maximum number of threads with a ring; the trace says if there were more.
 const THREADS_MAX: u64 = 2048;
 
-/// How long the calling thread has waited for a CPU while it could have run, in ns; `None` where the
-/// kernel does not tell.
+/// Returns the time in ns that the calling thread has waited for a CPU while runnable; `None` if
+/// the kernel does not report it.
 pub(crate) fn run_delay_ns() -> Option<u64> {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     told.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -1,5 +1,5 @@
-//! Parties as threads and as processes: measured, killed, stuck and panicking. `harness = false`,
-//! because parties' processes are this program started again.
+//! Participants as threads and as processes: measured, killed, stuck and panicking. `harness =
+//! false`, because participants' processes are this program started again.
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
@@ -12,13 +12,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 args! {
-/// How the partner behaves.
+/// Behaviour of the partner.
 pub struct Echo {
     /// What the partner does: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is stuck.
     manner: u32 = 0 (smoke 0, range 0..=4)
 } }
 
-/// The one-line mailbox: odd numbers there, even numbers back.
+/// A mailbox of one word: odd numbers there, even numbers back.
 struct Mailbox<const FLOOR: bool>(Region<AtomicU64>, u32);
 
 const STOP: u64 = u64::MAX;
@@ -42,7 +42,8 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         let wait = |wanted: &dyn Fn(u64) -> bool| {
             loop {
-                // Acquire and Release: pair with the other party's stores and loads of this word.
+                // Acquire and Release: pair with the other participant's stores and loads of this
+                // word.
                 let seen = self.0.load(Ordering::Acquire);
                 if wanted(seen) {
                     return seen;
@@ -89,7 +90,8 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
     }
 }
 
-/// A lock-like workload: every party measured, two parts timed one by one, one of them rare.
+/// A lock-like workload: every participant is measured, with two parts timed one by one, one of
+/// them rare.
 struct Counting(Region<AtomicU64>);
 
 impl Handover for Counting {
@@ -122,7 +124,7 @@ impl Handover for Counting {
     }
 }
 
-/// A null: the same twice. And a workload that finds itself wrong.
+/// A null benchmark (two equal contenders), or a workload whose check fails.
 struct Nothing<const WRONG: bool>;
 
 impl<const WRONG: bool> Workload for Nothing<WRONG> {
@@ -148,7 +150,7 @@ impl<const WRONG: bool> Workload for Nothing<WRONG> {
     }
 }
 
-/// The same work for contenders that declare to wait in different ways.
+/// The same work for contenders that declare different ways of waiting.
 struct Ways;
 
 impl Workload for Ways {
@@ -193,7 +195,7 @@ fn ratios_are_taken_between_contenders_that_wait_alike() {
     assert!(floor(of("awake")).is_none() && of("awake").beside.is_empty());
 }
 
-/// Takes the process with it once it is measured.
+/// A workload that kills its process once it is measured.
 struct Dies;
 
 impl Workload for Dies {
@@ -241,7 +243,7 @@ fn a_figure_comes_with_interval_floor_and_null() {
     assert!(low <= record.summary.median && record.summary.median <= high);
     let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();
     assert_eq!(passes.len(), 8, "each is a process of its own");
-    // A busy machine leaves room for few.
+    // A busy machine leaves time for few rounds.
     assert!(!record.rounds.is_empty() && record.summary.ops > 0);
     let it = record.summary.quantiles().expect("operations timed alone");
     assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
@@ -322,9 +324,9 @@ fn an_interrupted_run_ends_at_once_with_what_it_has() {
     assert!(outcome.interrupted && outcome.records.is_empty());
 }
 
-/// Remembers what it was told, and asks the run to stop when it has been told so much.
+/// Observer that remembers the records, and stops the run after a number of visits.
 struct Told<'a> {
-    /// Each benchmark's id and rounds, in the order in which they were told.
+    /// Each benchmark's id and rounds, in the order in which they were reported.
     records: Vec<(String, usize)>,
     stop: &'a AtomicBool,
     visits_max: usize,
@@ -342,7 +344,7 @@ impl Watch for Told<'_> {
     }
 }
 
-/// Runs `box/echo`, and the null that goes with every run, until so many visits have begun.
+/// Runs `box/echo` and the null benchmark until `visits_max` visits have begun.
 fn told(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::Outcome) {
     let lab = Lab::new(ALL, &["box/echo".to_string()], quick(false)).expect("a sound plan");
     let stop = AtomicBool::new(false);
@@ -378,7 +380,7 @@ fn a_pass_that_dies_is_a_fault_and_what_was_measured_is_kept() {
     let [(id, why)] = &outcome.faults[..] else { panic!("one fault: {:?}", outcome.faults) };
     assert_eq!(id, "die/late");
     assert!(why.contains("pass 1 was lost with its process: it ended early: signal: 9"), "{why}");
-    // The others go on, in another process.
+    // The others are measured in another process.
     for id in ["box/echo", "null/solo"] {
         let record = outcome.records.iter().find(|it| it.id == id).expect("measured");
         let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();

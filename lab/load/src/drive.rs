@@ -1,4 +1,4 @@
-//! Threads that make the load.
+//! Threads that generate the load.
 
 mod peer;
 mod worker;
@@ -16,19 +16,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
-/// Faults that a report names; others are counted.
+/// Maximum number of faults in a report; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
-/// What a thread tells as it happens.
+/// Event of a thread, sent as it happens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It has made its connections.
+    /// A thread has made its connections.
     Connected {
-        /// How many of them.
+        /// Number of its connections.
         count: u64,
     },
-    /// It pauses before it makes its connections anew.
+    /// A thread pauses before it reconnects.
     Pausing(Duration),
     /// A connection has failed.
     Failed(Fault),
@@ -36,20 +36,20 @@ pub enum Event {
     Ended,
 }
 
-/// What has come back so far.
+/// Totals so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Messages that were sent.
+    /// Number of messages sent.
     pub sent_count: u64,
-    /// Messages that came back and were right.
+    /// Number of messages that came back correctly.
     pub received_count: u64,
-    /// How long they took, in all.
+    /// Sum of the latencies of the messages that came back.
     pub latency_ns: u64,
-    /// Connections that are open.
+    /// Number of open connections.
     pub open_count: u64,
 }
 
-/// What a thread shows to others while it runs. Relaxed, all of it: each number is right by itself, and none
+/// Live counters of a thread. All accesses are Relaxed: each number is correct by itself, and none
 /// orders another.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
@@ -60,7 +60,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Its thread alone writes it.
+    /// Adds received messages. Only the counters' thread calls this.
     fn came(&self, count: u64, latency_ns: u64) {
         self.received.store(self.received.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         let sum = self.latency_ns.load(Ordering::Relaxed).wrapping_add(latency_ns);
@@ -76,7 +76,7 @@ impl Live {
     }
 }
 
-/// What all threads have to know of each other.
+/// State shared by all threads.
 pub(crate) struct Shared {
     stop: AtomicBool,
     events: Sender<Event>,
@@ -84,33 +84,35 @@ pub(crate) struct Shared {
     secures: Option<Arc<dyn Secures>>,
 }
 
-/// What one thread has measured, or all of them.
+/// Measurements of one thread, or of all threads.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Report {
-    /// How long messages took.
+    /// Latencies.
     pub tally: Tally,
-    /// Messages that were sent.
+    /// Number of messages sent.
     pub sent_count: u64,
-    /// Messages that came back and were right, measured or not.
+    /// Number of messages that came back correctly, measured or not.
     pub received_count: u64,
-    /// Messages that should have come back and did not.
+    /// Number of messages that should have come back and did not; in a counted plan, this includes
+    /// messages never sent.
     pub lost_count: u64,
-    /// Messages that were due and could not be sent before the time was over.
+    /// Number of messages that were due and could not be sent in time.
     pub unsent_count: u64,
-    /// How evenly connections were served, in a closed loop that ended in its time.
+    /// Distribution of messages over connections, in a closed loop that ended by its time limit.
     pub shares: Shares,
-    /// Connections that were made.
+    /// Number of connections made.
     pub connected_count: u64,
-    /// Connections that failed.
+    /// Number of connections that failed.
     pub faults_count: u64,
-    /// The first of their faults.
+    /// The first faults.
     pub faults: Vec<Fault>,
-    /// From the start until the last message came back, or in a timed plan the time that was measured.
+    /// In a timed plan the measured time, otherwise the time from the start to the end of the
+    /// thread.
     pub elapsed_ns: u64,
-    /// The share of the time for which the busiest thread had a CPU.
+    /// Share of the time for which the busiest thread had a CPU.
     pub busy_share: f64,
-    /// Whether it was stopped before its time.
+    /// `true` if the load was stopped before its end.
     pub stopped: bool,
 }
 
@@ -132,7 +134,7 @@ impl Report {
         }
     }
 
-    /// Adds what another thread, or another process beside it, has measured.
+    /// Adds the measurements of another thread, or of another process.
     pub fn add(&mut self, other: &Self) {
         self.tally.add(&other.tally);
         self.sent_count += other.sent_count;
@@ -156,14 +158,14 @@ impl Report {
         }
     }
 
-    /// Messages that came back by second, of those that were measured.
+    /// Returns the rate of measured messages that came back, per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         self.tally.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 
-/// Threads that make the load of a plan, until its end.
+/// Running threads that generate the load of a plan.
 pub struct Load {
     threads: Vec<JoinHandle<Report>>,
     live: Vec<Arc<Live>>,
@@ -176,15 +178,16 @@ impl Load {
     /// Starts the plan's threads.
     ///
     /// # Errors
-    /// [`LoadError`]: the plan is not valid, or a thread could not be started; those that were are stopped.
+    /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
+    /// already started are stopped.
     pub fn start(plan: &Plan) -> Result<Self, LoadError> {
         Self::start_with(plan, None)
     }
 
-    /// The same, over secured connections.
+    /// Starts the plan's threads with secured connections.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Fails like [`start`](Self::start).
     pub fn start_secured(plan: &Plan, secures: Arc<dyn Secures>) -> Result<Self, LoadError> {
         Self::start_with(plan, Some(secures))
     }
@@ -205,7 +208,7 @@ impl Load {
             let builder = std::thread::Builder::new().name(format!("load-{thread}"));
             match builder.spawn(move || worker.run()) {
                 Ok(started) => load.threads.push(started),
-                // Those that run already are stopped when `load` is dropped.
+                // Dropping `load` stops the threads already started.
                 Err(error) => return Err(LoadError::Thread(error)),
             }
             load.live.push(live);
@@ -213,7 +216,7 @@ impl Load {
         Ok(load)
     }
 
-    /// What has come back so far.
+    /// Returns the totals so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.live.iter().fold(Progress::default(), |sum, live| Progress {
@@ -224,36 +227,38 @@ impl Load {
         })
     }
 
-    /// How long it has been running.
+    /// Returns the time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(clock::now_ns().saturating_sub(self.shared.origin_ns))
     }
 
-    /// The next thing that a thread tells; None when nothing does for so long.
+    /// Waits for the next event; `None` if there is none within the given time.
     pub fn event(&self, within: Duration) -> Option<Event> {
         self.events.recv_timeout(within).ok()
     }
 
-    /// Whether every thread has ended.
+    /// Returns `true` if every thread has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Sends nothing more and waits for nothing more; what was measured is kept.
+    /// Stops sending and waiting; measurements so far are kept.
     pub fn stop(&self) {
-        // Relaxed: a flag alone; the threads are joined before anything else is read.
+        // Relaxed: the flag publishes no other data; the threads are joined before their results
+        // are read.
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the end and gives what was measured.
+    /// Waits for the end and returns the measurements.
     ///
     /// # Errors
-    /// [`LoadError::Panicked`].
+    /// Fails with [`LoadError::Panicked`] if a thread panicked.
     ///
     /// # Blocking
-    /// Until the plan is done, or a moment longer than the plan's time-out after [`stop`](Self::stop).
+    /// Blocks until the plan is done, or for a moment longer than the plan's time-out after
+    /// [`stop`](Self::stop).
     pub fn finish(mut self) -> Result<Report, LoadError> {
         let step_ns = self.plan.linear_step.map(|step| step.as_nanos() as u64);
         let mut sum = Report::new(step_ns);
@@ -272,12 +277,12 @@ impl Load {
     }
 }
 
-/// Stops the threads and waits for them.
+/// Stops and joins the threads.
 impl Drop for Load {
     fn drop(&mut self) {
         self.stop();
         for thread in std::mem::take(&mut self.threads) {
-            // Whatever it ended of, it has ended.
+            // The result, a panic included, is discarded.
             drop(thread.join());
         }
     }

@@ -1,22 +1,22 @@
-//! One connection's part: what it may send now, and what must come back next.
+//! State machine of one connection: the messages it may send, and the one it must receive next.
 
 use crate::wire::{Lengths, Letters, Wrong};
 
-/// How much a connection is to send.
+/// Number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// So many messages, so many times; each time begins when all of the one before have come back.
+    /// Bursts; each begins when all messages of the previous burst have come back.
     Bursts {
         /// Messages in a burst.
         count: u64,
         /// Bursts.
         iterations: u64,
     },
-    /// One after another until it is told to finish.
+    /// Messages without end, until [`Client::finish`].
     Endless,
 }
 
-/// What a connection has sent and got back.
+/// Counts of sent and returned messages of a connection.
 ///
 /// ```
 /// use handover_load::{Client, Order, wire::{Lengths, Letters}};
@@ -38,20 +38,20 @@ pub struct Client {
     id: u128,
     out: Lengths,
     back: Lengths,
-    /// The length of the message that must come back next.
+    /// Length of the message that must come back next.
     next_length: u32,
     sent_count: u64,
     received_count: u64,
-    /// Both in a burst alone.
+    /// Messages in one burst and in all bursts; both are `u64::MAX` for [`Order::Endless`].
     burst_count: u64,
     total_count: u64,
-    /// It sends nothing beyond until more has come back.
+    /// Number of messages up to which it may send before more have come back.
     goal_count: u64,
     depth: u64,
 }
 
 impl Client {
-    /// Nothing is sent yet; `depth` messages at most are under way at a time.
+    /// Creates a client that has at most `depth` messages outstanding at a time.
     #[must_use]
     pub fn new(id: u128, lengths: Lengths, order: Order, depth: u64) -> Self {
         let (burst_count, total_count) = match order {
@@ -74,19 +74,19 @@ impl Client {
         }
     }
 
-    /// How many messages it has sent.
+    /// Returns the number of messages sent.
     #[must_use]
     pub fn sent_count(&self) -> u64 {
         self.sent_count
     }
 
-    /// How many have come back.
+    /// Returns the number of messages that have come back.
     #[must_use]
     pub fn received_count(&self) -> u64 {
         self.received_count
     }
 
-    /// How many it may send now, as far as it is concerned.
+    /// Returns the number of messages that may be sent now, by burst and depth.
     #[must_use]
     #[inline]
     pub fn may_send(&self) -> u64 {
@@ -94,19 +94,20 @@ impl Client {
         goal.saturating_sub(self.sent_count)
     }
 
-    /// Whether everything is sent and has come back.
+    /// Returns `true` if all messages have been sent and have come back.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.received_count >= self.total_count
     }
 
-    /// Sends nothing more: what is under way is all that is to come back.
+    /// Ends the sending: only the outstanding messages are still expected.
     pub fn finish(&mut self) {
         self.total_count = self.total_count.min(self.sent_count);
         self.goal_count = self.sent_count;
     }
 
-    /// Appends `count` messages at most to `out`, while that is shorter than `bytes_max`. How many.
+    /// Appends at most `count` messages to `out`, while `out` is shorter than `bytes_max`. Returns
+    /// their number.
     pub fn send(
         &mut self,
         letters: &Letters,
@@ -124,11 +125,11 @@ impl Client {
         done
     }
 
-    /// Checks what has come back; how many bytes the next message took and when it was sent, or None when
-    /// it is not whole yet.
+    /// Checks the next message that came back. Returns its size in bytes and the time at which it
+    /// was sent, or `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`Wrong`]: it is not what was sent.
+    /// Fails with [`Wrong`] if the bytes differ from those sent.
     #[inline]
     pub fn receive(
         &mut self,

@@ -1,11 +1,11 @@
-//! What can go wrong: one enum per operation that can fail.
+//! Error types: one enum per operation that can fail.
 
 use crate::wire::Wrong;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why a [`Plan`](crate::Plan) is refused.
+/// Error of an invalid [`Plan`](crate::Plan).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -14,22 +14,22 @@ pub enum PlanError {
     OutOfRange {
         /// The field's name.
         knob: &'static str,
-        /// What it was set to.
+        /// The value.
         value: u64,
-        /// The least it may be.
+        /// The smallest allowed value.
         min: u64,
-        /// The most it may be.
+        /// The largest allowed value.
         max: u64,
     },
-    /// There are more messages than can be counted.
+    /// The total number of messages overflows.
     #[error("clients x count x iterations x threads x reconns is more than can be counted")]
     TooMany,
-    /// The rate is no rate.
+    /// The rate is not a positive, finite number.
     #[error("a rate must be a number of messages a second above 0")]
     Rate,
 }
 
-/// Why no load could be made at all.
+/// Error of a load that could not be generated at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -44,39 +44,39 @@ pub enum LoadError {
     Panicked,
 }
 
-/// What became of a connection that did not get everything back.
+/// Error of a connection that did not get every message back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It could not be made.
+    /// The connection could not be made.
     #[error("no connection to {address}: {errno}")]
     Unconnected {
-        /// Where to.
+        /// The server's address.
         address: SocketAddr,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// The server ended it.
+    /// The server closed the connection.
     #[error("the server ended a connection")]
     Ended,
-    /// It broke.
+    /// The connection broke.
     #[error("a connection broke: {0}")]
     Broken(Errno),
-    /// What came back is not what was sent.
+    /// A message that came back differs from the one sent.
     #[error(transparent)]
     Wrong(#[from] Wrong),
-    /// It could not be secured.
+    /// The connection could not be secured.
     #[error("a connection is not secure: {0}")]
     Insecure(#[from] crate::Insecure),
-    /// Nothing came back for too long.
+    /// No message came back within the time-out.
     #[error("nothing came back for {0:?}")]
     Silent(Duration),
-    /// The kernel refused something that the load needs.
+    /// The kernel refused a resource that the load needs.
     #[error("{call} failed: {errno}")]
     Refused {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: Errno,
     },
 }

@@ -1,4 +1,4 @@
-//! Many connections, opened and held.
+//! Many connections, opened and held open.
 
 use crate::engine::{Client, Order};
 use crate::error::Fault;
@@ -16,32 +16,34 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections that are being made at a time.
+/// Maximum number of connections being made at a time.
 const UNDER_WAY_MAX: u64 = 64;
-/// Connections from one source address: there are some 28,000 ports, and who has to look for the last free
-/// ones looks long.
+/// Connections per source address: there are some 28,000 ports, and the kernel's search for the
+/// last free ones takes long.
 const PER_SOURCE: u64 = 10_000;
-/// The first port of each source address but the usual one. The kernel's own choice takes it longer the more
-/// there are, whatever their addresses: 8 us for the first, 23 us for the 750,000th, where a port that is named
-/// takes 5 to 9.
+/// First port of every source address but the default one. The kernel's own choice takes longer the
+/// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the
+/// 750,000th, where an explicit port takes 5 to 9 us.
 const FIRST_PORT: u16 = 20_000;
-/// What is read at a time of a handshake.
+/// Size of the read buffer for handshakes.
 const READ_BYTES: usize = 1 << 14;
-/// Letters of a sample's message.
+/// Number of letters in a sample's message.
 const SAMPLE_LETTERS: u32 = 10;
 
-/// What is to be opened.
+/// Connections to open.
 #[derive(Clone)]
 pub struct Wanted {
     /// The server.
     pub address: SocketAddr,
-    /// How many connections.
+    /// Number of connections.
     pub count: u64,
-    /// The number of the first of them among those of all processes: it decides the source address.
+    /// Index of the first of them among the connections of all processes; determines the source
+    /// address.
     pub first: u64,
-    /// How long one may take.
+    /// Time limit without any progress.
     pub timeout: Duration,
-    /// What secures each of them, if anything does: it is open when messages may be sent.
+    /// Factory of the encryption, if connections are secured; such a connection is open once
+    /// messages may be sent.
     pub secures: Option<Arc<dyn Secures>>,
 }
 
@@ -52,27 +54,27 @@ impl fmt::Debug for Wanted {
     }
 }
 
-/// Which limit kept further connections from being opened.
+/// Limit that prevented further connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// This process may open no more descriptors.
+    /// The limit of descriptors of this process.
     ProcessDescriptors,
-    /// This machine may open no more.
+    /// The limit of descriptors of this machine.
     SystemDescriptors,
-    /// There is no port left for a further connection from the same address.
+    /// No port left for a further connection from the same address.
     Ports,
-    /// The kernel has no memory for it.
+    /// No kernel memory.
     Memory,
-    /// Nobody serves there.
+    /// No server at the address.
     Refused,
-    /// The server does not answer: nobody accepts any more, or not so fast.
+    /// No answer from the server: it does not accept, or not fast enough.
     Unanswered,
-    /// The server ends connections as soon as it has accepted them: it has as many as it may.
+    /// The server closes connections as soon as it has accepted them: it has reached its limit.
     TurnedAway,
     /// A connection could not be secured.
     Insecure(Insecure),
-    /// Something else.
+    /// Any other error.
     Other(Errno),
 }
 
@@ -107,32 +109,32 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A connection, by its number.
+/// State of a connection.
 enum Place {
     Making(OwnedFd),
-    /// It has been made, and is not secure yet.
+    /// Connected, and not yet secure.
     Securing(OwnedFd),
     Open(OwnedFd),
     Gone,
 }
 
-/// Connections that are held.
+/// Connections that are held open.
 pub struct Held {
-    /// The set that watches them, and the connections.
+    /// The epoll instance that watches them, and the connections.
     epoll: OwnedFd,
     places: Vec<Place>,
-    /// What secures each of them; empty where nothing does.
+    /// The encryption of each connection; empty if none is secured.
     secured: Vec<Option<Box<dyn Secure>>>,
     secures: Option<Arc<dyn Secures>>,
     room: Room,
     address: SocketAddr,
-    /// How long it took to open them.
+    /// Time that opening took.
     pub took: Duration,
-    /// Why there are fewer than were wanted.
+    /// The limit that was reached, if there are fewer than wanted.
     pub limit: Option<Limit>,
 }
 
-/// What records are read into, opened into, and sealed into.
+/// Buffers for records read, decrypted and encrypted.
 #[derive(Default)]
 struct Room {
     read: Vec<u8>,
@@ -141,7 +143,7 @@ struct Room {
 }
 
 impl Room {
-    /// Goes on with a handshake: with what has come, or at its begin with nothing. Whether it is done.
+    /// Continues a handshake with the bytes received, or begins one. Returns `true` if it is done.
     fn shake(
         &mut self,
         fd: &OwnedFd,
@@ -163,7 +165,8 @@ impl Room {
             self.sealed.clear();
             let opened =
                 secure.open(&mut self.read[..came_bytes], &mut self.plain, &mut self.sealed);
-            // Some hundred bytes, for which there is room; of one that fails, so that the server knows why.
+            // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
+            // failed, so that the server learns the reason.
             let sent_bytes = socket::send(fd, &self.sealed)?;
             is_done = opened.map_err(Limit::Insecure)?;
             if sent_bytes < self.sealed.len() {
@@ -174,7 +177,7 @@ impl Room {
     }
 }
 
-/// What a look has shown.
+/// Result of [`Held::look`].
 #[derive(Default)]
 struct Seen {
     events: usize,
@@ -182,26 +185,27 @@ struct Seen {
     failed: u64,
 }
 
-/// Where a connection comes from, by its number: loopback has 16 million addresses.
+/// Returns the source address of a connection by its index; loopback has 16 million addresses.
+/// `None` leaves the choice to the kernel.
 fn source(address: SocketAddr, number: u64) -> Option<SocketAddr> {
     let SocketAddr::V4(to) = address else { return None };
     let block = u32::try_from(number / PER_SOURCE).ok().filter(|block| *block < 1 << 23)?;
     if !to.ip().is_loopback() || block == 0 {
         return None;
     }
-    // 127.0.1.0 and on: far from where servers are.
+    // From 127.0.1.0 on, away from the usual addresses of servers.
     let source = Ipv4Addr::from_bits(u32::from_be_bytes([127, 0, 1, 0]) + block);
-    // Below 2^16, both.
+    // Both terms together are less than 2^16.
     let port = FIRST_PORT + (number % PER_SOURCE) as u16;
     Some(SocketAddr::new(IpAddr::V4(source), port))
 }
 
 impl Held {
-    /// Opens connections until there are as many as wanted, or no more can be, or `stop` is raised; `opened`
-    /// is kept up to date.
+    /// Opens connections until there are as many as wanted, a limit is reached, or `stop` is set.
+    /// Updates `opened` on the way.
     ///
     /// # Errors
-    /// [`Fault::Refused`] when the kernel gives nothing to watch them with.
+    /// Fails with [`Fault::Refused`] if the kernel does not provide epoll.
     pub fn open(wanted: &Wanted, stop: &AtomicBool, opened: &AtomicU64) -> Result<Self, Fault> {
         let refused = |call| move |errno| Fault::Refused { call, errno };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("epoll_create"))?;
@@ -223,7 +227,7 @@ impl Held {
         let mut last_ns = began_ns;
         let mut under_way = 0;
         loop {
-            // Relaxed: a flag alone, and a count alone.
+            // Relaxed: the flag and the count publish no other data.
             let is_stopped = stop.load(Ordering::Relaxed);
             while !is_stopped
                 && held.limit.is_none()
@@ -253,12 +257,12 @@ impl Held {
         Ok(held)
     }
 
-    /// Begins to make one more.
+    /// Begins to make one more connection.
     fn begin(&mut self, number: u64) -> Result<(), Limit> {
         let mut source = source(self.address, number);
         let mut connected = socket::connect(self.address, source);
         if let (Some(source), Err(("bind", Errno::ADDRINUSE))) = (&mut source, &connected) {
-            // Somebody has just that port: the kernel finds another.
+            // The port is in use: lets the kernel choose another.
             source.set_port(0);
             connected = socket::connect(self.address, Some(*source));
         }
@@ -272,8 +276,8 @@ impl Held {
         Ok(())
     }
 
-    /// How many connections have come to be, and how many that were being made have failed, since the last
-    /// look. Those that were closed later are seen too.
+    /// Handles pending events. Returns the numbers of connections that were opened or failed to
+    /// open since the last call; connections closed later are handled too.
     fn look(&mut self, timeout_ms: i64) -> Result<Seen, Fault> {
         let mut events = [const { MaybeUninit::uninit() }; 256];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
@@ -285,7 +289,7 @@ impl Held {
         let mut seen = Seen { events: events.len(), ..Seen::default() };
         use epoll::EventFlags as Flags;
         for &epoll::Event { flags, data } in events.iter() {
-            // It was a usize.
+            // The value was stored from a usize.
             let at = data.u64() as usize;
             let Some(place) = self.places.get_mut(at) else { continue };
             let is_over = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
@@ -326,13 +330,13 @@ impl Held {
         Ok(seen)
     }
 
-    /// How many are open, as far as has been seen.
+    /// Returns the number of open connections, by the events handled so far.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.fds().count() as u64
     }
 
-    /// Whether none is.
+    /// Returns `true` if no connection is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fds().next().is_none()
@@ -345,21 +349,21 @@ impl Held {
         })
     }
 
-    /// Looks which of them the server has closed meanwhile; how many those are.
+    /// Handles all pending events; returns the number of connections that the server has closed.
     ///
     /// # Errors
-    /// [`Fault::Refused`].
+    /// Fails with [`Fault::Refused`] if epoll fails.
     pub fn look_for_closed(&mut self) -> Result<u64, Fault> {
         let before = self.len();
         while self.look(0)?.events > 0 {}
         Ok(before - self.len())
     }
 
-    /// Sends a message over some of them, spread evenly, one after another, and checks what comes back; how
-    /// long each took, in ns.
+    /// Sends a message over `count` of the connections, spread evenly, one after another, and
+    /// checks the echoes. Returns the latencies in ns.
     ///
     /// # Errors
-    /// [`Fault`] of the first whose echo is missing or wrong.
+    /// Fails with the [`Fault`] of the first missing or wrong echo.
     pub fn sample(&mut self, count: u64, timeout: Duration) -> Result<Vec<u64>, Fault> {
         let is_open = |at: &usize| matches!(self.places[*at], Place::Open(_));
         let open: Vec<usize> = (0..self.places.len()).filter(is_open).collect();
@@ -383,7 +387,7 @@ impl fmt::Debug for Held {
     }
 }
 
-/// One message there and back.
+/// Sends one message and waits for its echo.
 fn echo(
     fd: &OwnedFd,
     mut secure: Option<&mut (dyn Secure + 'static)>,
@@ -408,7 +412,7 @@ fn echo(
         match socket::read(fd, &mut read) {
             Ok(0) => return Err(Fault::Ended),
             Ok(count) => match &mut secure {
-                // Tickets come before the first message, and are of no use here.
+                // Session tickets come before the first message, and are not needed here.
                 Some(secure) => drop(secure.open(&mut read[..count], &mut came, &mut sealed)?),
                 None => came.extend_from_slice(&read[..count]),
             },

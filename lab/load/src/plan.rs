@@ -1,72 +1,73 @@
-//! What load is to be made.
+//! Configuration of a load.
 
 use crate::PlanError;
 use crate::wire::LETTERS_MAX;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How much is sent, and when it ends.
+/// Amount of messages, and the end of the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
-    /// Each connection sends `count` messages, waits for all of them, and does that `iterations` times; then
-    /// each thread pauses, and makes its connections anew, `reconns` times in all.
+    /// Each connection sends `count` messages and waits for all of them, `iterations` times; then
+    /// each thread pauses and reconnects, `reconns` times in all.
     Counted {
         /// Messages in a burst.
         count: u64,
-        /// Bursts of a connection.
+        /// Bursts per connection.
         iterations: u64,
-        /// How often connections are made.
+        /// Number of times that connections are made.
         reconns: u64,
-        /// The pause after each.
+        /// Pause after each time.
         pause: Duration,
     },
-    /// Until the time is over: what is sent during `warm_up` is checked and not measured, what is sent in
-    /// `duration` after it is.
+    /// Limited by time: messages sent during `warm_up` are checked and not measured, those of the
+    /// following `duration` are measured.
     Timed {
-        /// Before anything is measured.
+        /// Time before the measurement.
         warm_up: Duration,
-        /// While it is.
+        /// Duration of the measurement.
         duration: Duration,
-        /// Messages a second, of all connections together, sent when they are due whatever became of those
-        /// before (an open loop); None: the next is sent when one comes back (a closed loop).
+        /// Messages per second, of all connections together, sent when due regardless of earlier
+        /// messages (an open loop); `None` sends the next message when one comes back (a closed
+        /// loop).
         rate: Option<f64>,
     },
 }
 
-/// What load is to be made, on whom.
+/// Configuration of a load on a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The server.
     pub address: SocketAddr,
-    /// Threads, each with its own connections.
+    /// Number of threads, each with its own connections.
     pub threads_count: u32,
-    /// Connections of each thread.
+    /// Number of connections per thread.
     pub clients_count: u32,
-    /// What they do.
+    /// Amount of messages.
     pub work: Work,
-    /// How many messages of a connection may be under way at a time.
+    /// Maximum number of outstanding messages per connection.
     pub depth: u64,
-    /// The fewest letters of a message.
+    /// Smallest number of letters in a message.
     pub letters_min: u32,
-    /// The most.
+    /// Largest number of letters in a message.
     pub letters_max: u32,
-    /// How much one read takes at most: each thread's one buffer.
+    /// Size of each thread's read buffer.
     pub read_bytes: u32,
-    /// How long nothing may come back, and how long it may take to connect.
+    /// Time-out without any message coming back, and for connecting.
     pub timeout: Duration,
-    /// Also count by steps of that width.
+    /// Step width of an additional linear histogram.
     pub linear_step: Option<Duration>,
-    /// Distinguishes the connections' ids, and their messages' lengths, from those of other processes.
+    /// Distinguishes connection ids and message lengths from those of other processes.
     pub salt: u32,
 }
 
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS_MAX: u64 = 4096;
-/// Connections of a thread at most.
+/// Maximum number of connections per thread.
 const CLIENTS_MAX: u64 = 1 << 20;
 
 impl Plan {
-    /// One connection that sends one message.
+    /// Creates a plan of one connection that sends one message.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         let pause = Duration::ZERO;
@@ -85,10 +86,10 @@ impl Plan {
         }
     }
 
-    /// Whether everything is within its range.
+    /// Checks that every value is within its range.
     ///
     /// # Errors
-    /// [`PlanError`] names what is not.
+    /// Fails with a [`PlanError`] that names the value.
     pub fn validate(&self) -> Result<(), PlanError> {
         within("threads_count", self.threads_count.into(), 1, THREADS_MAX)?;
         within("clients_count", self.clients_count.into(), 1, CLIENTS_MAX)?;
@@ -110,7 +111,7 @@ impl Plan {
         }
     }
 
-    /// How many messages there will be; None until the time is over, or beyond counting.
+    /// Returns the total number of messages; `None` if it is limited by time, or overflows.
     #[must_use]
     pub fn total_count(&self) -> Option<u64> {
         let Work::Counted { count, iterations, reconns, .. } = self.work else { return None };

@@ -1,4 +1,4 @@
-//! What a process uses, who serves at an address, and what the kernel keeps for connections: read from
+//! Resource usage of a process, listeners at an address, and kernel memory for connections, from
 //! /proc.
 
 use std::collections::HashSet;
@@ -8,27 +8,27 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a process has used so far, or now has.
+/// Resource usage of a process: CPU time so far, and current memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// CPU time in its own code.
+    /// CPU time in user space.
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Memory that is its own: neither files nor shared.
+    /// Anonymous memory: neither files nor shared memory.
     pub anon_bytes: u64,
-    /// All memory that is there.
+    /// All resident memory.
     pub resident_bytes: u64,
 }
 
 impl Used {
-    /// User and system time together.
+    /// Returns user and system time together.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         self.user + self.system
     }
 
-    /// Both together, as of several processes.
+    /// Returns the sum of two processes' usage.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -40,10 +40,10 @@ impl Used {
     }
 }
 
-/// How /proc counts CPU time: in hundredths of a second, on every Linux of today.
+/// Unit of CPU time in /proc: a hundredth of a second on every current Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What that process uses; None where it is gone, or not ours to look at.
+/// Returns the usage of a process; `None` if it has ended or may not be read.
 #[must_use]
 pub fn used(process: u32) -> Option<Used> {
     let folder = Path::new("/proc").join(process.to_string());
@@ -58,7 +58,7 @@ pub fn used(process: u32) -> Option<Used> {
     })
 }
 
-/// CPU times in /proc's `stat`, whatever the name of the process holds.
+/// Parses the CPU times in /proc's `stat`, for any process name.
 fn cpu_of(stat: &str) -> Option<(Duration, Duration)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -66,13 +66,13 @@ fn cpu_of(stat: &str) -> Option<(Duration, Duration)> {
     Some((next()?, next()?))
 }
 
-/// What a line says in kB, in bytes.
+/// Returns the value of a line in kB, in bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// CPU times of those threads of a process whose names begin so.
+/// Returns the CPU time of those threads of a process whose names begin with `name`.
 #[must_use]
 pub fn threads_cpu(process: u32, name: &str) -> Duration {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
@@ -83,7 +83,7 @@ pub fn threads_cpu(process: u32, name: &str) -> Duration {
     named.filter_map(|stat| cpu_of(&stat)).map(|(user, system)| user + system).sum()
 }
 
-/// The processes of this machine that listen at an address and are ours to look at.
+/// Returns the processes of this machine that listen at an address and may be read.
 #[must_use]
 pub fn listeners(address: SocketAddr) -> Vec<u32> {
     let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
@@ -108,8 +108,8 @@ pub fn listeners(address: SocketAddr) -> Vec<u32> {
     found
 }
 
-/// The inodes of sockets that listen at a port, of those of a table. The kernel tells of who listens first, so
-/// that the rest, which may be millions, need not be read.
+/// Returns the inodes of sockets in a table that listen at a port. The kernel lists listening
+/// sockets first, so the rest, which may be millions, is not read.
 fn listening(lines: impl Iterator<Item = String>, port: u16) -> impl Iterator<Item = String> {
     const LISTEN: &str = "0A";
     let fields = |line: &str| {
@@ -124,10 +124,12 @@ fn listening(lines: impl Iterator<Item = String>, port: u16) -> impl Iterator<It
         .filter_map(move |(at, _, inode)| (at == port).then_some(inode))
 }
 
-/// Among so many of its descriptors: who serves has listened before it accepted, and has few before that.
+/// Maximum number of a process's descriptors read: a server listens before it accepts, and has few
+/// descriptors by then.
 const LOOKED_AT_MAX: usize = 1000;
-/// The first of them, which are asked for by number. Each that is listed takes the kernel an inode in /proc: of
-/// 120 processes that held a million connections, up to 19 s in all, and its reclaim a CPU for a while after.
+/// Number of first descriptors, which are read by number without listing. Each listed descriptor
+/// costs the kernel an inode in /proc: with 120 processes that held a million connections, up to 19
+/// s in all, and a CPU for its reclaim for a while after.
 const EARLY_MAX: u32 = 32;
 
 fn is_one(link: &Path, sockets: &HashSet<String>) -> bool {
@@ -148,7 +150,7 @@ fn has_one(process: u32, sockets: &HashSet<String>) -> bool {
     links.any(|link| is_one(&link, sockets))
 }
 
-/// What the kernel keeps: its own objects, and the pages that sockets' bytes are in.
+/// Returns the kernel's memory: slab objects, and the pages of socket buffers.
 #[must_use]
 pub fn kernel_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;

@@ -1,4 +1,4 @@
-//! When messages are due, whatever became of those before.
+//! Due times of messages, independent of the fate of earlier messages.
 
 /// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -8,20 +8,20 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The first message, and the time between two.
+    /// Creates a schedule from the time of the first message and the time between two messages.
     #[must_use]
     pub fn new(first_ns: u64, step_ns: f64) -> Self {
         Self { first_ns, step_ns: step_ns.max(f64::MIN_POSITIVE) }
     }
 
-    /// When a message is due, counted from 0.
+    /// Returns the due time of a message, counted from 0.
     #[must_use]
     #[inline]
     pub fn at_ns(&self, index: u64) -> u64 {
         self.first_ns.saturating_add((index as f64 * self.step_ns) as u64)
     }
 
-    /// How many are due by then.
+    /// Returns the number of messages due at `now_ns`.
     #[must_use]
     #[inline]
     pub fn due_count(&self, now_ns: u64) -> u64 {
@@ -37,7 +37,7 @@ impl Schedule {
         count
     }
 
-    /// The part of every `of`-th message, beginning with that one.
+    /// Returns the schedule of every `of`-th message, beginning with message `index`.
     #[must_use]
     pub fn share(&self, index: u64, of: u64) -> Self {
         Self::new(self.at_ns(index), self.step_ns * of as f64)

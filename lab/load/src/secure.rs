@@ -1,26 +1,27 @@
-//! What may stand between messages and the socket: TLS, by whoever has it.
+//! Interface for encryption between messages and socket, such as TLS.
 
-/// Why a connection is not secure, in words.
+/// Error of a connection that cannot be secured, as text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Insecure(pub String);
 
-/// Makes what secures each connection.
+/// Factory of the encryption of connections.
 pub trait Secures: Send + Sync {
-    /// For one more connection.
+    /// Creates the encryption of one more connection.
     ///
     /// # Errors
-    /// [`Insecure`] when it cannot be.
+    /// Fails with [`Insecure`] if it cannot be created.
     fn begin(&self) -> Result<Box<dyn Secure>, Insecure>;
 }
 
-/// What secures one connection, on the client's side.
+/// Encryption of one connection, on the client's side.
 pub trait Secure: Send {
-    /// Bytes have come; the first call, when the connection has been made, has none. What they hold is
-    /// appended to `plain`, what is to be sent in answer to `out`. Whether messages may be sent now.
+    /// Processes received bytes; the first call, right after connecting, has none. Appends the
+    /// decrypted content to `plain` and the bytes to send in reply to `out`. Returns `true` if
+    /// messages may be sent now.
     ///
     /// # Errors
-    /// [`Insecure`]: the connection is given up, after what is in `out` has been sent.
+    /// Fails with [`Insecure`]; the connection is closed after the bytes in `out` have been sent.
     fn open(
         &mut self,
         sealed: &mut [u8],
@@ -28,12 +29,12 @@ pub trait Secure: Send {
         out: &mut Vec<u8>,
     ) -> Result<bool, Insecure>;
 
-    /// Appends the sealed form of `plain` to `out`.
+    /// Appends the encrypted form of `plain` to `out`.
     ///
     /// # Errors
-    /// [`Insecure`].
+    /// Fails with [`Insecure`] if encryption fails.
     fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Insecure>;
 
-    /// Appends a good-bye to `out`.
+    /// Appends a close notification to `out`.
     fn part(&mut self, out: &mut Vec<u8>);
 }

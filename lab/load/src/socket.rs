@@ -1,4 +1,4 @@
-//! The calls on sockets, none of which blocks.
+//! Socket calls; none blocks.
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -7,13 +7,13 @@ use rustix::net::{ipproto, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What is watched of a connection: everything, by its edges.
+/// Epoll events of a connection: all, edge-triggered.
 pub(crate) const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);
 
-/// Begins to connect, from `source` if that is given.
+/// Begins to connect, from `source` if given.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -35,12 +35,12 @@ pub(crate) fn connect(
     }
 }
 
-/// Whether connecting has come to a good end.
+/// Returns the error of a finished connection attempt, if it failed.
 pub(crate) fn connected(fd: impl AsFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
-/// How many bytes came; 0 when the other side has ended.
+/// Returns the number of bytes read; 0 if the peer has closed.
 #[inline]
 pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     loop {
@@ -52,7 +52,7 @@ pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// How many bytes the kernel took; 0 where it has no room.
+/// Returns the number of bytes that the kernel took; 0 if the socket buffer is full.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

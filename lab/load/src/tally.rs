@@ -1,27 +1,27 @@
-//! What was measured: how long messages took to come back.
+//! Latency statistics.
 
 use hdrhistogram::Histogram;
 
-/// Counts by steps of a fixed width.
+/// Histogram with steps of a fixed width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Linear {
-    /// How wide a step is.
+    /// Width of a step.
     pub step_ns: u64,
-    /// How many there were in each; what is beyond the last step is counted in it.
+    /// Number of values in each step; the last step includes all greater values.
     pub counts: Vec<u64>,
 }
 
-/// The most steps: what is slower is counted in the last.
+/// Maximum number of steps; greater values are counted in the last.
 const STEPS_MAX: usize = 1 << 20;
 
 impl Linear {
-    /// Nothing yet, in steps of that width.
+    /// Creates an empty histogram with steps of that width.
     #[must_use]
     pub fn new(step_ns: u64) -> Self {
         Self { step_ns: step_ns.max(1), counts: Vec::new() }
     }
 
-    /// Counts `n` of that length.
+    /// Adds `n` values of `ns`.
     pub fn record(&mut self, ns: u64, n: u64) {
         let step = usize::try_from(ns / self.step_ns).unwrap_or(usize::MAX).min(STEPS_MAX - 1);
         if step >= self.counts.len() {
@@ -30,13 +30,13 @@ impl Linear {
         self.counts[step] += n;
     }
 
-    /// Each step that there was something in: where it begins, in ns, and how many.
+    /// Returns each non-empty step: its begin in ns, and its count.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let begins = (0..).map(|index: u64| index * self.step_ns);
         begins.zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
     }
 
-    /// Adds what another of the same width has counted.
+    /// Adds the counts of another histogram with the same width.
     pub fn add(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -47,29 +47,29 @@ impl Linear {
     }
 }
 
-/// How evenly connections were served that all wanted as much as they could get: what came back on each, of
-/// those that lived until the end.
+/// Distribution of messages over connections that all sent as fast as possible, of those that lived
+/// until the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shares {
-    /// How many connections.
+    /// Number of connections.
     pub connections_count: u64,
-    /// Messages of all of them.
+    /// Number of messages of all connections.
     pub messages_count: u64,
-    /// Messages of the one with the fewest.
+    /// Number of messages of the connection with the fewest.
     pub least_count: u64,
-    /// Messages of the one with the most.
+    /// Number of messages of the connection with the most.
     pub most_count: u64,
 }
 
 impl Shares {
-    /// One more connection, on which so many came back.
+    /// Adds a connection with `messages_count` returned messages.
     pub fn record(&mut self, messages_count: u64) {
         let connections_count = 1;
         let (least_count, most_count) = (messages_count, messages_count);
         self.add(Self { connections_count, messages_count, least_count, most_count });
     }
 
-    /// Adds those of another thread, or process.
+    /// Adds the connections of another thread or process.
     pub fn add(&mut self, other: Self) {
         self.least_count = match (self.connections_count, other.connections_count) {
             (_, 0) => self.least_count,
@@ -81,8 +81,8 @@ impl Shares {
         self.messages_count += other.messages_count;
     }
 
-    /// What the slowest and the fastest connection got of what each would have, had all got the same; None
-    /// where there are not two, or nothing came back.
+    /// Returns the shares of the slowest and the fastest connection relative to an equal share;
+    /// `None` with fewer than two connections, or without messages.
     #[must_use]
     pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
         let mean = self.messages_count as f64 / self.connections_count.max(1) as f64;
@@ -91,24 +91,24 @@ impl Shares {
     }
 }
 
-/// How long messages took to come back, in ns, to three digits.
+/// Latencies of messages in ns, to three significant digits.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// From when they were sent.
+    /// Latencies from the time of sending.
     pub raw: Histogram<u64>,
-    /// From when they were due: what a user saw who wanted his answer then. Empty without a schedule.
-    pub corrected: Histogram<u64>,
-    /// How late they were sent although nothing but we ourselves stood in the way. Empty without a
+    /// Latencies from the due time: the delay that a user observes. Empty without a
     /// schedule.
+    pub corrected: Histogram<u64>,
+    /// Delays of sending that only the load generator itself caused. Empty without a schedule.
     pub late: Histogram<u64>,
-    /// `raw` once more, by steps, if that was asked for.
+    /// Histogram of `raw` with linear steps, if requested.
     pub linear: Option<Linear>,
-    /// The sum of `raw`.
+    /// Sum of `raw`.
     pub sum_ns: u64,
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// Creates an empty tally.
     #[must_use]
     pub fn new(linear_step_ns: Option<u64>) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Tally {
         }
     }
 
-    /// `n` messages took that long from when they were sent.
+    /// Adds `n` messages with that latency from sending.
     #[inline]
     pub fn record(&mut self, ns: u64, n: u64) {
         self.raw.saturating_record_n(ns, n);
@@ -130,14 +130,14 @@ impl Tally {
         }
     }
 
-    /// Adds what another has measured.
+    /// Adds the measurements of another tally.
     pub fn add(&mut self, other: &Self) {
         for (own, its) in [
             (&mut self.raw, &other.raw),
             (&mut self.corrected, &other.corrected),
             (&mut self.late, &other.late),
         ] {
-            // All have the same bounds.
+            // Cannot fail: all have the same bounds.
             let _ = own.add(its);
         }
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
@@ -148,23 +148,24 @@ impl Tally {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of measured messages.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.raw.len()
     }
 
-    /// Their mean; 0 for none.
+    /// Returns the mean latency; 0 without messages.
     #[must_use]
     pub fn mean_ns(&self) -> f64 {
         self.sum_ns as f64 / self.count().max(1) as f64
     }
 }
 
-/// The slowest that is told apart, an hour; what is slower counts as that.
+/// Greatest latency that is resolved, an hour; greater ones count as an hour.
 const SLOWEST_NS: u64 = 3_600_000_000_000;
 
-/// Three digits; memory that is not counted in is not touched.
+/// Creates a histogram of three significant digits; its memory is only touched where values are
+/// counted.
 fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, SLOWEST_NS, 3).expect("an hour in three digits can be had")
 }

@@ -1,4 +1,4 @@
-//! The message that is sent and comes back.
+//! Format of a message, which the server echoes.
 //!
 //! ```text
 //!   0        4                    20             28
@@ -10,26 +10,26 @@
 //!
 //! All numbers are big-endian; the length counts the letters alone.
 
-/// What stands before the letters.
+/// Size of the header before the letters.
 pub const HEADER_BYTES: usize = 28;
-/// The most letters that a message may have.
+/// Maximum number of letters in a message.
 pub const LETTERS_MAX: u32 = 1 << 20;
 
-/// The letters of all messages: a message of n letters has the first n of them.
+/// Letters of all messages: a message of n letters has the first n of them.
 #[derive(Debug, Clone)]
 pub struct Letters(Vec<u8>);
 
 impl Letters {
-    /// Enough for messages of so many.
+    /// Creates letters for messages of at most `letters_max`.
     #[must_use]
     pub fn new(letters_max: u32) -> Self {
         Self((b'a'..=b'z').cycle().take(letters_max as usize).collect())
     }
 
-    /// Appends a message of so many letters.
+    /// Appends a message of `letters_count` letters.
     ///
     /// # Panics
-    /// When there are more than [`new`](Self::new) was told.
+    /// Panics if there are more than [`new`](Self::new) was given.
     #[inline]
     pub fn append(&self, out: &mut Vec<u8>, id: u128, sent_ns: u64, letters_count: u32) {
         let mut header = [0; HEADER_BYTES];
@@ -40,11 +40,11 @@ impl Letters {
         out.extend_from_slice(&self.0[..letters_count as usize]);
     }
 
-    /// Checks the message at the beginning of `bytes` against what must come next, and says when it was
-    /// sent; None when it is not whole yet.
+    /// Checks the message at the beginning of `bytes` against the expected one, and returns the
+    /// time at which it was sent; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`Wrong`] as soon as what has come cannot become the message that was expected.
+    /// Fails with [`Wrong`] as soon as the bytes cannot become the expected message.
     #[inline]
     pub fn check(&self, bytes: &[u8], id: u128, letters_count: u32) -> Result<Option<u64>, Wrong> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -79,36 +79,36 @@ fn check_length(bytes: &[u8], expected: u32) -> Result<(), Wrong> {
     }
 }
 
-/// What is wrong with a message that came back.
+/// Error of a message that came back changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// It says that it has another length than the one that was sent at its place.
+    /// Its length differs from that of the message sent at its place.
     #[error("a message of {found} letters came back, where one of {expected} was sent")]
     Length {
-        /// What it says.
+        /// The length received.
         found: u32,
-        /// What was sent.
+        /// The length sent.
         expected: u32,
     },
-    /// It is another connection's.
+    /// It belongs to another connection.
     #[error("the message of connection {found:x} came back on connection {expected:x}")]
     Id {
-        /// Whose it says it is.
+        /// The connection id received.
         found: u128,
-        /// On whose connection it came.
+        /// The id of the connection that received it.
         expected: u128,
     },
-    /// A letter is another than was sent.
+    /// A letter differs from the one sent.
     #[error("letter {at} of a message is not the one that was sent")]
     Letter {
-        /// Which one, from 0.
+        /// Index of the letter.
         at: usize,
     },
 }
 
-/// The lengths of a connection's messages: spread evenly over a range, and the same for the same seed, so
-/// that who reads knows what to expect next without being told by who writes.
+/// Lengths of a connection's messages: evenly distributed over a range, and equal for equal seeds,
+/// so that the receiver knows the next length without being told.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     state: u64,
@@ -117,22 +117,22 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Between these two, inclusive.
+    /// Creates lengths between `min` and `max`, inclusive.
     #[must_use]
     pub fn new(seed: u64, min: u32, max: u32) -> Self {
-        // Zero would stay zero for ever.
+        // A state of zero would stay zero for ever.
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Self { state, min, span: u64::from(max.max(min) - min) + 1 }
     }
 
-    /// The next one.
+    /// Returns the next length.
     #[inline]
     pub fn draw(&mut self) -> u32 {
         // G. Marsaglia, "Xorshift RNGs" (2003), the triple 13, 7, 17.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        // Below the span, which has 32 bits at most.
+        // Less than the span, which has at most 32 bits.
         self.min + (((self.state >> 32) * self.span) >> 32) as u32
     }
 }

@@ -1,4 +1,4 @@
-//! The load on servers that answer as they should, and on those that do not.
+//! Tests of the load on servers that answer correctly, and on servers that do not.
 
 use handover_load::hold::{Held, Limit, Wanted};
 use handover_load::wire::Wrong;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server that has each connection handled so, on a thread of its own.
+/// Starts a server that handles each connection with `each` on its own thread.
 fn serve(each: fn(TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -30,7 +30,7 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Echoes, with that done to what comes from the byte of that number on.
+/// Echoes, and applies `how` at the byte with index `at`.
 fn spoil(mut stream: TcpStream, at: usize, how: fn(&mut Vec<u8>, usize)) {
     let (mut bytes, mut seen) = (vec![0; 1 << 16], 0);
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -89,7 +89,7 @@ fn every_message_comes_back_whatever_the_numbers() {
 
 #[test]
 fn a_wrong_letter_a_wrong_id_and_a_wrong_length_are_found_and_counted() {
-    // Messages of 1000 bytes each: the tenth is spoilt.
+    // Messages of 1000 bytes each, of which the eleventh is damaged.
     let wrong = |each: fn(TcpStream)| {
         let plan = Plan {
             work: counted(1000, 1, 1),
@@ -110,7 +110,7 @@ fn a_wrong_letter_a_wrong_id_and_a_wrong_length_are_found_and_counted() {
     assert_eq!(id, Wrong::Id { found: 1, expected: 0 });
     let letter = wrong(|stream| spoil(stream, 10_500, |bytes, at| bytes[at] ^= 1));
     assert_eq!(letter, Wrong::Letter { at: 472 });
-    // A byte that is missing moves all that follow.
+    // A missing byte moves all that follow.
     let missing = wrong(|stream| spoil(stream, 10_500, |bytes, at| drop(bytes.drain(at..=at))));
     assert_eq!(missing, Wrong::Letter { at: 472 });
 }
@@ -124,16 +124,16 @@ fn a_server_that_ends_or_resets_or_is_not_there_is_a_fault_at_once() {
         threads_count: 2,
         clients_count: 2,
         work: counted(1000, 2, 50),
-        // Longer than the test: nothing is waited for.
+        // Longer than the test: no time-out occurs.
         timeout: Duration::from_secs(3600),
         ..Plan::new(serve(ends))
     };
     let report = done(&plan);
     let total = plan.total_count().unwrap();
     assert_eq!((report.lost_count, report.received_count), (total, 0), "{:?}", report.faults);
-    // They are not made fifty times where all have failed.
+    // Connections are not made fifty times if all have failed.
     assert_eq!(report.faults_count, 4);
-    // Which nobody is given who asks for any.
+    // A port at which no server listens.
     let gone = "127.0.0.1:1".parse().unwrap();
     let report = done(&Plan { address: gone, ..plan });
     assert!(matches!(report.faults[0], Fault::Unconnected { .. }), "{:?}", report.faults);
@@ -157,10 +157,10 @@ fn a_closed_loop_ends_in_time_with_nothing_under_way() {
     let report = done(&plan);
     assert_eq!((report.lost_count, report.faults_count), (0, 0), "{:?}", report.faults);
     assert_eq!(report.sent_count, report.received_count);
-    // What was sent before and after is not among what was measured.
+    // Messages sent before and after are not measured.
     assert!(report.tally.count() > 0 && report.tally.count() < report.received_count);
     assert_eq!(report.elapsed_ns, 200_000_000);
-    // Who was served how often.
+    // The distribution over connections.
     let shares = report.shares;
     assert_eq!((shares.connections_count, shares.messages_count > 0), (4, true));
     let (slowest, fastest) = shares.slowest_and_fastest().unwrap();
@@ -176,7 +176,7 @@ fn an_open_loop_sends_what_is_due_and_measures_from_then() {
         ..Plan::new(serve(echo))
     };
     let report = done(&plan);
-    // 500 ms of 2,000 a second, of which 400 are measured.
+    // 500 ms at 2,000 per second, of which 400 ms are measured.
     let tally = &report.tally;
     assert!((790..=810).contains(&tally.corrected.len()), "{:?}", report.faults);
     assert!(
@@ -193,7 +193,8 @@ fn an_open_loop_sends_what_is_due_and_measures_from_then() {
 
 #[test]
 fn a_pause_of_the_server_is_seen_by_all_who_were_due_in_it() {
-    // It sleeps once, for 200 ms: a closed loop of one message sees that once in a thousand.
+    // The server sleeps once, for 200 ms: a closed loop with one message sees that once in a
+    // thousand messages.
     let naps = |mut stream: TcpStream| {
         let (mut bytes, mut reads) = ([0; 4096], 0);
         while let Ok(count @ 1..) = stream.read(&mut bytes) {
@@ -214,7 +215,7 @@ fn a_pause_of_the_server_is_seen_by_all_who_were_due_in_it() {
     let report = done(&Plan { work, depth: 1, ..Plan::new(serve(naps)) });
     let slow = |it: &hdrhistogram::Histogram<u64>| it.len() - it.count_between(0, 50_000_000);
     let (raw, corrected) = (slow(&report.tally.raw), slow(&report.tally.corrected));
-    // What a busy machine delays by itself is slow in both.
+    // Delays of a busy machine are slow in both.
     assert!(corrected >= raw + 100, "{corrected} are slow, and {raw} from their sending on");
 }
 
@@ -240,7 +241,7 @@ fn many_are_opened_held_and_sampled_from_addresses_of_their_own() {
     let mut held = Held::open(&wanted, &stop, &opened).unwrap();
     assert_eq!((held.len(), &held.limit, opened.into_inner()), (60, &None, 60));
     assert_eq!(held.look_for_closed(), Ok(0));
-    // The same once more: their ports are taken, and others are found.
+    // Held a second time: the first ports are in use, and others are found.
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let others = Held::open(&wanted, &stop, &opened).unwrap();
     assert_eq!((others.len(), &others.limit), (60, &None));

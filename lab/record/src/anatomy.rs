@@ -1,41 +1,41 @@
-//! Where the time of one hand-off goes.
+//! Breakdown of one hand-off's time into stages.
 
 use serde::{Deserialize, Serialize};
 
-/// One hand-off taken apart, from the probes inside the mechanism. All times in nanoseconds.
+/// One hand-off broken down by the probes inside the mechanism. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anatomy {
-    /// The sum, in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. It adds up the means of
-    /// the middle half of all hand-offs by their time, since only means add up; a stage that has the floor
-    /// in it is told as the floor and the rest.
+    /// The sum, in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. It adds up the
+    /// means of the middle half of all hand-offs by their time, since only means add up; a stage
+    /// that contains the floor is split into floor and rest.
     pub line: String,
     /// The stages, in the order in which a hand-off passes them.
     pub stages: Vec<AnatomyStage>,
-    /// All of them together, from the begin of a hand-off to its end.
+    /// The whole hand-off, from begin to end.
     pub total: AnatomyStage,
-    /// Typical hand-offs and slow ones: what the stages took of each.
+    /// Mean stages of typical and of slow hand-offs.
     pub bands: Vec<AnatomyBand>,
     /// The physical floor of one hand-off, measured in the same run.
     pub floor: Option<AnatomyFloor>,
-    /// Hand-offs that were looked at.
+    /// Number of hand-offs evaluated.
     pub handoffs_count: u64,
-    /// Rounds in which they were.
+    /// Number of rounds evaluated.
     pub rounds_count: u64,
-    /// What was not as it should be, and so is in none of the figures.
+    /// Events that do not fit; no figure includes them.
     pub unmatched: Unmatched,
-    /// What a site takes while it is on, without a value, with one, and with two: so much of a stage that
-    /// begins and ends on one thread is the probes' own.
+    /// Cost of an enabled site without a value, with one, and with two; a stage that begins and
+    /// ends on one thread contains this cost once.
     pub site_ns: [f64; 3],
-    /// Whether that was subtracted from the stages.
+    /// `true` if that cost was subtracted from the stages.
     pub net: bool,
-    /// The steps of the clock that the stages are told by.
+    /// Step of the clock that times the stages.
     pub clock_step_ns: f64,
-    /// One hand-off with the sites off, by the benchmark's own figure of the same run, where that is one of
-    /// hand-offs.
+    /// Time of one hand-off with the sites off, from the benchmark's own figure in the same run, if
+    /// that figure is a time of hand-offs.
     pub off_ns: Option<f64>,
-    /// The same with the sites on.
+    /// The same figure with the sites on.
     pub on_ns: Option<f64>,
-    /// The slowest, if they were asked for.
+    /// The slowest hand-offs, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outliers: Vec<AnatomyOutlier>,
 }
@@ -43,60 +43,62 @@ pub struct Anatomy {
 /// One stage of a hand-off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyStage {
-    /// One word.
+    /// Name: one word.
     pub name: String,
-    /// From where to where.
+    /// Description: begin and end of the stage.
     pub what: String,
-    /// The share of the hand-offs that pass it.
+    /// Share of the hand-offs that pass the stage.
     pub passed: f64,
-    /// The median, of those that pass it.
+    /// Median over the hand-offs that pass it.
     pub p50_ns: f64,
-    /// One in a hundred of those takes longer.
+    /// 99 % quantile over the hand-offs that pass it.
     pub p99_ns: f64,
-    /// The mean of the middle half of all hand-offs by their time; zero where it is not passed.
+    /// Mean over the middle half of all hand-offs by their time; a hand-off that does not pass the
+    /// stage counts as zero.
     pub mean_ns: f64,
-    /// That mean, as a share of the whole.
+    /// Share of the whole: `mean_ns` divided by the mean of the whole hand-off.
     pub share: f64,
-    /// Whether it begins on one thread and ends on another.
+    /// `true` if the stage begins on one thread and ends on another.
     pub crosses: bool,
-    /// Whether the floor is a part of it.
+    /// `true` if the stage contains the floor.
     pub has_floor: bool,
 }
 
-/// Hand-offs that took about as long.
+/// A group of hand-offs of similar duration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyBand {
-    /// Which: `middle half`, `slowest 1 %`.
+    /// Name: `middle half`, `slowest 1 %`.
     pub name: String,
-    /// How many.
+    /// Number of hand-offs.
     pub handoffs_count: u64,
-    /// The mean of each stage.
+    /// Mean of each stage.
     pub stages_ns: Vec<f64>,
 }
 
-/// What physics or the kernel takes of a hand-off.
+/// Lower bound of a hand-off's time, set by hardware or kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyFloor {
-    /// The benchmark that measured it.
+    /// The id of the benchmark that measured it.
     pub id: String,
-    /// Its figure.
+    /// The benchmark's figure.
     pub figure_ns: f64,
-    /// How many hand-offs that is: two where it is there and back.
+    /// Number of hand-offs in that figure: two for a round trip.
     pub handoffs: f64,
 }
 
-/// What was not as it should be.
+/// Counts of events and hand-offs that do not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmatched {
-    /// Events out of their order, or of another object than the one before them: the hand-offs on both
-    /// sides were left out.
+    /// Events out of order, or of another object than the event before; the hand-offs on both sides
+    /// are left out.
     pub mismatched: u64,
-    /// Taken back by the thread that gave it (a lock that its holder took again): nothing was handed over.
+    /// Takings by the thread that gave (a lock that its holder took again): nothing was handed
+    /// over.
     pub kept: u64,
-    /// Hand-offs that did not follow from the one before (the first of a batch), and were left out.
+    /// Hand-offs without a known begin (the first of a batch); left out.
     pub begun_anew: u64,
-    /// Hand-offs that were seen to arrive before the sender had told that they were under way: its stamp
-    /// came later than what it stamps. They are counted in, the stage taken as over at the arrival.
+    /// Hand-offs whose arrival was recorded before the sender's event. They are included, and the
+    /// stage counts as over at the arrival.
     pub overtaken: u64,
     /// Events that the recording lost.
     pub lost: u64,
@@ -105,47 +107,48 @@ pub struct Unmatched {
 /// One of the slowest hand-offs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyOutlier {
-    /// How long it took.
+    /// Duration.
     pub total_ns: f64,
-    /// Each stage of it.
+    /// Duration of each stage.
     pub stages_ns: Vec<f64>,
-    /// The name of the stage that made it slow: the one that is farthest above its median.
+    /// Name of the stage that made it slow: the one farthest above its median.
     pub slow_stage: String,
-    /// By so much.
+    /// Time of that stage above its median.
     pub excess_ns: f64,
-    /// Whether the thread was off the CPU meanwhile, as far as can be told.
+    /// Verdict on time off the CPU during the hand-off.
     pub off_cpu: OffCpu,
-    /// For how long its threads were off the CPU during it, while they could have run; `None` where the kernel
-    /// does not tell of each switch.
+    /// Time that its threads were runnable and off the CPU during the hand-off; `None` if the
+    /// kernel does not report each switch.
     #[serde(default)]
     pub off_cpu_ns: Option<u64>,
-    /// How long the parties of its round waited for a CPU, all together, while they could have run.
+    /// Time that the participants of its round waited for a CPU while runnable, in total.
     pub run_delay_ns: u64,
-    /// How often they were made to.
+    /// Number of involuntary context switches in its round.
     pub switches_involuntary: u64,
-    /// The trace that it is in.
+    /// File name of the trace that contains it.
     pub file: String,
-    /// When it began, in ns on that trace's time line (CLOCK_MONOTONIC).
+    /// Begin, in ns on that trace's time line (CLOCK_MONOTONIC).
     pub begin_ns: i64,
-    /// The thread that it began on.
+    /// Id of the thread that it began on.
     pub from_tid: u64,
-    /// The thread that it ended on.
+    /// Id of the thread that it ended on.
     pub to_tid: u64,
 }
 
-/// Whether a thread was off the CPU.
+/// Verdict on whether a thread was off the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpu {
-    /// No: its threads did not wait for a CPU for a quarter of the excess, or nobody did in the whole round.
+    /// No: its threads, or all participants in its round, waited for a CPU for less than a quarter
+    /// of the excess.
     No,
-    /// Yes: during this very hand-off its threads waited for a CPU for at least a quarter of the excess.
+    /// Yes: its threads waited for a CPU during the hand-off for at least a quarter of the excess.
     Yes,
-    /// It slept, as the stage says.
+    /// It slept: the slow stage is a sleeper's waking.
     Asleep,
-    /// In its round the parties waited for a CPU for at least a quarter of the excess: likely, then.
+    /// Likely: the participants waited for a CPU in its round for at least a quarter of the excess.
     Likely,
-    /// The kernel does not tell.
+    /// Unknown: the kernel does not report it.
     Unknown,
 }
 

@@ -1,35 +1,34 @@
-//! What on a machine disturbs measurement.
+//! Findings about what disturbs measurement on a machine.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One thing that was looked at: what was found, why it matters to figures, and the command that mends
-/// it.
+/// One examined fact: the observation, its effect on figures, and the command that repairs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What was looked at: `governor`, `steal`.
+    /// The examined fact: `governor`, `steal`.
     pub code: String,
-    /// How much it disturbs.
+    /// Severity.
     pub level: Level,
-    /// What was found.
+    /// The observation.
     pub found: String,
-    /// Why it matters here.
+    /// Its effect on figures.
     pub why: String,
-    /// A command, or a word for the kernel's command line, that mends it, where something does.
+    /// A command or a kernel command line word that repairs it, if there is one.
     pub mend: Option<String>,
 }
 
-/// How much a finding disturbs, worst first.
+/// Severity of a finding, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Figures are wider or slower for it than they need be.
+    /// Makes intervals wider or figures slower than necessary.
     Disturbs,
-    /// Worth knowing when figures of two machines are compared.
+    /// Matters when figures of two machines are compared.
     Note,
-    /// It cannot be seen from here.
+    /// Cannot be determined from here.
     Unknown,
-    /// As it should be.
+    /// No problem.
     Fine,
 }
 

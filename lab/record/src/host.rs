@@ -1,26 +1,26 @@
-//! Where a run took place, whole: what a reader needs to judge whether two runs can be compared.
+//! Description of the machine of a run, by which a reader judges if two runs can be compared.
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, as far as it can disturb or explain a figure. What could not be read is `None`, empty
-/// or zero, never guessed.
+/// The facts about the machine that can disturb or explain a figure. A fact that could not be read
+/// is `None`, empty or zero, never guessed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// The host's name.
     pub name: String,
     /// The CPU's model, as the kernel names it.
     pub cpu_model: String,
-    /// CPUs that are online.
+    /// Number of online CPUs.
     pub cpus_online: u32,
-    /// CPUs that this process may really use: affinity and cgroup taken together.
+    /// CPUs that this process may use, by affinity and cgroup.
     pub cpus_allowed: Vec<u32>,
-    /// Physical cores.
+    /// Number of physical cores.
     pub cores: u32,
-    /// Packages (sockets).
+    /// Number of packages (sockets).
     pub packages: u32,
-    /// Threads a core: 1 without SMT.
+    /// Threads per core: 1 without SMT.
     pub threads_per_core: u32,
-    /// NUMA nodes.
+    /// Number of NUMA nodes.
     pub numa_nodes: u32,
     /// The first CPU's caches.
     pub caches: Vec<Cache>,
@@ -30,34 +30,34 @@ pub struct Host {
     pub kernel: String,
     /// The hypervisor, if the CPU says that there is one.
     pub hypervisor: Option<String>,
-    /// Each vulnerability that is mitigated or open, as the kernel words it, `name: state`.
+    /// Each vulnerability that is mitigated or open, in the kernel's words, `name: state`.
     pub mitigations: Vec<String>,
     /// The frequency governor of the first CPU.
     pub governor: Option<String>,
-    /// Whether turbo is on.
+    /// `true` if turbo is on.
     pub turbo: Option<bool>,
     /// The kernel's clock source.
     pub clock_source: String,
-    /// The clock of this project: where it reads time from, and why.
+    /// This project's clock: its time source, and the reason for that source.
     pub clock: String,
-    /// What one reading of that clock costs, in nanoseconds.
+    /// Cost of one reading of that clock, in nanoseconds.
     pub clock_cost_ns: f64,
-    /// CPUs that the cgroup grants, if it limits them.
+    /// Number of CPUs that the cgroup grants, if it limits them.
     pub cgroup_cpus: Option<f64>,
     /// Memory that the cgroup grants, if it limits it, in bytes.
     pub cgroup_memory_bytes: Option<u64>,
     /// Kernel command line words that isolate CPUs (isolcpus, nohz_full, rcu_nocbs).
     pub isolation: Vec<String>,
-    /// Transparent huge pages.
+    /// The kernel's setting of transparent huge pages.
     pub huge_pages: Option<String>,
-    /// Whether hardware counters can be read here.
+    /// `true` if hardware counters can be read here.
     pub counters: bool,
     /// Load average over one minute when the run began.
     pub load_1min: f64,
     /// The CPU's microcode.
     #[serde(default)]
     pub microcode: Option<String>,
-    /// The compiler that built this program, as it names itself.
+    /// The compiler that built this program, in its own words.
     #[serde(default)]
     pub compiler: String,
     /// The profile and the target that this program was built with.
@@ -71,12 +71,12 @@ pub struct Host {
 /// One cache of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// 1, 2, 3.
+    /// Level: 1, 2, 3.
     pub level: u32,
-    /// Data, Instruction, Unified.
+    /// Kind: Data, Instruction, Unified.
     pub kind: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Its line in bytes.
+    /// Line size in bytes.
     pub line_bytes: u32,
 }

@@ -1,15 +1,15 @@
-//! A range of an argument, to be gone through.
+//! Ranges of an argument for a sweep.
 
 use crate::args::{Kind, Param};
 use std::str::FromStr;
 
-/// Values at most: a run of more would take hours.
+/// Maximum number of values: a run of more would take hours.
 const VALUES_MAX: usize = 256;
-/// So many values there are about where nothing is said of their distance.
+/// Approximate number of values if the range has no step.
 const VALUES_WANTED: u64 = 12;
 
-/// `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`: an argument and the values that it takes one after the
-/// other. Both ends belong to it; with `:log` each value is twice the one before.
+/// A range `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`: an argument and its consecutive values.
+/// Both ends are included; with `:log` each value is twice the previous one.
 ///
 /// ```
 /// use handover_record::{Kind, Over, Param};
@@ -38,11 +38,11 @@ enum Step {
     Log,
 }
 
-/// Why a range was refused; names it, and the way out.
+/// Error of a refused range; names the range and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OverError {
-    /// Not of the form.
+    /// The text does not have the form of a range.
     #[error("must be ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in slots_count=1..4096:log")]
     Form,
     /// An end or the step is no value of the argument.
@@ -50,21 +50,21 @@ pub enum OverError {
     Text {
         /// The argument.
         name: String,
-        /// What was written.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// An end beyond the argument's bounds.
+    /// An end is beyond the argument's bounds.
     #[error("--over {name}={text}: must lie in {min}..={max}")]
     Bounds {
         /// The argument.
         name: String,
-        /// The end that was written.
+        /// The end.
         text: String,
-        /// The least allowed.
+        /// The smallest allowed value.
         min: String,
-        /// The most allowed.
+        /// The largest allowed value.
         max: String,
     },
     /// The first value is not below the last.
@@ -72,25 +72,25 @@ pub enum OverError {
     Backwards {
         /// The argument.
         name: String,
-        /// The first.
+        /// The first value.
         from: String,
-        /// The last.
+        /// The last value.
         to: String,
     },
-    /// A step of nothing, or by factors from nothing.
+    /// The step is zero, or a logarithmic range begins at zero.
     #[error("--over {name}: {what}")]
     Stuck {
         /// The argument.
         name: String,
-        /// What does not move.
+        /// The reason.
         what: &'static str,
     },
-    /// Too many values.
+    /// The range has too many values.
     #[error("--over {name}: {count} values, of {VALUES_MAX} at most; take a longer step, or :log")]
     TooMany {
         /// The argument.
         name: String,
-        /// How many.
+        /// Number of values.
         count: u64,
     },
 }
@@ -116,10 +116,11 @@ impl FromStr for Over {
 }
 
 impl Over {
-    /// The values, rising.
+    /// Returns the values in ascending order.
     ///
     /// # Errors
-    /// An end that is no value of the argument or beyond its bounds, an empty range, or too many values.
+    /// Fails for an end that is no value of the argument or beyond its bounds, an empty range, or
+    /// too many values.
     pub fn values(&self, param: &Param) -> Result<Vec<u64>, OverError> {
         let (from, to) = (self.end(param, &self.from)?, self.end(param, &self.to)?);
         let name = self.name.clone();

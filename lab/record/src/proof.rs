@@ -1,27 +1,28 @@
-//! Known costs that were planted, and what was read of them.
+//! Planted costs compared with the costs read from records.
 
 use serde::{Deserialize, Serialize};
 
-/// One planted quantity, and what the records say of it.
+/// A planted quantity, and its value in the records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
-    /// The planted workload, and which of its quantities.
+    /// The planted workload and the quantity.
     pub what: String,
     /// `ns`, `share` or `ratio`.
     pub unit: String,
-    /// The quantity as planted.
+    /// The planted value.
     pub planted: f64,
-    /// The same as read; none where the records do not have it.
+    /// The value read; `None` if the records do not have it.
     pub read: Option<f64>,
-    /// By how much the two may differ, in the same unit.
+    /// Maximum difference between the two values, in the same unit.
     pub bound: f64,
-    /// Ends of the stated 95 % interval, which may hold the planted quantity instead.
+    /// Ends of the stated 95 % interval, which may contain the planted value instead.
     #[serde(default)]
     pub ends: Option<(f64, f64)>,
 }
 
 impl Proof {
-    /// Whether what was read is what was planted.
+    /// Returns `true` if the value read is within the bound, or the interval contains the planted
+    /// value.
     pub fn is_kept(&self) -> bool {
         let is_near = |read: f64| (read - self.planted).abs() <= self.bound;
         let is_within = |(low, high)| low <= self.planted && self.planted <= high;

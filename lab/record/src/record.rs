@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! Results of a run.
 
 use crate::anatomy::Anatomy;
 use crate::finding::Finding;
@@ -12,15 +12,15 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// The version of the JSON form of everything here.
+/// Version of the JSON form of all types in this module.
 pub const SCHEMA: u32 = 1;
 
 /// One run: a process that measured some benchmarks on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Unique over machines: start time and process id in hexadecimal.
+    /// Unique across machines: start time and process id in hexadecimal.
     pub id: String,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Start time, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
     /// The version of handover.
     pub version: String,
@@ -30,20 +30,21 @@ pub struct Run {
     pub profile: String,
     /// The command line.
     pub command: String,
-    /// What all random orders and placements of the run were drawn from, below 2^53; 0 where none was.
+    /// Seed of all random orders and placements of the run, below 2^53; 0 if it has none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
     /// The machine.
     pub host: Host,
-    /// What on it disturbed measurement when the run began, worst first; empty in runs that did not look.
+    /// Findings about what disturbed measurement when the run began, worst first; empty in runs
+    /// without an examination.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// Whether it came to its end (an interrupted or killed run did not).
+    /// `true` if the run reached its end (an interrupted or killed run did not).
     pub complete: bool,
-    /// By how much the null rows of this run differ from 1: the least relative difference that this
-    /// run can see, of one party and of several. `None` until measured.
+    /// Difference of this run's null rows from 1 with one participant: the smallest relative
+    /// difference that this run can detect. `None` until measured.
     pub null_one: Option<f64>,
-    /// The same, for hand-overs between CPUs.
+    /// The same difference with hand-overs between CPUs.
     pub null_several: Option<f64>,
     /// Known costs that this run planted and read back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,95 +60,97 @@ pub struct Record {
     pub spec: String,
     /// The contender's name.
     pub contender: String,
-    /// What the contender stands for.
+    /// The contender's kind.
     pub kind: ContenderKind,
-    /// How it waited for the other participants.
+    /// Way of waiting for the other participants.
     #[serde(default, skip_serializing_if = "Wait::is_none")]
     pub waits: Wait,
-    /// Whether each operation allocates memory.
+    /// `true` if each operation allocates memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allocates: bool,
-    /// What exactly is timed.
+    /// Description of the timed operation.
     pub what: String,
-    /// The unit of every figure below that does not name its own.
+    /// Unit of every figure below that does not name its own.
     pub unit: Unit,
-    /// Whether the default run shows it.
+    /// `true` if the default run shows it.
     pub ladder: bool,
     /// The arguments.
     pub args: BTreeMap<String, u64>,
-    /// Who took part, and where.
+    /// The participants and their placement.
     pub parties: Parties,
-    /// When it was measured, in nanoseconds since the Unix epoch.
+    /// Time of the measurement, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
     /// The figure and its quantiles.
     pub summary: Summary,
-    /// Operations a second, of all measured parties together.
+    /// Operations per second, of all measured participants together.
     pub rate_per_s: f64,
-    /// Bytes moved a second, where the operation moves bytes.
+    /// Bytes moved per second, if the operation moves bytes.
     pub bytes_per_s: Option<f64>,
-    /// CPUs burnt in user space by the whole process, or by all parties' processes, while it was measured:
-    /// 2.0 is two CPUs busy.
+    /// Number of CPUs used in user space by the whole process, or by all participants' processes,
+    /// during the measurement: 2.0 is two busy CPUs.
     pub cpus_user: f64,
-    /// CPUs burnt in the kernel on their behalf.
+    /// Number of CPUs used in the kernel on their behalf.
     pub cpus_system: f64,
-    /// Context switches an operation, voluntary.
+    /// Voluntary context switches per operation.
     pub switches_voluntary_per_op: f64,
-    /// Context switches a second, involuntary.
+    /// Involuntary context switches per second.
     pub switches_involuntary_per_s: f64,
-    /// What the empty operation costs when timed the same way, in the record's unit; shown beside,
-    /// never subtracted.
+    /// Cost of the empty operation timed in the same way, in the record's unit; printed for
+    /// comparison, never subtracted.
     pub empty: Option<f64>,
     /// Ratio to the floor.
     pub floor: Option<Ratio>,
-    /// Ratios to the other contenders that stand for peers and wait alike.
+    /// Ratios to the other contenders that are peers and wait alike.
     pub peers: Vec<Ratio>,
-    /// Peers that wait in another way: shown beside, never divided.
+    /// Peers that wait in another way: printed for comparison, without a ratio.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
-    /// Two modes with their shares, where operations, rounds or passes fall apart in two; otherwise empty.
+    /// The two modes with their shares, if operations, rounds or passes have two modes; otherwise
+    /// empty.
     pub modes: Vec<Mode>,
-    /// Further counts that the workload tells, by name (`slept_share`).
+    /// Further counts that the workload records, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
-    /// Hardware counters an operation, where the machine has them.
+    /// Hardware counters per operation, if the machine has them.
     pub hardware: Option<Hardware>,
     /// The rounds, in order, for later tests between runs.
     pub rounds: Vec<Round>,
-    /// All samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
+    /// Histogram of all samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
     pub histogram: String,
-    /// What makes this figure doubtful.
+    /// Reasons to doubt this figure.
     pub warnings: Vec<Warning>,
-    /// Where the time of one hand-off goes, if that was looked at.
+    /// Breakdown of one hand-off's time, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anatomy: Option<Box<Anatomy>>,
 }
 
 impl Record {
-    /// Whether a warning says that the figure itself is noisy.
+    /// Returns `true` if a warning says that the figure itself is noisy.
     pub fn is_noisy(&self) -> bool {
         self.warnings.iter().any(|warning| warning.code.is_noise())
     }
 
-    /// The best peer: the one whose figure is least, so the greatest ratio of ours to it.
+    /// Returns the best peer: the one with the smallest figure, and hence the greatest ratio of
+    /// ours to it.
     pub fn best_peer(&self) -> Option<&Ratio> {
         self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
 
-    /// The peer with the least figure among those that wait in another way.
+    /// Returns the peer with the smallest figure among those that wait in another way.
     pub fn best_beside(&self) -> Option<&Beside> {
         self.beside.iter().min_by(|a, b| a.other.total_cmp(&b.other))
     }
 }
 
-/// Who took part in a benchmark, and where.
+/// Participants of a benchmark, and their placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parties {
-    /// One name a party, in order.
+    /// The role of each participant, in order.
     pub roles: Vec<String>,
-    /// The CPU of each.
+    /// The CPU of each participant.
     pub cpus: Vec<u32>,
-    /// `near`, `far`, `smt` or `same`; empty with one party.
+    /// `near`, `far`, `smt` or `same`; empty with one participant.
     pub placement: String,
-    /// Whether the parties were processes rather than threads.
+    /// `true` if the participants were processes rather than threads.
     pub processes: bool,
     /// The pause before each hand-over, in nanoseconds.
     pub idle_gap_ns: u64,
@@ -160,58 +163,60 @@ pub struct Parties {
 pub struct Summary {
     /// Operations measured.
     pub ops: u64,
-    /// Samples taken; a sample is a batch of operations, or one where that is long enough.
+    /// Number of samples; a sample is a batch of operations, or one operation if that is long
+    /// enough.
     pub samples: u64,
-    /// Operations in a sample, at the median.
+    /// Median number of operations in a sample.
     pub batch: u64,
-    /// **The figure**: the median of the passes' figures, each the median of its rounds' figures. Of
-    /// operations timed one by one a round's figure is the median; of batches it is a mean (see
+    /// **The figure**: the median of the passes' figures, each the median of its rounds' figures. A
+    /// round's figure is the median of operations timed alone, and a mean of batches (see
     /// [`Round::median`]).
     pub median: f64,
-    /// Lower end of its 95 % interval, which is built from the passes; none where they are too few.
+    /// Lower end of its 95 % interval, which is built from the passes; `None` if there are too few.
     #[serde(default)]
     pub low: Option<f64>,
-    /// Upper end of it.
+    /// Upper end of the interval.
     #[serde(default)]
     pub high: Option<f64>,
-    /// The figure without rounds and samples that something foreign disturbed, where some were and enough
-    /// were not.
+    /// The figure without disturbed rounds and samples, if there were any and enough undisturbed
+    /// ones.
     #[serde(default)]
     pub undisturbed: Option<f64>,
-    /// Operations drawn at random and timed alone, in batch timing. The quantiles are theirs.
+    /// Number of operations drawn at random and timed alone, in batch timing. The quantiles cover
+    /// these operations.
     #[serde(default)]
     pub alone: u64,
-    /// What the clock can tell of an operation timed alone, in ns.
+    /// Resolution of the clock for an operation timed alone, in ns.
     #[serde(default)]
     pub resolution_ns: f64,
-    /// Least operation that was timed by itself.
+    /// Shortest operation that was timed alone.
     #[serde(default)]
     pub min: Option<f64>,
-    /// Quantiles over all operations that were timed by themselves. (Of batches in records of earlier
-    /// versions: see [`Summary::quantiles`].)
+    /// Median over all operations that were timed alone. (In records of earlier versions the
+    /// quantiles are of batches: see [`Summary::quantiles`].)
     #[serde(default)]
     pub p50: Option<f64>,
-    /// 90 %.
+    /// 90 % quantile.
     #[serde(default)]
     pub p90: Option<f64>,
-    /// 99 %.
+    /// 99 % quantile.
     #[serde(default)]
     pub p99: Option<f64>,
-    /// 99.9 %.
+    /// 99.9 % quantile.
     #[serde(default)]
     pub p999: Option<f64>,
-    /// Greatest operation that was timed by itself.
+    /// Longest operation that was timed alone.
     #[serde(default)]
     pub max: Option<f64>,
     /// Mean over all operations.
     pub mean: f64,
 }
 
-/// How the operations of a figure are timed.
+/// Way in which the operations of a figure are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {
-    /// Each operation by itself: the figure is a median of operations.
+    /// Each operation alone: the figure is a median of operations.
     Single,
     /// Many operations between two readings of the clock: the figure is a mean per operation.
     Batch,
@@ -229,39 +234,39 @@ impl std::fmt::Display for TimingKind {
 /// Quantiles of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
-    /// Least.
+    /// Shortest operation.
     pub min: f64,
-    /// 50 %.
+    /// 50 % quantile.
     pub p50: f64,
-    /// 90 %.
+    /// 90 % quantile.
     pub p90: f64,
-    /// 99 %.
+    /// 99 % quantile.
     pub p99: f64,
-    /// 99.9 %.
+    /// 99.9 % quantile.
     pub p999: f64,
-    /// Greatest.
+    /// Longest operation.
     pub max: f64,
 }
 
 impl Summary {
-    /// How its operations were timed.
+    /// Returns the way in which the operations were timed.
     pub fn timing(&self) -> TimingKind {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// The ends of the 95 % interval, if there were passes enough for one.
+    /// Returns the ends of the 95 % interval, if there were enough passes.
     pub fn ends(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))
     }
 
-    /// Half the interval's width relative to the figure, if there is an interval.
+    /// Returns half the interval's width relative to the figure, if there is an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.ends()?;
         Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
     }
 
-    /// Quantiles of operations. None where no operation was timed by itself: a quantile of means of batches
-    /// says nothing of operations.
+    /// Returns the quantiles of operations; `None` if no operation was timed alone: a quantile of
+    /// means of batches says nothing about operations.
     pub fn quantiles(&self) -> Option<Quantiles> {
         if self.timing() == TimingKind::Batch && self.alone == 0 {
             return None;
@@ -276,8 +281,8 @@ impl Summary {
         })
     }
 
-    /// Every number of it that is there, but the counts, by its field's name: who rounds them or looks for what
-    /// is not finite misses none.
+    /// Returns every number except the counts, if present, by its field's name, so that code that
+    /// rounds or checks numbers misses none.
     pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let Summary {
             ops: _,
@@ -315,83 +320,85 @@ impl Summary {
     }
 }
 
-/// One round: about 10 ms of one contender, rigged anew.
+/// One round: about 10 ms of one contender after a new setup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// The pass it belongs to: a process of its own.
+    /// The index of its pass: a process of its own.
     #[serde(default)]
     pub pass: u32,
-    /// The block it belongs to; rounds of one block are compared with each other.
+    /// The index of its block; rounds of one block are compared with each other.
     pub block: u32,
-    /// Its figure. Of operations timed one by one their median; where the clock's step is too coarse for one
-    /// (above 5 % of it), the mean of all but the greatest 1 %. Of batches the median of ten means, each over
-    /// the batches of a tenth of the round: what happens every so many operations is in each of them, and a
-    /// burst of foreign work is in one or two.
+    /// Its figure. For operations timed alone, their median; if the clock's step is too coarse for
+    /// a median (above 5 % of it), the mean of all but the greatest 1 %. For batches, the median of
+    /// ten means, each over the batches of a tenth of the round: a cost that recurs every few
+    /// operations is in each mean, and a burst of foreign work is in one or two.
     pub median: f64,
-    /// The 99 % quantile of its samples: of operations in single timing, of means of batches otherwise.
+    /// 99 % quantile of its samples: of operations in single timing, of means of batches otherwise.
     pub p99: f64,
-    /// Total time by total operations: a spinner on the partner's CPU leaves the median and moves this.
+    /// Total time divided by total operations: a spinner on the partner's CPU moves this, but not
+    /// the median.
     pub mean: f64,
-    /// Steal while it ran, as a share of the machine's CPU time.
+    /// Steal during the round, as a share of the machine's CPU time.
     pub steal: f64,
-    /// The share of the samples that were taken while a party's core ran below its pace (a busy sibling
+    /// Share of the samples taken while a participant's core ran below its pace (a busy sibling
     /// thread, a lower frequency).
     #[serde(default)]
     pub slowed: f64,
-    /// Involuntary context switches of all parties.
+    /// Involuntary context switches of all participants.
     pub switches_involuntary: u64,
-    /// Whether something foreign disturbed it.
+    /// `true` if foreign work disturbed the round.
     pub marked: bool,
 }
 
-/// The ratio of this record's figure to another's: the median over passes of the medians of the ratios
-/// within blocks.
+/// Ratio of this record's figure to another figure: the median over passes of the medians of the
+/// ratios within blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The other figure's id.
     pub id: String,
-    /// The other's contender.
+    /// The other figure's contender.
     pub contender: String,
-    /// The other's own figure in this spec's blocks.
+    /// The other figure, measured in this spec's blocks.
     pub other: f64,
-    /// This by the other.
+    /// This figure divided by the other.
     pub ratio: f64,
-    /// Lower end of its 95 % interval, which is built from the passes; none where they are too few.
+    /// Lower end of the ratio's 95 % interval, which is built from the passes; `None` if there are
+    /// too few.
     #[serde(default)]
     pub low: Option<f64>,
-    /// Upper end of it.
+    /// Upper end of the interval.
     #[serde(default)]
     pub high: Option<f64>,
 }
 
 impl Ratio {
-    /// The ends of the 95 % interval, if there were passes enough for one.
+    /// Returns the ends of the 95 % interval, if there were enough passes.
     pub fn ends(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))
     }
 }
 
-/// A peer that waits in another way, so that no ratio to it means anything.
+/// A peer that waits in another way, so that a ratio to it has no meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
-    /// The other's contender.
+    /// The peer's name.
     pub contender: String,
-    /// How it waited.
+    /// Its way of waiting.
     pub waits: Wait,
-    /// Its own figure in this spec's blocks.
+    /// Its figure, measured in this spec's blocks.
     pub other: f64,
 }
 
 /// One of two modes of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
-    /// Its share of the operations, rounds or passes.
+    /// Share of the operations, rounds or passes.
     pub share: f64,
-    /// Its median.
+    /// Median of the mode.
     pub median: f64,
 }
 
-/// Hardware counters for one operation, in user space.
+/// Hardware counters per operation, in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hardware {
     /// Instructions retired.
@@ -402,38 +409,38 @@ pub struct Hardware {
     pub cache_misses: f64,
 }
 
-/// Why a figure is doubtful, in one line.
+/// A reason to doubt a figure, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// What kind of doubt.
+    /// Kind of the warning.
     pub code: WarningCode,
-    /// The line.
+    /// Text of the warning.
     pub text: String,
 }
 
-/// The kinds of doubt.
+/// Kinds of warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningCode {
     /// The hypervisor gave the CPUs to others.
     Steal,
-    /// Others ran on our CPUs.
+    /// Other threads ran on our CPUs.
     Switches,
-    /// The cores ran below their pace: others ran beside us.
+    /// The cores ran below their pace: other work ran on sibling threads.
     Slowed,
-    /// The samples fall in two modes.
+    /// The samples have two modes.
     Bimodal,
-    /// The interval is still wide when the budget is spent.
+    /// The interval is still wide at the end of the run.
     Wide,
     /// The rounds drifted from the first to the last.
     Drift,
-    /// Below what this clock and loop can tell.
+    /// Below the resolution of this clock and loop.
     Resolution,
-    /// Fewer passes than an interval needs.
+    /// Too few passes for an interval.
     Few,
-    /// The rate is far from what the figure says.
+    /// The rate does not agree with the figure.
     Rate,
-    /// The parties could not be placed as asked.
+    /// The participants could not be placed as requested.
     Placement,
     /// The interval of the ratio to the floor lies below 1: the floor does more than it has to.
     FloorBeaten,
@@ -442,13 +449,13 @@ pub enum WarningCode {
 }
 
 impl WarningCode {
-    /// Whether it says that the figure would differ in another run.
+    /// Returns `true` if the warning means that the figure would differ in another run.
     pub fn is_noise(self) -> bool {
         use WarningCode::*;
         matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few)
     }
 
-    /// One or two letters for a table.
+    /// Returns one or two letters for a table.
     pub fn letter(self) -> &'static str {
         match self {
             WarningCode::Steal => "st",
@@ -467,28 +474,28 @@ impl WarningCode {
     }
 }
 
-/// A run with its records: what `show --json` prints and what is exported.
+/// A run with its records: the output of `show --json` and of exports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// The version of this form.
+    /// Version of this form.
     pub schema: u32,
-    /// The run; its host is also given beside it, for readers who want that alone.
+    /// The run; its host is repeated in `host`, for readers that need only the host.
     pub run: Run,
     /// The machine.
     pub host: Host,
-    /// Its records, in the order in which they were measured.
+    /// The records, in the order of measurement.
     pub records: Vec<Record>,
 }
 
 impl Document {
-    /// A document of this version.
+    /// Creates a document of the current version.
     pub fn new(run: Run, records: Vec<Record>) -> Document {
         Document { schema: SCHEMA, host: run.host.clone(), run, records }
     }
 }
 
 impl std::fmt::Display for Record {
-    /// One line: id, contender, figure with interval, and the ratios.
+    /// Formats one line: id, contender, figure with interval, and the ratios.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let show = |value: f64| match self.unit {
             Unit::Ns => handover_base::units::show_ns(value),

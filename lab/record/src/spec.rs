@@ -1,47 +1,48 @@
-//! What a benchmark declares about itself, once; help, table, chart and record all derive from it.
+//! Declaration of a benchmark, from which help, table, chart and record are derived.
 
 use crate::args::Param;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The declaration of one benchmark. Written as a `const`, with `..Spec::DEFAULT` for what is usual.
+/// Declaration of one benchmark. Written as a `const`, with `..Spec::DEFAULT` for the usual values.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// `mechanism/operation`, the name in every table and pattern.
+    /// `mechanism/operation`, the name in all tables and patterns.
     pub id: &'static str,
-    /// One line: what exactly is timed.
+    /// One line that describes the timed operation.
     pub what: &'static str,
-    /// The unit of every figure of this benchmark.
+    /// Unit of all figures of this benchmark.
     pub unit: Unit,
-    /// The id (of a spec, or `spec/part`) of what physics or the kernel allows; measured in the same
-    /// blocks. `None` only for floors themselves.
+    /// Id (of a spec, or `spec/part`) of the floor, the lower bound set by hardware or kernel;
+    /// measured in the same blocks. `None` only for floors themselves.
     pub floor: Option<&'static str>,
-    /// Further floors, for contenders that wait in another way than those over `floor`: each contender
-    /// stands over the first floor that waits as it does.
+    /// Further floors, for contenders that wait in another way than `floor`: each contender is
+    /// compared with the first floor that waits alike.
     pub floors: &'static [&'static str],
-    /// The classic tool that measured this first, if one did.
+    /// The classic tool that measured this first, if any.
     pub classic: Option<&'static str>,
-    /// Whether the default run takes it.
+    /// `true` if the default run includes it.
     pub ladder: bool,
-    /// The named figures that one run of this benchmark yields; empty where there is one figure.
+    /// The named figures of this benchmark; empty if it has one figure.
     pub parts: &'static [Part],
-    /// Whether work goes from one party to another, so that `--idle-gap` and `--neighbour` apply.
+    /// `true` if work goes from one participant to another, so that `--idle-gap` and `--neighbour`
+    /// apply.
     pub hands_over: bool,
-    /// Whether operations are timed in batches however long they last. For those that last about as
-    /// long as the shortest that is timed alone (twenty readings of the clock): the manner of timing
-    /// must not differ from run to run.
+    /// `true` if operations are timed in batches regardless of their duration. For operations about
+    /// as long as the shortest that is timed alone (twenty readings of the clock): the way of
+    /// timing must not differ from run to run.
     pub batched: bool,
-    /// Whether operations of a batch overlap, as in a stream: one timed alone would be a flush, so the figure
-    /// has no quantiles.
+    /// `true` if operations of a batch overlap, as in a stream: a single timed operation would be a
+    /// flush, so the figure has no quantiles.
     pub pipelined: bool,
-    /// Where the declaration stands: `file!()`.
+    /// Source file of the declaration: `file!()`.
     pub file: &'static str,
-    /// Where the declaration stands: `line!()`.
+    /// Source line of the declaration: `line!()`.
     pub line: u32,
 }
 
 impl Spec {
-    /// What most benchmarks are: nanoseconds, one figure, one party, not on the ladder.
+    /// The usual values: nanoseconds, one figure, one participant, not on the ladder.
     pub const DEFAULT: Spec = Spec {
         id: "",
         what: "",
@@ -58,7 +59,7 @@ impl Spec {
         line: 0,
     };
 
-    /// The ids of this benchmark's figures: its own, or one for each part.
+    /// Returns the ids of this benchmark's figures: its own, or one for each part.
     pub fn figure_ids(&self) -> Vec<String> {
         if self.parts.is_empty() {
             return vec![self.id.to_string()];
@@ -67,56 +68,57 @@ impl Spec {
     }
 }
 
-/// One named figure of a benchmark that yields several (a busy, a free and a post cost).
+/// One named figure of a benchmark with several (a busy, a free and a post cost).
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The last step of the figure's id.
+    /// Last component of the figure's id.
     pub name: &'static str,
-    /// One line: what exactly this figure is.
+    /// One line that describes the figure.
     pub what: &'static str,
-    /// The part's own floor; `None` takes the spec's.
+    /// The part's own floor; `None` for the spec's.
     pub floor: Option<&'static str>,
-    /// How those waited that are counted here, where only some are; `None` takes the contender's.
+    /// Way of waiting of the operations in this figure, if it covers only some; `None` for the
+    /// contender's.
     pub waits: Option<Wait>,
-    /// Whether the default run shows this figure on the ladder.
+    /// `true` if the default run shows this figure on the ladder.
     pub ladder: bool,
-    /// A figure that exists only when its event happened (a wake-up that was spun, say): its absence
-    /// is no fault.
+    /// `true` if the figure exists only when its event happened (for example a wake-up without
+    /// sleeping): its absence is no fault.
     pub optional: bool,
 }
 
 impl Part {
-    /// A part with the spec's floor, on the ladder.
+    /// Creates a part with the spec's floor, on the ladder.
     pub const fn new(name: &'static str, what: &'static str) -> Part {
         Part { name, what, floor: None, waits: None, ladder: true, optional: false }
     }
 
-    /// The same, with a floor of its own.
+    /// Sets the part's own floor.
     pub const fn floor(mut self, id: &'static str) -> Part {
         self.floor = Some(id);
         self
     }
 
-    /// The same, of operations that waited in this way, however their contender waits otherwise.
+    /// Sets the way of waiting of this part's operations, instead of the contender's.
     pub const fn waits(mut self, waits: Wait) -> Part {
         self.waits = Some(waits);
         self
     }
 
-    /// The same, allowed to be absent.
+    /// Allows the figure to be absent.
     pub const fn optional(mut self) -> Part {
         self.optional = true;
         self
     }
 
-    /// The same, kept off the default run's table.
+    /// Keeps the figure off the default run's table.
     pub const fn off_ladder(mut self) -> Part {
         self.ladder = false;
         self
     }
 }
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -138,31 +140,33 @@ impl fmt::Display for Unit {
     }
 }
 
-/// The way in which a contender waits for what another participant does.
+/// Way in which a contender waits for another participant.
 ///
-/// Ratios are taken between equals only: a party that spins answers in the time of a cache line, one that
-/// sleeps in the time of a wake-up, and the quotient of the two says nothing about either.
+/// Ratios are taken only between contenders that wait alike: a participant that spins answers in
+/// the time of a cache line, one that sleeps in the time of a wake-up, and their quotient says
+/// nothing about either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// It waits for nobody.
+    /// Does not wait.
     #[default]
     None,
-    /// It polls, and never leaves its CPU to the kernel while there is nobody else to run on it.
+    /// Polls, and never yields its CPU to the kernel unless another participant must run on that
+    /// CPU.
     Spin,
-    /// It polls for a bounded time, and then sleeps in the kernel.
+    /// Polls for a bounded time, and then sleeps in the kernel.
     SpinThenSleep,
-    /// It sleeps in the kernel at once.
+    /// Sleeps in the kernel at once.
     Sleep,
 }
 
 impl Wait {
-    /// Returns `true` for the way of a contender that waits for nobody.
+    /// Returns `true` if the contender does not wait.
     pub fn is_none(&self) -> bool {
         *self == Wait::None
     }
 
-    /// The verb for tables: `spins`, `spins, then sleeps`, `sleeps`; empty without waiting.
+    /// Returns the verb for tables: `spins`, `spins, then sleeps`, `sleeps`; empty without waiting.
     pub fn word(self) -> &'static str {
         match self {
             Wait::None => "",
@@ -172,25 +176,25 @@ impl Wait {
         }
     }
 
-    /// Whether a floor that waits in this way is a lower bound of a contender that waits in that way: both
-    /// wait alike, or the floor does not wait at all.
+    /// Returns `true` if a floor that waits in this way is a lower bound of a contender that waits
+    /// like `contender`: both wait alike, or the floor does not wait at all.
     pub fn is_below(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
 }
 
-/// One implementation that a benchmark is run with.
+/// One implementation that a benchmark measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
-    /// Its name in the table: `handover`, `eventfd`, `parking_lot`.
+    /// Name in the table: `handover`, `eventfd`, `parking_lot`.
     pub name: &'static str,
-    /// What it stands for.
+    /// Kind of the implementation.
     pub kind: ContenderKind,
-    /// The one contender that it is held against, where it is no rival of all.
+    /// The only contender that it is compared with; `None` if it is compared with all.
     pub rival_of: Option<&'static str>,
-    /// How it waits for the other participants.
+    /// Way of waiting for the other participants.
     pub waits: Wait,
-    /// Whether each operation allocates memory.
+    /// `true` if each operation allocates memory.
     pub allocates: bool,
 }
 
@@ -199,48 +203,49 @@ impl Contender {
         Contender { name, kind, rival_of: None, waits: Wait::None, allocates: false }
     }
 
-    /// A mechanism of this project.
+    /// Creates a contender that is a mechanism of this project.
     pub const fn ours(name: &'static str) -> Contender {
         Contender::new(name, ContenderKind::Ours)
     }
 
-    /// What a user would pick instead.
+    /// Creates a contender that is an alternative implementation.
     pub const fn peer(name: &'static str) -> Contender {
         Contender::new(name, ContenderKind::Peer)
     }
 
-    /// What physics, the compiler or the kernel allows.
+    /// Creates a contender that is a lower bound set by hardware, compiler or kernel.
     pub const fn floor(name: &'static str) -> Contender {
         Contender::new(name, ContenderKind::Floor)
     }
 
-    /// One of two that are the same thing.
+    /// Creates one of two equal contenders of a null benchmark.
     pub const fn null(name: &'static str) -> Contender {
         Contender::new(name, ContenderKind::Null)
     }
 
-    /// The same, held against one of ours alone: the one that does what it does.
+    /// Restricts comparison to one contender of ours: the one with the same function.
     pub const fn against(self, rival: &'static str) -> Contender {
         Contender { rival_of: Some(rival), ..self }
     }
 
-    /// The same, waiting in this way.
+    /// Sets the way of waiting.
     pub const fn waits(self, waits: Wait) -> Contender {
         Contender { waits, ..self }
     }
 
-    /// The same, allocating memory in each operation.
+    /// Declares that each operation allocates memory.
     pub const fn allocates(self) -> Contender {
         Contender { allocates: true, ..self }
     }
 
-    /// How the operations waited that a part counts; those of the whole benchmark without one.
+    /// Returns the way in which the operations of a part wait, or the contender's way without a
+    /// part.
     pub fn waits_in(&self, part: Option<&Part>) -> Wait {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
-    /// Whether the ratio of this to the other is told: the other is a peer (or this thing a second time), and
-    /// neither is kept for another.
+    /// Returns `true` if the ratio of this contender to `other` is reported: `other` is a peer (or
+    /// the second contender of a null benchmark), and neither is restricted to another contender.
     pub fn is_held_against(&self, other: &Contender) -> bool {
         let is_for = |one: &Contender, other: &Contender| {
             one.rival_of.is_none_or(|rival| rival == other.name || one.rival_of == other.rival_of)
@@ -251,17 +256,17 @@ impl Contender {
     }
 }
 
-/// What a contender stands for.
+/// Kind of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContenderKind {
     /// A mechanism of this project.
     Ours,
-    /// What a user would pick instead.
+    /// An alternative implementation that a user could choose instead.
     Peer,
-    /// What physics, the compiler or the kernel allows, or a plain fact of the machine.
+    /// A lower bound set by hardware, compiler or kernel, or a property of the machine.
     Floor,
-    /// The same thing a second time: what it differs by, the machine cannot tell apart.
+    /// The same code measured twice: the machine cannot resolve smaller differences than theirs.
     Null,
 }
 
@@ -277,7 +282,7 @@ impl fmt::Display for ContenderKind {
 }
 
 impl Param {
-    /// The line that `--help` and `list` show for this argument.
+    /// Returns the line that `--help` and `list` show for this argument.
     pub fn help_line(&self) -> String {
         format!(
             "{}={}  {} ({}..={})",

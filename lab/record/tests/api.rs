@@ -1,4 +1,4 @@
-//! What the lab's rooms rely on.
+//! The API that the other lab crates use.
 
 use handover_record::{
     Args, Beside, Bytes, Kind, Nanos, Param, Part, Record, Spec, Wait, Warning, WarningCode, args,
@@ -137,7 +137,8 @@ fn a_record_read_and_written_again_is_the_same_to_the_byte() {
 
 #[test]
 fn the_best_peer_is_the_one_that_costs_least() {
-    // Three times as dear as one and half as dear as the other: the first is the best of them.
+    // Three times as expensive as one peer and half as expensive as the other: the first is the
+    // best.
     assert_eq!(record().best_peer().unwrap().contender, "peer3");
 }
 

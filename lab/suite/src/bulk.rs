@@ -1,4 +1,5 @@
-//! Memory of another process, moved in bulk: registered and mapped by both, plain, and over a stream.
+//! Bulk transfer of another process's memory: registered and mapped by both, plain, and over a
+//! stream.
 
 use crate::floor::bed::{Bed, Manner};
 use crate::floor::moved::Pieces;
@@ -16,7 +17,7 @@ const HANDLE: Method = Method::named("handle");
 const STOP: Method = Method::named("stop");
 
 args! {
-    /// What is moved, out of how much, and how much at a time.
+    /// Size of the memory and of the transfers.
     pub struct Move {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
@@ -27,14 +28,14 @@ args! {
     }
 }
 
-/// What both sides' memory is, and what lies between them.
+/// Kinds of the two sides' memory and of the path between them.
 const SHARED: u8 = 0;
 const PLAIN: u8 = 1;
 const TCP: u8 = 2;
-/// As shared, and both parties copy a half of each transfer.
+/// Like `SHARED`, and both participants copy one half of each transfer.
 const HALVED: u8 = 3;
 
-/// Two parties: one owns memory, the other moves it, `PUSHES` or pulls.
+/// Two participants: one owns memory, the other pushes to it (`PUSHES`) or pulls from it.
 struct Moved<const KIND: u8, const PUSHES: bool> {
     place: Region<Place>,
     pieces: Pieces,
@@ -48,19 +49,20 @@ fn memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     }
 }
 
-/// Other bytes for each side; a block of a prime length, so that no two pieces are alike.
+/// Fills the memory with different bytes for each side; a block of a prime length makes all pieces
+/// different.
 fn fill(memory: &BulkMemory, side: u8) {
     let block: Vec<u8> = (0..65_521u32).map(|at| (at % 251) as u8 ^ side).collect();
     let mut at = 0;
     while at < memory.len_bytes() {
         let bytes = (memory.len_bytes() - at).min(block.len() as u64);
-        memory.write(at, &block[..bytes as usize]); // No more than the block.
+        memory.write(at, &block[..bytes as usize]); // At most the block's length.
         at += bytes;
     }
 }
 
 impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
-    /// Halves are another way to do the same.
+    /// `HALVED` is declared like `SHARED`: another way to do the same work.
     const DECLARED: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
@@ -81,7 +83,7 @@ impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
             "size_bytes pushed over loopback TCP, from memory to memory",
         ],
     ];
-    /// The floor of registered memory is a contender beside it.
+    /// The floor of registered memory is a contender of the same benchmark.
     const FLOORS: [[Option<&'static str>; 2]; 3] = [
         [None, None],
         [Some("floor/process-copy"), Some("floor/process-copy-out")],
@@ -123,15 +125,15 @@ impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
     }
 }
 
-/// Of many transfers at a time, how often all of them have ended in what is timed as one.
+/// With many transfers at a time, the number of times that all of them end within one sample.
 const TURNS_TIMED: u64 = 8;
 
-/// Who moves it.
+/// The participant that moves the memory.
 struct Mover {
     endpoint: Endpoint,
     peer: Peer,
     handle: BulkHandle,
-    /// For the owner to copy its halves.
+    /// The mover's own memory, registered so that the owner can copy its halves.
     ours: Option<BulkHandle>,
     memory: BulkMemory,
     pieces: Pieces,
@@ -139,7 +141,8 @@ struct Mover {
 }
 
 impl Mover {
-    /// One more transfer, by which as many are under way as may be, or one is done.
+    /// Makes one transfer to its end or, if several may be in progress, begins one after waiting
+    /// for a free place.
     fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next() as u64;
@@ -169,7 +172,8 @@ impl Mover {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.under_way) {
             done.map_err(fault)?;
         }
-        // The first piece, as it is on the other side now, is that of the side that it comes from.
+        // The first piece, as the other side has it now, must be that of the side that it comes
+        // from.
         let part = BulkPart::of(self.pieces.size_bytes as u64);
         let (came, right) = (
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
@@ -218,19 +222,21 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
             return self.own();
         }
         let mut mover = self.meet()?;
-        // Once untimed: whatever is mapped is mapped then, and every page was touched.
+        // Done once untimed: maps all memory and touches every page.
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
             mover.step(PUSHES, 1)?;
         }
-        // As many under way as there are all the time: beginning one takes less than one takes.
+        // Keeps the maximum number in progress: beginning a transfer takes less time than a
+        // transfer.
         for _ in 0..self.concurrency_count {
             mover.step(PUSHES, self.concurrency_count)?;
         }
         out.bytes_per_op(self.pieces.size_bytes as u64);
         if self.concurrency_count > 1 {
-            // Many may end at the same moment, and none for a while: only what takes longer tells a rate.
+            // Many transfers may end at the same moment, and then none for a while: only a longer
+            // time gives a rate.
             let n = TURNS_TIMED * self.concurrency_count as u64;
-            // Once at least: what comes before may take as long as a round.
+            // At least once: the preparation may take as long as a round.
             loop {
                 let began = clock::ticks();
                 (0..n).try_for_each(|_| mover.step(PUSHES, self.concurrency_count))?;
@@ -256,8 +262,8 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
     }
 }
 
-/// The bare copy between two mappings of the kind that is registered, with the stores of the widest kind; or
-/// `HALVED` between the two participants, who tell each other by a word.
+/// Floor: the bare copy between two mappings of the registered kind, with the widest stores; or, if
+/// `HALVED_BETWEEN`, divided between the two participants, who signal each other through a word.
 struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     owned: Mapped,
     moved: Mapped,
@@ -266,10 +272,10 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     manner: Manner,
 }
 
-/// What each side has in its memory.
+/// Fill bytes of each side's memory.
 const OWNED: u8 = 0xa5;
 const MOVED: u8 = 0x5a;
-/// Told in place of a piece: the round is over.
+/// Value in place of a piece: the round is over.
 const END: u32 = u32::MAX;
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
@@ -282,7 +288,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
         from.stream_to(to, at, bytes);
     }
 
-    /// Where the halves meet, on a whole block.
+    /// Returns the length of the first half, a multiple of a block.
     fn half_bytes(&self) -> usize {
         self.pieces.size_bytes / 2 / 256 * 256
     }
@@ -351,7 +357,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
             self.copy(at, half);
             done.wait(self.manner, |it| it == turn);
         };
-        // Once untimed, which touches every page.
+        // Done once untimed: touches every page.
         (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
         out.bytes_per_op(self.pieces.size_bytes as u64);
         out.batches(|n| (0..n).for_each(|_| step()));
@@ -364,13 +370,13 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
     }
 }
 
-/// The declarations of what is moved between memories that both processes have mapped.
+/// Declarations of transfers between memories that both processes have mapped.
 #[cfg(feature = "mpi")]
 pub(crate) const PULL_SPEC: Spec = <Moved<SHARED, false> as Handover>::SPEC;
 #[cfg(feature = "mpi")]
 pub(crate) const PUSH_SPEC: Spec = <Moved<SHARED, true> as Handover>::SPEC;
 
-/// The benchmarks of this file.
+/// The bulk benchmarks.
 pub const ALL: &[Bench] = &[
     Bench::many::<Moved<SHARED, false>>(Contender::ours("handover")),
     Bench::many::<Moved<HALVED, false>>(HALVES),
@@ -380,7 +386,7 @@ pub const ALL: &[Bench] = &[
     Bench::many::<Moved<HALVED, true>>(HALVES),
     Bench::many::<Copied<false, true>>(Contender::floor("copy")),
     Bench::many::<Copied<true, true>>(TWO_COPIES),
-    // The mover copies, or has the kernel copy: nobody is waited for.
+    // The mover copies, or lets the kernel copy, without waiting.
     Bench::many::<Moved<PLAIN, false>>(Contender::ours("handover")),
     Bench::many::<Moved<PLAIN, true>>(Contender::ours("handover")),
     Bench::many::<Moved<TCP, false>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),

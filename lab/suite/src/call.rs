@@ -1,9 +1,9 @@
-//! `call/*`: what it costs to call a function, by where the function stands and how it is reached.
+//! `call/*`: the cost of a function call, by the function's location and the way of reaching it.
 //!
 //! Every loop does `i = next(i)` until `i` is `n`, where `next` adds one: `n` calls, each of which
-//! needs the one before it, and the result proves that none was left out. A turn of the loop is in
-//! the figure; `call/inline` is that turn without a call. The C loops are compiled from `c/` by
-//! build.rs, at -O0 and at -O3, into a real archive and a real shared object; the Rust ones stand in
+//! depends on the previous one, and the result proves that none was left out. The figure includes a
+//! turn of the loop; `call/inline` is that turn without a call. The C loops are compiled from `c/`
+//! by build.rs, at -O0 and at -O3, into an archive and a shared object; the Rust loops are in
 //! [`rust`]. The benchmarks run the C loops at -O3, the classic program both.
 
 pub mod library;
@@ -15,7 +15,7 @@ use handover_record::{Contender, Spec};
 use std::hint::black_box;
 use std::marker::PhantomData;
 
-/// Every way of calling.
+/// The call benchmarks.
 pub const ALL: &[Bench] = &[
     Bench::one::<InC<Inline>>(C),
     Bench::one::<InRust<Inline>>(RUST),
@@ -34,13 +34,13 @@ pub const ALL: &[Bench] = &[
 const C: Contender = Contender::floor("c");
 const RUST: Contender = Contender::floor("rust");
 
-/// Makes `n` calls and returns `n`, counted by what was called.
+/// A loop that makes `n` calls and returns `n`, counted by the callee.
 pub type Loop = extern "C" fn(n: u64) -> u64;
 
-/// How the called function is reached, in C.
+/// Way of reaching the called function, in C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// Nothing is called: the loop and the addition alone.
+    /// No call: the loop and the addition alone.
     Alone,
     /// Inlined at every level.
     Inline,
@@ -56,29 +56,30 @@ pub enum Way {
     NoPlt,
     /// Through a pointer.
     Pointer,
-    /// In the same source file, and it calls two further functions, where it begins and where it ends.
+    /// In the same source file; the callee calls two further functions, at its begin and at its
+    /// end.
     TwoExtra,
 }
 
-/// How the C compiler was told to optimise.
+/// Optimisation level of the C compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// `-O0`: not at all.
+    /// `-O0`: no optimisation.
     O0,
     /// `-O3`.
     O3,
 }
 
-/// The embedded shared objects cannot be loaded here.
+/// Error of embedded shared objects that cannot be loaded here.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; calls into shared objects cannot be measured")]
 #[non_exhaustive]
 pub struct LoadError(&'static str);
 
-/// The C loop that calls in this way, compiled at this level.
+/// Returns the C loop that calls in this way, compiled at this level.
 ///
 /// # Errors
-/// If the shared objects are needed and cannot be loaded.
+/// Fails if the way needs the shared objects and they cannot be loaded.
 ///
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
@@ -110,8 +111,8 @@ extern "C" fn pointer_o3(n: u64) -> u64 {
     c_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
 
-/// The C loop of [`Way::Pointer`] at -O3, with a function of one's own: calls `next` with 0 and then
-/// with its own answers, until one is not below `n`; returns that.
+/// Runs the C loop of [`Way::Pointer`] at -O3 with another function: calls `next` with 0 and then
+/// with its own results, until a result is not below `n`; returns that result.
 pub fn c_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
     calls::handover_loop_pointer_o3(n, next)
 }
@@ -125,7 +126,7 @@ pub struct SharedObject {
     pub bytes: &'static [u8],
 }
 
-/// What [`Way::Plt`] and [`Way::NoPlt`] load: the callee, and the loops that call it.
+/// The objects that [`Way::Plt`] and [`Way::NoPlt`] load: the callee, and the loops that call it.
 pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE },
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER },
@@ -136,12 +137,12 @@ trait Kind {
     const SPEC: Spec;
 }
 
-/// One that is tried in C.
+/// A way of calling that exists in C.
 trait KindInC: Kind {
     const WAY: Way;
 }
 
-/// One that is tried in Rust.
+/// A way of calling that exists in Rust.
 trait KindInRust: Kind {
     const LOOP: Loop;
 }
@@ -192,7 +193,7 @@ impl<K: KindInRust> Workload for InRust<K> {
     }
 }
 
-/// Whether a loop makes as many calls as it is told to.
+/// Checks that a loop makes as many calls as requested.
 fn counts(run: Loop) -> Result<(), Fault> {
     for n in [0, 1, 1000] {
         let counted = run(n);
@@ -203,7 +204,7 @@ fn counts(run: Loop) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the ways' declarations have in common.
+/// Common part of the declarations.
 const CALL: Spec = Spec { floor: Some("call/inline"), classic: Some("calls"), ..Spec::DEFAULT };
 
 struct Inline;
@@ -212,7 +213,7 @@ impl Kind for Inline {
     const SPEC: Spec = Spec {
         id: "call/inline",
         what: "a function that was inlined: one turn of the loop and one addition",
-        floor: None, // the empty operation has a store more
+        floor: None, // the empty operation has an additional store
         file: file!(),
         line: line!(),
         ..CALL

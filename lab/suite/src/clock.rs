@@ -1,8 +1,8 @@
-//! `clock/*`: what it costs to ask for the time, by the instructions, by this program's clock, and by
-//! the C library's functions.
+//! `clock/*`: the cost of reading the time, by instructions, by this program's clock, and by the C
+//! library's functions.
 //!
-//! Every clock is a [`Reading`], driven by the one loop of [`readings`]; the classic programs drive the
-//! same one.
+//! Every clock is a [`Reading`], driven by the one loop of [`readings`], which the classic programs
+//! drive too.
 
 use crate::raw::clock as raw;
 use handover_base::clock::ticks;
@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-/// Every clock.
+/// The clock benchmarks.
 pub const ALL: &[Bench] = &[
     Bench::one::<Asked<Handover>>(Contender::ours("handover")),
     Bench::one::<Asked<StdInstant>>(Contender::peer("std")),
@@ -28,23 +28,24 @@ pub const ALL: &[Bench] = &[
 
 /// A clock.
 pub trait Reading {
-    /// How its cost is declared.
+    /// Declaration of the benchmark.
     const SPEC: Spec;
-    /// Whether somebody may set it back.
+    /// `true` if the clock can be set back.
     const SETTABLE: bool = false;
-    /// What it says.
+    /// Type of a time stamp.
     type Stamp: PartialOrd + Copy;
 
-    /// Asks it.
+    /// Reads the clock.
     fn read() -> Self::Stamp;
 
-    /// Whether it can be asked here at all; asking one that cannot may end the process.
+    /// Returns `true` if the clock exists here; reading one that does not may end the process.
     fn is_here() -> bool {
         true
     }
 }
 
-/// Asks the clock `n` times. The answers are thrown away, but not by the compiler.
+/// Reads the clock `n` times. The results are discarded, but the compiler cannot remove the
+/// reading.
 #[inline]
 pub fn readings<R: Reading>(n: u64) {
     for _ in 0..n {
@@ -52,7 +53,7 @@ pub fn readings<R: Reading>(n: u64) {
     }
 }
 
-/// One [`Reading`] as a benchmark.
+/// Benchmark of one [`Reading`].
 struct Asked<R>(PhantomData<R>);
 
 impl<R: Reading> Workload for Asked<R> {
@@ -87,14 +88,15 @@ impl<R: Reading> Workload for Asked<R> {
     }
 }
 
-/// The coarsest clock here advances with the kernel's tick, at least 100 times a second.
+/// Maximum time for which a clock may stand still: the coarsest one here advances with the kernel's
+/// tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
-/// What the readings' declarations have in common.
+/// Common part of the declarations.
 const READING: Spec =
     Spec { floor: Some("clock/rdtsc"), classic: Some("node-microbench"), ..Spec::DEFAULT };
 
-/// What our clock and the standard library's are asked alike.
+/// Common declaration of our clock and the standard library's.
 const NOW: Spec = Spec {
     id: "clock/now",
     what: "one time stamp for measuring a short span: ours, and the standard library's Instant",

@@ -1,4 +1,4 @@
-//! The event machine: messages to oneself, to another thread, and from many to one.
+//! The event machine: messages to oneself, to another thread, and from many senders to one.
 
 pub mod drive;
 mod own;
@@ -33,7 +33,7 @@ fn refused(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// Compares what was counted with what it should be.
+/// Compares counts with their expected values.
 fn same<const N: usize>(what: &str, said: [u64; N], expected: [u64; N]) -> Result<(), Fault> {
     match said == expected {
         true => Ok(()),
@@ -41,7 +41,8 @@ fn same<const N: usize>(what: &str, said: [u64; N], expected: [u64; N]) -> Resul
     }
 }
 
-/// Whether parties share a CPU, so that whoever polls has to let the others run.
+/// Returns `true` if participants share a CPU, so that a polling participant must let the others
+/// run.
 fn crowded(rig: &Rig) -> bool {
     let mut cpus = rig.cpus().to_vec();
     cpus.sort_unstable();
@@ -49,7 +50,7 @@ fn crowded(rig: &Rig) -> bool {
     cpus.len() < rig.cpus().len()
 }
 
-/// What a party takes for itself when its round begins.
+/// Something that a participant takes out when its round begins.
 struct Seat<T>(Mutex<Option<T>>);
 
 impl<T> Seat<T> {
@@ -63,7 +64,7 @@ impl<T> Seat<T> {
     }
 }
 
-/// What a peer's queue carries where a message may have several holders.
+/// Content of a peer's queue if a message may have several holders.
 type Written = Arc<Letter>;
 
 /// The benchmarks of the event machine.

@@ -1,4 +1,5 @@
-//! Fibers: switched, spawned, woken, put to sleep; beside threads, tasks and bare coroutines.
+//! Fibers: switched, spawned, woken, put to sleep; compared with threads, tasks and bare
+//! coroutines.
 
 mod contenders;
 mod eventuals;
@@ -16,52 +17,54 @@ use handover_record::{Contender, Spec, Wait, args};
 use std::marker::PhantomData;
 use std::time::Instant;
 
-/// What is done, by whoever can. Each takes how often, and gives the clock ticks that it took.
+/// Operations of fibers or their alternatives. Each takes a repeat count and returns the clock
+/// ticks used.
 pub(crate) trait Fibers: Sized + 'static {
-    /// Begun on the CPU of the party that measures, unless two are needed.
+    /// Sets the contender up, on the CPU of the measured participant unless two workers are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
-    /// `count` times, one of two lets the other run.
+    /// Yields `count` times between two fibers.
     fn yields(&mut self, count: u64) -> Result<u64, Fault>;
 
-    /// `count` times, one would let others run, and there are none.
+    /// Yields `count` times with no other fiber to run.
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// `count` times, one is begun and its result waited for.
+    /// Spawns and joins a fiber, `count` times.
     fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// `count` times, one is begun that nobody waits for, and runs.
+    /// Spawns a detached fiber that runs, `count` times.
     fn detaches(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// `count` times, one is woken by a value from another: half by either of two.
+    /// Wakes a fiber by a value from another, `count` times: half of them by either of two.
     fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// `count` times, one of two that want a mutex gets it from the other.
+    /// Passes a mutex between two fibers, `count` times.
     fn locks(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// `count` times, one sleeps for 1 ms.
+    /// Sleeps for 1 ms, `count` times.
     fn sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// `fibers` go round and round, each time beginning another that sleeps for 1 ms and then sets what it waits
-    /// for; the time in which one of them went round `count` times.
+    /// Runs `fibers` loops: each turn spawns a fiber that sleeps for 1 ms and then sets the value
+    /// that the loop waits for. Returns the time in which one of them makes `count` turns.
     fn loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
         none()
     }
 }
 
-/// What does not apply to a contender, which then is in no row of it.
+/// Returns the fault of an operation that a contender does not have; it is then not listed for that
+/// operation.
 fn none<T>() -> Result<T, Fault> {
     Err(Fault::new("it has nothing of the kind"))
 }
@@ -87,7 +90,7 @@ macro_rules! operations {
 
             fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
                 let mut fibers = F::begin($workers)?;
-                fibers.$method(2)?; // whatever there is to make is made
+                fibers.$method(2)?; // allocates everything that is reused
                 Ok($name(fibers, PhantomData))
             }
 
@@ -100,7 +103,7 @@ macro_rules! operations {
 
             fn sample(&mut self, out: &mut Samples) {
                 while out.running() {
-                    // What could not be done is no sample; check() has told why.
+                    // A failed operation yields no sample; check() has reported the fault.
                     let Ok(ticks) = self.0.$method($batch) else { break };
                     out.note_batch(0, ticks, $batch);
                 }
@@ -110,33 +113,33 @@ macro_rules! operations {
 }
 
 operations! {
-    /// One lets the other run.
+    /// One fiber lets the other run.
     Yields: 1, yields, 4096, "fiber/yield",
         "of two fibers on one worker, one lets the other run", None, ladder: false;
-    /// Nobody else can run.
+    /// No other fiber can run.
     YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
         "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
-    /// Begun and waited for.
+    /// A fiber spawned and joined.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
         "a fiber is spawned, runs, and is joined", None, ladder: true;
-    /// Begun and left alone.
+    /// A fiber spawned and detached.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
         "a fiber is spawned and runs, and nobody asks", None, ladder: false;
-    /// Woken on the same worker.
+    /// A fiber woken on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
         "on one worker, a fiber sets an eventual for which another has waited", None, ladder: true;
-    /// Woken from another worker.
+    /// A fiber woken from another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
         "a fiber sets an eventual for which one on another worker has waited", None, ladder: false;
-    /// A mutex given away.
+    /// A mutex passed on.
     Locks: 1, locks, 1024, "fiber/mutex",
         "of two fibers that want a mutex, one gets it from the other", None, ladder: false;
-    /// Asleep.
+    /// A fiber asleep.
     Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", None, ladder: false;
 }
 
 args! {
-    /// How many go round.
+    /// Number of fibers.
     pub struct Crowd {
         /// Fibers, each of which has another one asleep (the classic: -n).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
@@ -145,7 +148,7 @@ args! {
 
 const LOOPS: u64 = 8;
 
-/// Many of them, for 1 ms each time.
+/// Workload: many fibers, each of which repeatedly waits 1 ms for another.
 struct Loops<F> {
     fibers: F,
     fibers_count: u32,
@@ -181,7 +184,7 @@ impl<F: Fibers> Workload for Loops<F> {
         while out.running() {
             let (before, began) = (usage::process(), Instant::now());
             let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
-            // The workers' threads are none of the party's own.
+            // The workers' threads are not in the usage of the participant's thread.
             let cpus =
                 (usage::process() - before).cpu_ns() as f64 / began.elapsed().as_nanos() as f64;
             out.tally("cpus", cpus * LOOPS as f64);
@@ -191,19 +194,20 @@ impl<F: Fibers> Workload for Loops<F> {
 }
 
 const OURS: Contender = Contender::ours("handover");
-/// The switch between two stacks, and nothing that decides which is next.
+/// The switch between two stacks, without a scheduler.
 const BARE: Contender = Contender::floor("corosensei");
 const THREADS: Contender = Contender::peer("threads");
 #[cfg(feature = "peers")]
 const TOKIO: Contender = Contender::peer("tokio");
 #[cfg(feature = "peers")]
 const GENERATOR: Contender = Contender::peer("generator");
-/// A sleep of the kernel's own.
+/// The kernel's sleep.
 const KERNEL: Contender = Contender::floor("kernel").waits(Wait::Sleep);
 /// Two CPUs and a cache line.
 const LINE: Contender = Contender::floor("cache-line").waits(Wait::SpinThenSleep);
 
-/// The benchmarks of fibers. What waits on its own thread for another on it waits for no other participant.
+/// The benchmarks of fibers. A fiber that waits for another on its own thread waits for no other
+/// participant.
 pub const ALL: &[Bench] = &[
     Bench::one::<Yields<Ours>>(OURS),
     Bench::one::<Yields<Bare>>(BARE),

@@ -1,9 +1,9 @@
-//! `floor/*`: what physics, the compiler or the kernel allows. Every other benchmark names one of
-//! these and is measured in the same blocks as it, so that its figure stands as a multiple.
+//! `floor/*`: lower bounds set by hardware, compiler or kernel. Every other benchmark names one of
+//! these and is measured in the same blocks, so that its figure is also a multiple of the floor.
 //!
-//! A floor is the barest thing that does the work: no queue, no lock, no check that a user would want.
-//! Those of one party stand here; those that go to another CPU and back are media (`relay::Medium`),
-//! played by one procedure (`relay::Relay`).
+//! A floor is the least code that does the work: no queue, no lock, no check that a user would
+//! want. Floors of one participant are in this file; those that go to another CPU and back are
+//! media (`relay::Medium`), measured by one procedure (`relay::Relay`).
 
 pub(crate) mod bed;
 pub(crate) mod connect;
@@ -30,7 +30,7 @@ use std::hint::black_box;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-/// Every floor.
+/// The floors.
 pub const ALL: &[Bench] = &[
     Bench::one::<Empty>(Contender::floor("hardware")),
     Bench::one::<ClockPair<false>>(Contender::floor("hardware")),
@@ -69,10 +69,10 @@ pub const ALL: &[Bench] = &[
     Bench::one::<page::Word>(Contender::floor("arithmetic")),
 ];
 
-/// One line there and back; the null plays it against itself.
+/// One line there and back; the null measures it against itself.
 pub(crate) type CacheLine = Relay<line::OneLine>;
 
-/// Nothing, in a loop that stays a loop.
+/// An empty loop that the compiler keeps.
 struct Empty;
 
 impl Workload for Empty {
@@ -99,10 +99,10 @@ impl Workload for Empty {
     }
 }
 
-/// Pairs of readings between two looks at the time.
+/// Pairs of readings between two calls of [`Samples::running`].
 const READINGS_PER_LOOK: u32 = 32;
 
-/// The clock before and after nothing: read as it comes, or at points of their own.
+/// Two readings of the clock with no work between them: unfenced or fenced.
 struct ClockPair<const FENCED: bool>;
 
 impl<const FENCED: bool> ClockPair<FENCED> {
@@ -150,7 +150,7 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     }
 }
 
-/// Into the kernel and back, for an answer that it has at hand and the C library does not keep.
+/// A system call for a value that the kernel has at hand and the C library does not cache.
 struct Syscall;
 
 impl Workload for Syscall {
@@ -170,7 +170,7 @@ impl Workload for Syscall {
 
     fn check(&mut self) -> Result<(), Fault> {
         let said = rustix::process::getppid().map_or(0, |it| it.as_raw_nonzero().get());
-        // The same by another way. A parent in another PID namespace is 0 for both.
+        // The same value by another way. A parent in another PID namespace is 0 for both.
         let known = i32::try_from(std::os::unix::process::parent_id()).unwrap_or(0);
         if said != known {
             return Err(Fault::new(format!("getppid says {said}, the C library {known}")));

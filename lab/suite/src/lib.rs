@@ -23,10 +23,10 @@ pub mod timer;
 
 use handover_harness::Bench;
 
-/// Every benchmark, rung by rung, in the order of the table.
+/// All benchmarks, mechanism by mechanism, in the order of the table.
 ///
-/// A static, so that the workloads are compiled here once: those that a constant names would be compiled
-/// again in each program that uses it.
+/// A static, so that the workloads are compiled once, here: those that a constant names would be
+/// compiled again in each program that uses it.
 pub static ALL: &[&[Bench]] = &[
     floor::ALL,
     clock::ALL,
@@ -51,8 +51,8 @@ pub static ALL: &[&[Bench]] = &[
     null::ALL,
 ];
 
-/// The peers that this binary was built without, each with what would build it, in one line; `None` if there
-/// are none.
+/// Returns one line about the peers that this binary was built without, each with the feature that
+/// adds it; `None` if there are none.
 pub fn not_built() -> Option<String> {
     let peers: [(bool, &str); 4] = [
         (

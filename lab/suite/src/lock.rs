@@ -1,4 +1,4 @@
-//! Locks: always busy, always free, and passed around.
+//! Locks: always busy, always free, and passed between threads.
 
 mod contended;
 
@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::pin::Pin;
 
-/// Tries a lock that somebody holds, `n` times; returns how many tries found it busy.
+/// Tries a held lock `n` times; returns the number of tries that found it busy.
 #[inline]
 pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
     let mut busy = 0;
@@ -23,26 +23,27 @@ pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
     busy
 }
 
-/// What one turn at a lock that is passed around cost, in clock ticks.
+/// Cost of one turn at a lock that is passed between threads, in clock ticks.
 #[derive(Clone, Copy, Debug)]
 pub enum Turn {
-    /// Somebody else held it.
+    /// The lock was held by another thread.
     Busy {
-        /// The try.
+        /// Cost of the try.
         tried: u64,
     },
-    /// It was free, and is again.
+    /// The lock was free, and was freed again.
     Free {
-        /// The try.
+        /// Cost of the try.
         tried: u64,
-        /// The unlock.
+        /// Cost of the unlock.
         posted: u64,
     },
 }
 
-/// One turn at a lock that is passed around: a try and, if it was free, `inside` and the unlock, each
-/// between two readings of the clock at points of their own: what the try has still to wait for (its
-/// line, when it exchanges) would else be found in the unlock.
+/// Takes one turn at a lock that is passed between threads: a try and, if the lock was free,
+/// `inside` and the unlock. Try and unlock are each timed by fenced readings of the clock;
+/// otherwise the rest of the try (the wait for its cache line, if it exchanges) would be counted in
+/// the unlock.
 #[inline]
 pub fn turn<L: Lock>(lock: &L, inside: impl FnOnce()) -> Turn {
     let began = clock::ticks_fenced();
@@ -58,14 +59,14 @@ pub fn turn<L: Lock>(lock: &L, inside: impl FnOnce()) -> Turn {
 }
 
 args! {
-    /// Who contends.
+    /// Number of contending threads.
     pub struct Contention {
         /// Threads that try the lock.
         threads_count: u32 = 2 (smoke 2, range 1..=1024)
     }
 }
 
-/// A lock that the first party holds while all try it.
+/// A lock that the first participant holds while all participants try it.
 struct Busy<L, A> {
     lock: Pin<Box<L>>,
     parties_count: u32,
@@ -75,7 +76,8 @@ struct Busy<L, A> {
     args: PhantomData<fn() -> A>,
 }
 
-/// The two benchmarks of a busy lock differ in their arguments and their place on the ladder.
+/// Arguments of the two benchmarks of a busy lock, which differ in these and in their place on the
+/// ladder.
 trait BusyArgs: handover_record::Args + 'static {
     const SPEC: Spec;
     fn threads_count(&self) -> u32;
@@ -96,7 +98,7 @@ impl BusyArgs for Contention {
     }
 }
 
-/// One thread, alone.
+/// One thread alone.
 impl BusyArgs for () {
     const SPEC: Spec = Spec {
         id: "lock/busy-alone",
@@ -135,7 +137,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         let held = if party.index == 0 { self.lock.try_lock() } else { None };
         if party.index == 0 {
-            // Release: pairs with the Acquire below; whoever sees it finds the lock held.
+            // Release: pairs with the Acquire below; a thread that sees it finds the lock held.
             self.held.store(1, Ordering::Release);
         }
         // Acquire: pairs with the Release above.
@@ -144,9 +146,9 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         }
         let mut wrong = 0;
         out.batches(|n| wrong += n - try_busy(&*self.lock, n));
-        // Relaxed: read after the parties have been joined.
+        // Relaxed: read after the participants have been joined.
         self.wrong.fetch_add(wrong, Ordering::Relaxed);
-        // Release: pairs with the Acquire below; the lock is freed after everyone's last try.
+        // Release: pairs with the Acquire below; the lock is freed after every thread's last try.
         self.ended.fetch_add(1, Ordering::Release);
         if party.index == 0 {
             // Acquire: pairs with the Release above.
@@ -166,7 +168,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
     }
 }
 
-/// A lock that nobody else wants.
+/// An uncontended lock.
 struct Free<L>(Pin<Box<L>>);
 
 impl<L: Lock> Workload for Free<L> {
@@ -204,7 +206,7 @@ impl<L: Lock> Workload for Free<L> {
     }
 }
 
-/// A lock that all parties take, free at once, and take again.
+/// A lock that all participants take, free at once, and take again.
 struct Passed<L> {
     lock: Pin<Box<L>>,
     inside: AtomicU32,
@@ -214,9 +216,9 @@ struct Passed<L> {
 const BUSY: usize = 0;
 const FREE: usize = 1;
 const POST: usize = 2;
-/// Turns between two looks at the time, so that the look is no part of the pace.
+/// Turns between two calls of [`Samples::running`], so that the call does not affect the pace.
 const TURNS_PER_LOOK: u32 = 32;
-/// So many first turns of each party look whether it is alone inside.
+/// Number of first turns in which each participant checks that it is alone inside.
 const TURNS_WATCHED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
@@ -286,8 +288,8 @@ impl<L: Lock> Handover for Passed<L> {
 }
 
 impl<L> Passed<L> {
-    /// Looks for others inside. Relaxed throughout: the lock orders holders, and if it does not, that
-    /// is what is looked for.
+    /// Checks for other participants inside. Relaxed throughout: the lock orders its holders; a
+    /// lock that does not is the error to be found.
     fn be_alone(&self) {
         let others = self.inside.fetch_add(1, Ordering::Relaxed);
         self.wrong.fetch_add(u64::from(others != 0), Ordering::Relaxed);
@@ -295,7 +297,7 @@ impl<L> Passed<L> {
     }
 }
 
-/// A row for each lock: ours first, then what a user would pick instead.
+/// Rows for all locks: ours first, then the peers.
 macro_rules! rows {
     ($make:ident, $workload:ident $(, $args:ty)?) => {
         [
@@ -313,7 +315,7 @@ macro_rules! rows {
 /// The benchmarks of locks that are waited for.
 pub const WAITED: &[Bench] = contended::ALL;
 
-/// The benchmarks of this file.
+/// The benchmarks of locks that are tried.
 pub const ALL: &[Bench] = &{
     let [a, b, c, d, e, f, g] = rows!(many, Busy, ());
     let [h, i, j, k, l, m, n] = rows!(many, Busy, Contention);

@@ -1,9 +1,9 @@
-//! MPI, where there is a library of it: for programs that are launched as its ranks, and as a contender for
+//! MPI, if a library is installed: for programs launched as its ranks, and as a contender for
 //! `rpc/noop`, `bulk/pull` and `bulk/push`.
 //!
-//! The library is looked for when it is needed, the launcher's own first: Open MPI's for ranks of Open MPI's
-//! `mpiexec`, MPICH's for those of MPICH's. So one binary is a rank of either, needs neither to be built, and
-//! runs where there is none.
+//! The library is loaded at run time, the launcher's own first: Open MPI's for ranks of Open MPI's
+//! `mpiexec`, MPICH's for ranks of MPICH's. So one binary can be a rank of either, needs neither at
+//! build time, and runs without both.
 
 mod ranks;
 
@@ -18,7 +18,7 @@ fn fault(why: String) -> Fault {
     Fault::new(why)
 }
 
-/// MPI, begun. A process can begin it once, and all ranks must end it.
+/// An initialised MPI library. A process can initialise it once, and all ranks must finalise it.
 pub struct World(mpi::World);
 
 impl std::fmt::Debug for World {
@@ -28,29 +28,29 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    /// Begins it. A process that no launcher has started is the only rank.
+    /// Initialises MPI. A process without a launcher is the only rank.
     ///
     /// # Errors
-    /// No library is found, or it cannot begin.
+    /// Fails if no library is found or it cannot be initialised.
     ///
     /// # Blocking
-    /// Until all ranks have begun it: some 0.3 s on one machine.
+    /// Blocks until all ranks have called it: some 0.3 s on one machine.
     pub fn begin() -> Result<Self, Fault> {
         mpi::World::begin().map(Self).map_err(fault)
     }
 
-    /// Which library it is, in its own words.
+    /// Returns the library's description of itself.
     ///
     /// # Errors
-    /// It does not say.
+    /// Fails if the library does not give one.
     pub fn library(&self) -> Result<String, Fault> {
         self.0.library().map_err(fault)
     }
 
-    /// Which rank this is, and of how many.
+    /// Returns this rank's index and the number of ranks.
     ///
     /// # Errors
-    /// The library's.
+    /// Fails with the library's error.
     pub fn rank(&self) -> Result<(u32, u32), Fault> {
         self.0.rank().map_err(fault)
     }
@@ -58,38 +58,38 @@ impl World {
     /// Sends bytes to a rank.
     ///
     /// # Errors
-    /// The library's.
+    /// Fails with the library's error.
     ///
     /// # Blocking
-    /// Until they can be changed again; perhaps until the rank receives them.
+    /// Blocks until the bytes may be changed again; possibly until the rank receives them.
     #[inline]
     pub fn send(&self, to_rank: u32, bytes: &[u8]) -> Result<(), Fault> {
         self.0.send(to_rank, bytes).map_err(fault)
     }
 
-    /// Receives as many bytes at most.
+    /// Receives at most `into.len()` bytes from a rank.
     ///
     /// # Errors
-    /// The library's.
+    /// Fails with the library's error.
     ///
     /// # Blocking
-    /// Until the rank has sent some.
+    /// Blocks until the rank has sent a message.
     #[inline]
     pub fn receive(&self, from_rank: u32, into: &mut [u8]) -> Result<(), Fault> {
         self.0.receive(from_rank, into).map_err(fault)
     }
 
-    /// The time of `MPI_Wtime`, in seconds.
+    /// Returns the time of `MPI_Wtime`, in seconds.
     #[inline]
     #[must_use]
     pub fn wtime_s(&self) -> f64 {
         self.0.wtime()
     }
 
-    /// Ends it, with all other ranks.
+    /// Finalises MPI, together with all other ranks.
     ///
     /// # Errors
-    /// The library's.
+    /// Fails with the library's error.
     pub fn end(self) -> Result<(), Fault> {
         self.0.end().map_err(fault)
     }

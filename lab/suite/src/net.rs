@@ -1,4 +1,5 @@
-//! Connections: messages to the event handler and their echoes back, over loopback TCP, plain and by TLS.
+//! Connections: messages to the event handler and their echoes, over loopback TCP, plain and with
+//! TLS.
 
 mod buffered;
 mod connect;
@@ -14,7 +15,7 @@ use crate::floor::connect::Connect;
 use handover_harness::Bench;
 use handover_record::{Contender, Wait};
 
-/// The benchmarks of this file.
+/// The benchmarks of connections.
 pub const ALL: &[Bench] = &[
     Bench::many::<echo::Relayed<echo::Ours<0>>>(Contender::ours("handover").waits(Wait::Sleep)),
     Bench::many::<echo::Relayed<echo::Ours<50_000>>>(

@@ -1,4 +1,4 @@
-//! Notifications: to a receiver that is busy, to one that sleeps, and there and back.
+//! Notifications: to a busy receiver, to a sleeping one, and round trips.
 
 mod others;
 
@@ -27,7 +27,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Notifies once; what that cost the sender, in clock ticks, and when it began.
+/// Notifies once; returns the sender's cost in clock ticks and the begin.
 #[inline]
 pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -35,8 +35,8 @@ pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
     (clock::ticks().wrapping_sub(began), began)
 }
 
-/// Lets time pass, so that a receiver can go to sleep: on the CPU, so that the sender itself is not
-/// asleep when the time is up, unless both share it.
+/// Waits so that a receiver can go to sleep: spinning, so that the sender itself is awake when the
+/// time is up, or sleeping if both share a CPU.
 pub fn pause(gap_ns: u64, crowded: bool) {
     if crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
@@ -48,20 +48,23 @@ pub fn pause(gap_ns: u64, crowded: bool) {
     }
 }
 
-/// Two connected sides, rigged so that the parties can be processes where the mechanism allows.
+/// A connected sender and receiver, set up so that the participants can be processes if the
+/// mechanism allows it.
 trait Wired: 'static {
-    /// Whether a rig in another process reaches the same notification.
+    /// `true` if a setup in another process reaches the same notification.
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn rig(rig: &mut Rig) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// Whether the receiver's and the sender's figures of a busy pair count: of a floor, one alone.
+    /// `true` for the receiver's and the sender's figure of a busy pair, if it is recorded; a floor
+    /// may have only one.
     const TELLS: [bool; 2] = [true, true];
-    /// How many waits ended after spinning, without a sleep; 0 where a wait never spins.
+    /// Returns the number of waits that ended after spinning, without a sleep; 0 if a wait never
+    /// spins.
     fn spun(receiver: &Self::Receiver) -> u64;
 }
 
-/// Ours, on a core in mapped memory.
+/// Our mechanism, with its core in shared memory.
 enum Ours {}
 
 impl Wired for Ours {
@@ -87,7 +90,7 @@ impl Wired for Ours {
     }
 }
 
-/// A mechanism of one process.
+/// A mechanism within one process.
 struct Via<M>(std::marker::PhantomData<M>);
 
 impl<M: Mechanism> Wired for Via<M> {
@@ -104,7 +107,7 @@ impl<M: Mechanism> Wired for Via<M> {
     }
 }
 
-/// A word of memory and nothing else, for each way of waiting: the floors of this file.
+/// Floor: a word of memory for each way of waiting.
 enum Bare<const WAITS: usize> {}
 
 const SPINS: usize = 0;
@@ -112,7 +115,7 @@ const ADAPTS: usize = 1;
 const SLEEPS: usize = 2;
 const WAYS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 
-/// Pending, in a [`Bed`] that is 0 otherwise.
+/// Value of a [`Bed`] with a pending notification; 0 otherwise.
 const PENDING: u32 = 1;
 
 struct BareSender(Region<Bed>, Manner);
@@ -120,7 +123,7 @@ struct BareSender(Region<Bed>, Manner);
 impl Notify for BareSender {
     #[inline]
     fn notify(&self) {
-        // One that is pending already is the same as this.
+        // A notification that is already pending covers this one.
         if self.0.value() != PENDING {
             self.0.hand(PENDING, self.1);
         }
@@ -153,7 +156,8 @@ impl Wait for BareReceiver {
 
 impl<const WAITS: usize> Wired for Bare<WAITS> {
     const PROCESSES: bool = true;
-    // What is pending is seen by the sender at the price of a line that the receiver then has to wait for.
+    // To see a pending notification, the sender reads the line, which the receiver must then fetch
+    // back.
     const TELLS: [bool; 2] = [false, true];
     type Sender = BareSender;
     type Receiver = BareReceiver;
@@ -169,7 +173,8 @@ impl<const WAITS: usize> Wired for Bare<WAITS> {
     }
 }
 
-/// A count of notifications that only the sender writes: the least that a receiver can be told by.
+/// Floor: a count of notifications that only the sender writes, the least that can notify a
+/// receiver.
 enum Counting {}
 
 struct CountingSender(Region<Bed>, Manner, AtomicU32);
@@ -220,7 +225,7 @@ impl Wired for Counting {
     }
 }
 
-/// The receiving side, for the one party that waits.
+/// The receiving side, used by the one participant that waits.
 struct Receiving<R>(Mutex<R>);
 
 impl<R> Receiving<R> {
@@ -229,30 +234,30 @@ impl<R> Receiving<R> {
     }
 }
 
-/// What the parties tell each other beside the notification.
+/// State that the participants share besides the notification.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Words {
-    /// The receiver has waited enough, or the sender has notified enough.
+    /// Set when the receiver has waited enough, or the sender has notified enough.
     over: AtomicU32,
-    /// Whether the last wait ended without a sleep.
+    /// 1 if the last wait ended without a sleep.
     spun: AtomicU32,
-    /// When the last wait ended, in clock ticks.
+    /// Time at which the last wait ended, in clock ticks.
     woke: AtomicU64,
-    /// Waits that have ended.
+    /// Number of waits that have ended.
     waits: AtomicU64,
-    /// Notifications sent.
+    /// Number of notifications sent.
     sent: AtomicU64,
 }
 
-/// A sender and a receiver that both go as fast as they can.
+/// Workload: a sender and a receiver that both run as fast as possible.
 struct Busy<W: Wired> {
     sender: W::Sender,
     receiver: Receiving<W::Receiver>,
     words: Region<Words>,
 }
 
-/// Waits between two looks at the time.
+/// Waits between two calls of [`Samples::running`].
 const WAITS_PER_LOOK: u64 = 64;
 
 const RECEIVER: usize = 0;
@@ -290,7 +295,8 @@ impl<W: Wired> Handover for Busy<W> {
             if W::TELLS[SENDER] {
                 out.batches_of(SENDER, |n| notify_many(&self.sender, n));
             }
-            // Relaxed: a flag alone. The receiver is never left without a notification to come.
+            // Relaxed: the flag publishes no other data. The receiver always has another
+            // notification to come.
             while self.words.over.load(Ordering::Relaxed) == 0 {
                 self.sender.notify();
             }
@@ -316,14 +322,14 @@ impl<W: Wired> Handover for Busy<W> {
 }
 
 args! {
-    /// How long a receiver is left alone.
+    /// Pause between notifications.
     pub struct Gap {
         /// Pause before each notification, for the receiver to fall asleep (the classic notify: 30us).
         gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000)
     }
 }
 
-/// A sender that gives the receiver time to fall asleep.
+/// Workload: a sender that gives the receiver time to fall asleep.
 struct Sleeping<W: Wired> {
     sender: W::Sender,
     receiver: Receiving<W::Receiver>,
@@ -390,7 +396,7 @@ impl<W: Wired> Handover for Sleeping<W> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both parties have ended.
+        // Relaxed: both participants have ended.
         let sent = self.words.sent.load(Ordering::Relaxed);
         let waits = self.words.waits.load(Ordering::Relaxed);
         match sent == waits && sent > 0 {
@@ -420,7 +426,7 @@ impl<W: Wired> Sleeping<W> {
             out.note(if spun { SEND_SPUN } else { SEND }, cost);
             out.note(if spun { WAKE_SPUN } else { WAKE }, latency);
         }
-        // Two figures come of each turn, and a count is told for each operation.
+        // Each turn yields two figures, and a tally is divided by all operations.
         out.tally("spun_share", 2.0 * f64::from(spun_count));
         words.sent.store(turn, Ordering::Relaxed);
         // Release: pairs with the Acquire in receive().
@@ -450,7 +456,7 @@ impl<W: Wired> Sleeping<W> {
     }
 }
 
-/// A notification there and one back: a call to a thread that answers.
+/// Medium: a notification in each direction, like a call to an answering thread.
 struct There<W: Wired> {
     there: (W::Sender, Receiving<W::Receiver>),
     back: (W::Sender, Receiving<W::Receiver>),
@@ -532,7 +538,7 @@ const EVENT_LISTENER: Contender = Contender::peer("event-listener").waits(Waits:
 #[cfg(feature = "peers")]
 const TOKIO: Contender = Contender::peer("tokio").waits(Waits::Sleep);
 
-/// The benchmarks of this file.
+/// The benchmarks of notifications.
 pub const ALL: &[Bench] = &[
     Bench::many::<Busy<Ours>>(OURS),
     Bench::many::<Busy<Counting>>(COUNTING),

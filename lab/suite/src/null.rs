@@ -1,5 +1,5 @@
-//! The null: the same thing twice, as two contenders. What they differ by is what this machine cannot
-//! tell apart, and every table ends with it.
+//! The null benchmarks: two contenders with the same code. Their difference is the smallest that
+//! this machine can resolve; every table ends with it.
 
 use crate::floor::CacheLine;
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
@@ -7,7 +7,7 @@ use handover_lock::TryLock;
 use handover_record::{Contender, Spec, Wait};
 use std::hint::black_box;
 
-/// One party: a lock in fresh memory, taken and freed.
+/// One participant: a lock in fresh memory, taken and freed.
 struct OneCpu(Box<TryLock<u64>>);
 
 impl Workload for OneCpu {
@@ -42,7 +42,7 @@ impl Workload for OneCpu {
     }
 }
 
-/// Two parties: a cache line there and back.
+/// Two participants: a cache line there and back.
 struct TwoCpus(CacheLine);
 
 impl Handover for TwoCpus {
@@ -74,7 +74,7 @@ impl Handover for TwoCpus {
     }
 }
 
-/// The benchmarks of this file.
+/// The null benchmarks.
 pub const ALL: &[Bench] = &[
     Bench::one::<OneCpu>(Contender::null("one")),
     Bench::one::<OneCpu>(Contender::null("other")),

@@ -1,10 +1,10 @@
-//! Probes: what a function costs that can be traced, while it is not, while others are, and while it is; and
-//! what switching costs.
+//! Probes: cost of a traceable function while it is not traced, while others are, and while it is;
+//! and cost of switching probes on and off.
 //!
-//! All but the switching is timed alike: calls in a row of a function that is not inlined and adds one to
-//! what the call before gave. `Bare` is that function alone, `Stamps` with the time told at its begin
-//! and its end, which is the least that somebody does who wants to know how long it takes. What a probe
-//! itself costs is a figure less that of the bare call.
+//! All but the switching is timed in the same way: consecutive calls of a function that is not
+//! inlined and adds one to the previous result. `Bare` is that function alone, `Stamps` reads the
+//! clock at its begin and end, the least that measures its duration. The cost of a probe is a
+//! figure less that of the bare call.
 
 mod decoded;
 #[cfg(feature = "fastrace")]
@@ -26,32 +26,32 @@ use std::path::Path;
 use tempfile::TempDir;
 
 args! {
-    /// How many calls are timed at once.
+    /// Number of calls timed together.
     pub struct Calls {
         /// Calls that are timed at once.
         calls_count: u32 = 10_000 (smoke 100, range 1..=1_000_000)
     }
 }
 
-/// Places at which something could be written down. Each function adds one to `x`.
+/// Functions with trace sites. Each adds one to `x`.
 trait Sites {
-    /// With one site, which is not wanted.
+    /// Adds one, with one disabled site.
     fn site(x: u64) -> u64;
-    /// With eight such sites.
+    /// Adds one, with eight disabled sites.
     fn eight(x: u64) -> u64;
-    /// Within a span that is not wanted.
+    /// Adds one, within a disabled span.
     fn span(x: u64) -> u64;
 }
 
-/// What writes down where a program goes, and only what is wanted.
+/// A tracer that records enabled sites only.
 trait Tracer: Sites {
-    /// Within a span that is recorded during [`Tracer::recording`].
+    /// Adds one, within a span that is recorded during [`Tracer::recording`].
     fn wanted(x: u64) -> u64;
-    /// Runs `f` with [`Tracer::wanted`] being recorded, and none of the others; says how many events were.
+    /// Runs `f` while [`Tracer::wanted`] alone is recorded; returns the number of events recorded.
     fn recording(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
-/// With what was behind it.
+/// Converts an error with its sources.
 fn refused(error: impl std::error::Error) -> Fault {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -62,14 +62,14 @@ fn refused(error: impl std::error::Error) -> Fault {
     Fault::new(text)
 }
 
-/// For the files of a round, gone with it: in memory where that can be had, so that no disk is measured.
+/// Creates a folder for the files of a round: in memory if possible, so that no disk is measured.
 fn folder() -> Result<TempDir, Fault> {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     Ok(made?)
 }
 
-/// Says how many the functions counted.
+/// Makes `count` calls; returns the number that the functions counted.
 #[inline(always)]
 fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let mut x = 0;
@@ -99,7 +99,7 @@ fn between_stamps(x: u64) -> u64 {
     y
 }
 
-/// What cannot be traced.
+/// A function that cannot be traced.
 struct Bare;
 
 impl Workload for Bare {
@@ -125,7 +125,7 @@ impl Workload for Bare {
     }
 }
 
-/// What tells the time and keeps none.
+/// A function that reads the clock and stores nothing.
 struct Stamps;
 
 impl Workload for Stamps {
@@ -155,7 +155,7 @@ const SITE: usize = 0;
 const EIGHT: usize = 1;
 const SPAN: usize = 2;
 
-/// What `off` and `filtered` have in common.
+/// Common part of the declarations of `off` and `filtered`.
 const UNWANTED: Spec = Spec {
     floor: Some("probe/bare"),
     batched: true,
@@ -175,7 +175,7 @@ fn unwanted<S: Sites>(count: u64, out: &mut Samples) {
     }
 }
 
-/// Sites that are not wanted, as nothing is recorded.
+/// Sites that are disabled, as nothing is recorded.
 struct Off<S> {
     calls_count: u64,
     sites: PhantomData<S>,
@@ -207,7 +207,7 @@ impl<S: Sites> Workload for Off<S> {
     }
 }
 
-/// Sites that are not wanted, as others are.
+/// Sites that are disabled while others are recorded.
 struct Filtered<T> {
     calls_count: u64,
     tracer: PhantomData<T>,
@@ -227,7 +227,7 @@ impl<T: Tracer> Workload for Filtered<T> {
         Ok(Filtered { calls_count: args.calls_count.into(), tracer: PhantomData })
     }
 
-    /// Others are recorded, and these are not.
+    /// Checks that other sites are recorded, and these are not.
     fn check(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
         let events_count = T::recording(|| sum = T::span(T::eight(T::site(T::wanted(0)))))?;
@@ -243,7 +243,7 @@ impl<T: Tracer> Workload for Filtered<T> {
     }
 }
 
-/// A span that is recorded in memory, over what was recorded before.
+/// A span that is recorded in memory, overwriting earlier events.
 struct Recorded<T>(PhantomData<T>);
 
 impl<T: Tracer> Workload for Recorded<T> {
@@ -283,7 +283,7 @@ impl<T: Tracer> Workload for Recorded<T> {
     }
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of probes.
 pub const ALL: &[Bench] = &[
     Bench::one::<Bare>(Contender::floor("rust")),
     Bench::one::<Stamps>(Contender::floor("hardware")),

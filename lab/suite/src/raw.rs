@@ -1,5 +1,5 @@
-//! Everything in this crate that the compiler cannot vouch for: instructions, C functions, shared
-//! objects. Safe to call from the rest of the crate.
+//! All code of this crate that needs `unsafe`: instructions, C functions, shared objects. Its
+//! functions are safe to call from the rest of the crate.
 
 pub(crate) mod ahead;
 pub(crate) mod bulk;

@@ -1,4 +1,4 @@
-//! Queues between threads that poll: there and back, as a stream, on one thread, and many to one.
+//! Queues between polling threads: round trips, streams, use by one thread, and many producers.
 
 mod channels;
 
@@ -18,17 +18,17 @@ use std::sync::{Mutex, PoisonError};
 use zerocopy::FromZeros;
 
 args! {
-    /// How large a queue is.
+    /// Capacity of a queue.
     pub struct Slots {
         /// Slots in the queue.
         slots_count: u32 = 1024 (smoke 16, range 1..=65536)
     }
 }
 
-/// Told in place of an item: the round is over.
+/// Value in place of an item: the round is over.
 const END: u64 = u64::MAX / 2;
 
-/// What a party takes for itself when its round begins.
+/// Something that a participant takes out when its round begins.
 struct Taken<T>(Mutex<Option<T>>);
 
 impl<T> Taken<T> {
@@ -42,14 +42,14 @@ impl<T> Taken<T> {
     }
 }
 
-/// Two queues between two threads, one there and one back.
+/// Medium: two queues between two threads, one in each direction.
 struct ThereAndBack<C: Channel> {
     near: Taken<(C::Sender, C::Receiver)>,
     far: Taken<(C::Sender, C::Receiver)>,
     pause: Pause,
 }
 
-/// What the pinging side keeps.
+/// State of the pinging side.
 struct Near<C: Channel> {
     ends: Option<(C::Sender, C::Receiver)>,
     turn: u64,
@@ -120,7 +120,7 @@ impl<C: Channel> Medium for ThereAndBack<C> {
     }
 }
 
-/// Our mailbox of one line.
+/// Medium: our mailbox of one cache line.
 struct OneLine {
     caller: Taken<mailbox::Caller<u64, u64>>,
     server: Taken<mailbox::Server<u64, u64>>,
@@ -195,30 +195,31 @@ impl Medium for OneLine {
     }
 }
 
-/// What the two ends of a stream counted.
+/// Counts of the two ends of a stream.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Counts {
     sent: AtomicU64,
     arrived: AtomicU64,
-    /// Items that were not the next one.
+    /// Number of items out of order.
     wrong: AtomicU64,
 }
 
 impl Counts {
-    /// Relaxed throughout: each party writes at its end, which whoever gathers them orders.
+    /// Relaxed throughout: each participant writes at its end, and collecting their results orders
+    /// the accesses.
     fn sent(&self, sent: u64) {
         self.sent.store(sent, Ordering::Relaxed);
     }
 
     fn arrived(&self, arrived: u64, wrong: u64) {
-        // Relaxed: as in sent().
+        // Relaxed: written at the participant's end, as in sent().
         self.arrived.store(arrived, Ordering::Relaxed);
         self.wrong.store(wrong, Ordering::Relaxed);
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both parties have ended.
+        // Relaxed: both participants have ended.
         let [sent, arrived, wrong] =
             [&self.sent, &self.arrived, &self.wrong].map(|it| it.load(Ordering::Relaxed));
         if sent == 0 || sent != arrived || wrong > 0 {
@@ -230,7 +231,7 @@ impl Counts {
     }
 }
 
-/// Items one by one from one thread to another, which keeps up or holds it back.
+/// Workload: single items from one thread to another, which keeps up or holds the sender back.
 struct Stream<C: Channel> {
     sender: Taken<C::Sender>,
     receiver: Taken<C::Receiver>,
@@ -301,10 +302,10 @@ impl<C: Channel> Handover for Stream<C> {
     }
 }
 
-/// Items that are pushed and popped together, where there are so many.
+/// Number of items pushed and popped together.
 const BATCH: u64 = 64;
 
-/// Items in batches from one thread to another.
+/// Workload: batches of items from one thread to another.
 struct BatchedStream<C: Batched>(Stream<C>);
 
 impl<C: Batched> Handover for BatchedStream<C> {
@@ -362,7 +363,7 @@ impl<C: Batched> Handover for BatchedStream<C> {
                 pause.once();
             }
         }
-        // The last one only said that it is over.
+        // The last item only says that the round is over.
         self.0.counts.arrived(arrived - 1, wrong - 1);
         Ok(())
     }
@@ -372,24 +373,24 @@ impl<C: Batched> Handover for BatchedStream<C> {
     }
 }
 
-/// A line as a stream's floor fills it: which turn it is of, and seven items.
+/// A cache line of the stream's floor: its turn, and seven items.
 #[derive(FromZeros)]
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
 
-/// Items in a line, beside the turn.
+/// Items in a line, besides the turn.
 const ITEMS: u64 = 7;
-/// Lines in which the bare stream goes around.
+/// Number of lines in the floor's circular buffer.
 const LINES: u64 = 128;
-/// Lines for which both sides ask ahead, as our ring does.
+/// Number of lines that both sides prefetch, as our ring does.
 const LINES_AHEAD: u64 = 3;
 
-/// What the bare stream goes through.
+/// Shared memory of the stream's floor.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Lines {
     lines: [Line; LINES as usize],
-    /// Lines that were read; told by the half turn.
+    /// Number of lines read; updated every half turn.
     read: AtomicU64,
     apart: [u64; 15],
     reader: Bed,
@@ -397,8 +398,8 @@ struct Lines {
     counts: Counts,
 }
 
-/// Lines that one CPU writes and another reads, each once in a turn: no items one by one, no refusal,
-/// nobody to close. Where it `ADAPTS`, whoever has polled for long sleeps.
+/// Floor of streams: lines that one CPU writes and another reads, each once per turn, without
+/// single items, refusals or closing. If `ADAPTS`, a side that has polled for long sleeps.
 struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
     pause: Pause,
@@ -424,12 +425,12 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         }
     }
 
-    /// Writes line `number`, counted from zero, when the reader is no full turn behind.
+    /// Writes line `number`, counted from zero, once the reader is less than a full turn behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
         let mut polls = 0;
         while number - *read >= LINES {
-            // Acquire: pairs with the Release in play(), after the reader's last look at the line.
+            // Acquire: pairs with the Release in play(), after the reader has read the line.
             *read = self.shared.read.load(Ordering::Acquire);
             if number - *read >= LINES {
                 self.once(&self.shared.writer, &mut polls);
@@ -474,7 +475,8 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
         if party.index == 0 {
             let (mut sent, mut read) = (0, 0);
             out.batches(|n| {
-                // A batch of n items in whole lines, as near as may be over all batches.
+                // Items are written in whole lines, so that all batches together have n items each
+                // on average.
                 let until = sent + n;
                 while number * ITEMS < until {
                     self.write(number, &mut read, number * ITEMS);
@@ -490,7 +492,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
         loop {
             let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
             if turn.load(Ordering::Relaxed) == number / LINES + 1 {
-                // Asked for only where the writer is not at work on it.
+                // Prefetched only if the writer has already finished the current line.
                 ahead::fetch(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
             }
             let mut polls = 0;
@@ -521,7 +523,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     }
 }
 
-/// An item in and out of a queue, on one thread.
+/// Workload: an item in and out of a queue, on one thread.
 struct PushPop<C: Channel>(C::Sender, C::Receiver);
 
 impl<C: Channel> Workload for PushPop<C> {
@@ -561,7 +563,7 @@ impl<C: Channel> Workload for PushPop<C> {
     }
 }
 
-/// The same through a `VecDeque`, which belongs to one thread: what one takes where there is one.
+/// Peer: a `VecDeque`, the usual queue of a single thread.
 struct Deque(VecDeque<u64>);
 
 impl Workload for Deque {
@@ -582,7 +584,7 @@ impl Workload for Deque {
     }
 }
 
-/// An array and two indices that one thread has to itself: neither is full or empty unnoticed, nothing else.
+/// Floor: an array and two indices used by one thread, with checks for full and empty only.
 struct Array {
     slots: Box<[u64]>,
     head: u64,
@@ -646,7 +648,7 @@ impl Array {
 }
 
 args! {
-    /// Who pushes into what.
+    /// Number of producers, and capacity of the queue.
     pub struct Many {
         /// Threads that push.
         producers_count: u32 = 10 (smoke 3, range 1..=1000),
@@ -655,7 +657,7 @@ args! {
     }
 }
 
-/// Many threads that push, one that pops.
+/// Workload: many threads that push, one that pops.
 struct ManyToOne<C: Channel<Sender: Clone>> {
     sender: Mutex<C::Sender>,
     receiver: Taken<C::Receiver>,
@@ -664,7 +666,7 @@ struct ManyToOne<C: Channel<Sender: Clone>> {
     wrong: AtomicU64,
 }
 
-/// Pushes between two looks at whether the round is over.
+/// Pushes between two checks for the end of the round.
 const PUSHES_PER_LOOK: u32 = 64;
 
 impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
@@ -713,13 +715,14 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
                 next[producer] = number.wrapping_add(1);
             }
         });
-        // Relaxed: read after the parties have ended, which whoever gathers them orders.
+        // Relaxed: read after the participants have ended; collecting their results orders the
+        // accesses.
         self.wrong.store(wrong, Ordering::Relaxed);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all parties have ended.
+        // Relaxed: all participants have ended.
         match self.wrong.load(Ordering::Relaxed) {
             0 => Ok(()),
             wrong => Err(Fault::new(format!("{wrong} items were out of their producer's order"))),
@@ -745,7 +748,7 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
     }
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of queues.
 pub const ALL: &[Bench] = &[
     Bench::many::<Relay<OneLine>>(Contender::ours("handover").waits(Wait::Spin)),
     Bench::many::<Relay<ThereAndBack<Spsc>>>(Contender::ours("handover").waits(Wait::Spin)),

@@ -1,4 +1,4 @@
-//! Calls of procedures in another process: through memory that both share, and over sockets.
+//! Calls of procedures in another process: through shared memory, and over sockets.
 
 mod calls;
 mod clients;
@@ -14,16 +14,16 @@ use handover_record::{Contender, Wait};
 use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
-/// How long the parties look for each other.
+/// Maximum time that the participants wait for each other.
 const MEETING: Duration = Duration::from_secs(10);
-/// The longest name that a server tells.
+/// Maximum length of a server's address.
 const NAME_BYTES: usize = 64;
 
-/// Where the server listens, as it tells the caller.
+/// Address of the server, published to the caller.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct Place {
-    /// How many letters there are; 0 while it does not listen.
+    /// Length of the address; 0 until the server listens.
     length: AtomicU64,
     letters: [AtomicU8; NAME_BYTES],
 }
@@ -63,12 +63,12 @@ pub(crate) fn fault(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// The declaration of a call through shared memory.
+/// Declaration of a call through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
     <Called<Noop, SM, USUAL> as crate::floor::relay::Medium>::SPEC;
 
-/// The benchmarks of this file.
+/// The benchmarks of calls.
 pub const ALL: &[Bench] = &[
     Bench::many::<Relay<Called<Noop, SM, USUAL>>>(
         Contender::ours("handover").waits(Wait::SpinThenSleep),

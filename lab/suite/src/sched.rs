@@ -1,4 +1,4 @@
-//! The packet scheduler: its algorithms alone, how fair they are, and at work between clients and their
+//! The packet scheduler: its algorithms alone, their fairness, and their use between clients and an
 //! arbiter.
 
 mod drive;
@@ -6,14 +6,14 @@ mod engine;
 mod fairness;
 mod trip;
 
-/// The benchmarks of this rung.
+/// The benchmarks of clients and arbiter.
 pub const ALL: &[handover_harness::Bench] = drive::ALL;
 
-/// Those of the algorithms by themselves.
+/// The benchmarks of the algorithms alone.
 pub const ENGINES: &[handover_harness::Bench] = engine::ALL;
 
-/// Those of their fairness.
+/// The benchmarks of fairness.
 pub const FAIRNESS: &[handover_harness::Bench] = fairness::ALL;
 
-/// Those of one packet at a time.
+/// The benchmarks of one packet at a time.
 pub const TRIPS: &[handover_harness::Bench] = trip::ALL;

@@ -1,4 +1,4 @@
-//! Timers: what starting, cancelling and expiring one costs while many others are outstanding.
+//! Timers: the cost of starting, cancelling and expiring one while many others are outstanding.
 
 #[cfg(feature = "peers")]
 mod peers;
@@ -13,34 +13,34 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hint::black_box;
 
 const MS_NS: u64 = 1_000_000;
-/// Deadlines lie so far ahead at most.
+/// Maximum distance of a deadline.
 const HORIZON_NS: u64 = 10_000 * MS_NS;
-/// So many operations are timed at once, unless that were too many of the timers there are.
+/// Maximum number of operations timed together.
 const BATCH: usize = 1000;
 
 args! {
-    /// Among how many.
+    /// Number of outstanding timers.
     pub struct Outstanding {
         /// Timers that are outstanding all the time.
         timers_count: u32 = 100_000 (smoke 200, range 100..=4_000_000)
     }
 }
 
-/// Timers by their deadlines; each hands over its key. Time begins with 0.
+/// Timers ordered by their deadlines; each returns its key when it expires. Time begins at 0.
 trait Timers: Sized {
-    /// By which one is cancelled.
+    /// Handle by which a timer is cancelled.
     type Id: Copy;
     fn new(timers_max: u32) -> Result<Self, Fault>;
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
-    /// Whether it was running. Not asked of timers that have expired.
+    /// Cancels a timer; returns `true` if it was running. Not called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
-    /// Time has come to `now_ns`: adds the keys of the timers that are due.
+    /// Advances the time to `now_ns`: appends the keys of the timers that are due.
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
-    /// Whether they expire when they are due, all of them and none that was cancelled.
+    /// Checks that timers expire when due, all of them and none that was cancelled.
     fn obeys() -> Result<(), Fault> {
         obeys::<Self>()
     }
-    /// Runs `f` where these timers can be used.
+    /// Calls `f` in the context that these timers need.
     fn within<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         f(self)
     }
@@ -50,7 +50,7 @@ impl Timers for Wheel<u32> {
     type Id = TimerId;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
-        // One more, for the pair.
+        // One more timer, for the pair.
         let config = Config { timers_max: timers_max + 1, timers_reserved: timers_max + 1 };
         Wheel::new(config, 0).map_err(|error| Fault::new(error.to_string()))
     }
@@ -71,7 +71,7 @@ impl Timers for Wheel<u32> {
     }
 }
 
-/// A sorted map, from which any timer can be taken.
+/// A sorted map, from which any timer can be removed.
 struct Tree {
     timers: BTreeMap<(u64, u64), u32>,
     started_count: u64,
@@ -105,7 +105,7 @@ impl Timers for Tree {
     }
 }
 
-/// A heap, and a map of what has not been cancelled, as a heap cannot be searched.
+/// A heap, and a map of the timers that were not cancelled, as a heap cannot be searched.
 struct Heap {
     order: BinaryHeap<Reverse<(u64, u64)>>,
     keys: HashMap<u64, u32>,
@@ -149,17 +149,18 @@ impl Timers for Heap {
     }
 }
 
-/// A heap of four children each that knows where every timer lies in it, so that any can be taken out.
+/// A heap with four children per node that stores every timer's index in it, so that any timer can
+/// be removed.
 struct IndexedHeap {
-    /// Deadlines with the timers' places in `timers`.
+    /// Deadlines, with the timers' indices in `timers`.
     order: Vec<(u64, u32)>,
-    /// Each timer's key, and where it lies in `order`.
+    /// Each timer's key, and its index in `order`.
     timers: Vec<(u32, u32)>,
     vacant: Vec<u32>,
 }
 
 const CHILDREN: usize = 4;
-/// Lies nowhere.
+/// Index of a timer that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
 impl IndexedHeap {
@@ -168,7 +169,7 @@ impl IndexedHeap {
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Moves an entry up from `at`, where there is room, to its place; returns that place.
+    /// Moves an entry up from the free index `at` to its place; returns that index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -196,7 +197,7 @@ impl IndexedHeap {
         self.put(at, entry);
     }
 
-    /// Takes out what lies at `at`; returns its key.
+    /// Removes the entry at index `at`; returns its key.
     fn take(&mut self, at: usize) -> Option<u32> {
         let (_, timer) = *self.order.get(at)?;
         let last = self.order.pop()?;
@@ -250,13 +251,13 @@ const CANCEL: usize = 1;
 const EXPIRE: usize = 2;
 const PAIR: usize = 3;
 
-/// Timers that come and go, as many as before at the end of each step.
+/// Workload: timers that come and go; their number is the same at the end of each step.
 struct Turnover<T: Timers> {
     timers: T,
-    /// Each timer's, by its key; keys are given out in random order.
+    /// Each timer's id, by its key; keys are assigned in random order.
     ids: Vec<T::Id>,
     batch: usize,
-    /// The next to be cancelled.
+    /// Index of the next timer to be cancelled.
     cursor: usize,
     now_ns: u64,
     deadlines_ns: Vec<u64>,
@@ -314,8 +315,8 @@ impl<T: Timers> Workload for Turnover<T> {
 }
 
 impl<T: Timers> Turnover<T> {
-    /// Makes the timers, and then has as many of them come and go: the memory of timers that have run
-    /// for a while is in no order, and what was put off when one was cancelled has come due.
+    /// Creates the timers, and then replaces as many: timers that have run for a while are
+    /// scattered in memory, and work that was deferred by cancellations has become due.
     fn fill(&mut self, count: usize) {
         let mut keys: Vec<u32> = (0..count as u32).collect();
         for i in (1..count).rev() {
@@ -326,7 +327,7 @@ impl<T: Timers> Turnover<T> {
             let deadline_ns = self.any_deadline_ns();
             let id = self.timers.within(|timers| timers.start(deadline_ns, key));
             if self.ids.is_empty() {
-                self.ids.resize(count, id); // each is replaced by its own
+                self.ids.resize(count, id); // each is replaced by its own id
             }
             self.ids[key as usize] = id;
         }
@@ -335,7 +336,7 @@ impl<T: Timers> Turnover<T> {
         }
     }
 
-    /// Some of each operation; returns the clock ticks that they took.
+    /// Does some of each operation; returns the clock ticks of each.
     fn step(&mut self) -> [u64; 4] {
         let mut ticks = [0; 4];
         if self.cursor + self.batch > self.ids.len() {
@@ -368,7 +369,7 @@ impl<T: Timers> Turnover<T> {
             });
             ticks[EXPIRE] = timed(|| timers.expire(*now_ns, due));
         });
-        // About a batch of them; every sample has to be of the same length.
+        // Scaled to a batch, as about a batch is due and every sample must have the same length.
         let due_count = self.due.len().max(1) as u64;
         ticks[EXPIRE] = ticks[EXPIRE] * self.batch as u64 / due_count;
         for at in 0..self.due.len() {
@@ -378,7 +379,8 @@ impl<T: Timers> Turnover<T> {
         ticks
     }
 
-    /// Not within the time of this step, and not within a millisecond, which is as far as some see.
+    /// Returns a deadline after this step and at least two milliseconds ahead, as some timers
+    /// resolve only milliseconds.
     fn any_deadline_ns(&mut self) -> u64 {
         self.now_ns + 2 * MS_NS + self.random() % HORIZON_NS
     }
@@ -398,11 +400,11 @@ fn timed(operations: impl FnOnce()) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Whether timers expire when they are due, all of them and none that was cancelled.
+/// Checks that timers expire when due, all of them and none that was cancelled.
 fn obeys<T: Timers>() -> Result<(), Fault> {
     const COUNT: u32 = 1000;
     let mut timers = T::new(COUNT)?;
-    // Each in a millisecond of its own, in no order.
+    // Each in its own millisecond, in scrambled order.
     let deadline_ns = |key: u32| u64::from(key * 7919 % COUNT + 1) * MS_NS;
     let ids: Vec<T::Id> =
         (0..COUNT).map(|key| timers.within(|timers| timers.start(deadline_ns(key), key))).collect();
@@ -436,7 +438,7 @@ fn obeys<T: Timers>() -> Result<(), Fault> {
     }
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of timers.
 pub const ALL: &[Bench] = &[
     Bench::one::<Turnover<Wheel<u32>>>(Contender::ours("handover")),
     #[cfg(feature = "peers")]

@@ -1,5 +1,5 @@
-//! Every benchmark of the suite once, correct rather than fast, so that none can rot. Patterns after
-//! `--` choose: `cargo test -p handover-suite --test smoke -- floor/`.
+//! Runs every benchmark of the suite once, for correctness. Patterns after `--` choose benchmarks:
+//! `cargo test -p handover-suite --test smoke -- floor/`.
 
 use std::process::ExitCode;
 

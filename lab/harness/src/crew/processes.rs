@@ -1,4 +1,5 @@
-//! Parties as processes: this program started again, once a party, with what they share inherited.
+//! Participants as processes: this program started again for each, inheriting the shared
+//! descriptors.
 
 use super::threads::{play, words_of};
 use super::{RigTogether, Stage, gather};
@@ -24,10 +25,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Tells a started program that it is a party, and which.
+/// Environment variable with the assignment of a process that is a participant.
 pub(crate) const PARTY_VARIABLE: &str = "HANDOVER_PARTY";
 
-/// What a party's process is told.
+/// Message to a participant's process: its part of the round.
 #[derive(Serialize, Deserialize)]
 struct Assignment {
     spec: String,
@@ -45,7 +46,7 @@ struct Assignment {
     rigged: Vec<i32>,
 }
 
-/// What it answers.
+/// Reply of a participant's process.
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Notes(Notes),
@@ -97,7 +98,7 @@ pub(super) fn round(
     for (index, answer) in answers.into_iter().enumerate() {
         let (to, role) = (to.clone(), roles[index]);
         let listening = move || {
-            // Nobody listens any more once a fault has ended the round.
+            // The receiver is gone once a fault has ended the round.
             let _ = to.send((index, read_answer(role, answer)));
         };
         thread::Builder::new()
@@ -131,7 +132,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
     }
 }
 
-/// The exit status of the first child that ended without having been told to.
+/// Returns the exit status of the first child that ended without success.
 fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
@@ -146,10 +147,10 @@ fn describe_dead(children: &mut [Process]) -> String {
     "it closed its answer without giving one".to_string()
 }
 
-/// What a process that was started as a party is to do.
+/// Assignment of a process that was started as a participant.
 pub(crate) struct Party(Assignment);
 
-/// A benchmark of several parties, as a party's process finds it.
+/// A benchmark of several participants, as a participant's process looks it up.
 pub(crate) struct Together {
     pub spec: &'static Spec,
     pub contender: &'static str,
@@ -159,7 +160,7 @@ pub(crate) struct Together {
 }
 
 impl Party {
-    /// Of what a coordinator has told, or why that is nothing of the kind.
+    /// Parses a coordinator's message; the error says why it is not an assignment.
     pub fn of(told: &str) -> Result<Party, String> {
         serde_json::from_str(told).map(Party).map_err(|refused| refused.to_string())
     }
@@ -168,8 +169,8 @@ impl Party {
         self.0.index
     }
 
-    /// Plays the party, with the benchmark that `find` finds by its spec and contender, and tells the
-    /// coordinator how that went.
+    /// Plays the assignment with the benchmark that `find` returns for its spec and contender, and
+    /// sends the result to the coordinator.
     pub fn play(self, find: impl Fn(&str, &str) -> Result<Together, Fault>) -> Result<(), Fault> {
         obey(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
     }
@@ -184,7 +185,7 @@ fn obey(
     find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
     told: &Assignment,
 ) -> Result<(Answer, OwnedFd), Fault> {
-    // A coordinator that is killed must not leave parties behind.
+    // The kernel kills this participant if its coordinator dies.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(told.parent) {
         return Err(Fault::new("the coordinator is gone"));
@@ -236,10 +237,10 @@ fn play_assigned(
         slack_bytes: told.slack_bytes,
         count_hardware: told.count_hardware,
         trace: told.trace.clone(),
-        // The coordinator gives parties up.
+        // Unused: the coordinator gives participants up.
         patience: Plan::PATIENCE,
     };
-    // Ended before the answer is given: then this process is killed.
+    // The recording ends before the reply is sent: after the reply, this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
     let _slack = stage.slack();
     let workload = (bench.rig)(&stage.values, &mut Rig::given(&told.cpus, rigged))?;

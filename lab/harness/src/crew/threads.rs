@@ -1,4 +1,4 @@
-//! Parties as threads.
+//! Participants as threads.
 
 use super::{RigTogether, Rigged, Stage, gather};
 use crate::counters;
@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// A round of one party: rigged and sampled by `play` on a thread of its own, pinned before it allocates.
+/// Plays a round of one participant: `play` does the setup and the sampling on a new, pinned
+/// thread.
 pub(crate) fn round_alone(
     stage: &Stage,
     play: fn(&Stage) -> Result<Notes, Fault>,
@@ -36,8 +37,8 @@ pub(crate) fn round_alone(
     Ok(notes)
 }
 
-/// What the one party does on its thread. The workload keeps its type and stands on the stack, so that
-/// what is measured is compiled as it would be anywhere; all else is compiled once.
+/// Plays the only participant on its thread. The workload keeps its type and lives on the stack, so
+/// that the measured code is compiled as it would be in a program; all other code is compiled once.
 pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
     let rig = || W::rig(&W::Args::from_values(&stage.values), &mut Rig::making(&stage.cpus, false));
     let _slack = stage.slack();
@@ -51,8 +52,8 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
     Ok(timed.end())
 }
 
-/// A round of several parties that share one rigged workload. Those who are still stuck when patience
-/// ends are left behind with it: they own what they use, so the next round is not touched.
+/// Plays a round of several participants that share one workload. Threads that are still stuck
+/// after the patience are left behind; they own what they use, so the next round is not affected.
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
@@ -62,7 +63,7 @@ pub(super) fn round(
     round_started_by(spawn, stage, roles, rig, interrupted)
 }
 
-/// The round, with threads from `spawn`: all of them, or none is left.
+/// Plays the round with threads from `spawn`; if one cannot be started, those already started end.
 fn round_started_by(
     mut spawn: impl Spawn,
     stage: &Stage,
@@ -96,13 +97,14 @@ fn round_started_by(
     }
     drop(to);
     let notes = gather(roles, &from, stage.patience(), interrupted)?;
-    // All have given their answer, so they end now; the next round's are not started beside them.
+    // All have sent their result and are about to end; joined, so that they do not overlap with the
+    // next round.
     join(started);
     workload.verify()?;
     Ok(notes)
 }
 
-/// One party, from the starting line to its end; the same for threads and processes.
+/// Plays one participant from the starting line to its end; shared by threads and processes.
 pub(super) fn play(
     workload: &dyn Rigged,
     stage: &Stage,
@@ -125,7 +127,7 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// What stands around a party's playing.
+/// A participant's samples with the measurements around them.
 struct Timed {
     samples: Samples,
     hardware: Option<counters::Group>,
@@ -138,7 +140,7 @@ impl Timed {
         Timed { samples, hardware, watched: Watched::begin(stage) }
     }
 
-    /// Of the only party, which waits for nobody.
+    /// Begins the only participant, which has no starting line.
     fn begin_alone(stage: &Stage) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
         let mut timed = Timed::prepare(stage, true, samples);
@@ -154,14 +156,14 @@ impl Timed {
     }
 }
 
-/// A party of a round that is recorded, if it is.
+/// Measurements of a participant's scheduling in a recorded round; empty in other rounds.
 struct Watched {
     delayed_ns: Option<u64>,
     switches: Option<Switches>,
 }
 
 impl Watched {
-    /// Makes the thread's ring before the round begins, which takes its time.
+    /// Creates the thread's ring before the round begins, as creation takes time.
     fn begin(stage: &Stage) -> Watched {
         if stage.trace.is_none() {
             return Watched { delayed_ns: None, switches: None };
@@ -170,7 +172,7 @@ impl Watched {
         Watched { delayed_ns: trace::run_delay_ns(), switches: Switches::open() }
     }
 
-    /// Notes how long the thread has waited for a CPU since, and when.
+    /// Adds the time that the thread has waited for a CPU, and when it waited.
     fn end(self, notes: &mut Notes) {
         notes.run_delay_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
@@ -178,7 +180,7 @@ impl Watched {
     }
 }
 
-/// Rigs on the first party's CPU, so that memory comes from its node.
+/// Does the setup on the first participant's CPU, so that memory comes from its NUMA node.
 fn rigged(stage: &Stage, rig: RigTogether) -> Result<(Arc<dyn Rigged>, Vec<u8>), Fault> {
     let (to, from) = channel();
     let inner = stage.clone();
@@ -201,7 +203,7 @@ fn pin(cpu: u32) -> Result<(), Fault> {
     affinity::pin(cpu).map_err(|refused| Fault::Workload(refused.to_string()))
 }
 
-/// What starts a thread of this name.
+/// Function that starts a thread with a given name.
 trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
 impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
 
@@ -211,7 +213,7 @@ fn spawn(name: String, body: Body) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(name).spawn(body)
 }
 
-/// Starts a thread whose outcome, panics included, comes through the channel.
+/// Starts a thread that sends its result, or its panic as a fault, through the channel.
 fn start<T: Send + 'static>(
     mut spawn: impl Spawn,
     role: Role,
@@ -223,17 +225,17 @@ fn start<T: Send + 'static>(
         let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
             Err(Fault::Panicked { role: role.name.to_string(), message: words_of(&*panic) })
         });
-        // Nobody listens any more once patience has ended.
+        // The receiver is gone once the patience has ended.
         let _ = to.send((index, outcome));
     };
     spawn(format!("{}-{index}", role.name), Box::new(told))
         .map_err(|refused| Fault::not_started(role.name, &refused))
 }
 
-/// Waits until threads that have given their answer, or cannot help it, are gone.
+/// Joins threads that have sent their result or cannot be stopped.
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
-        // Whatever it had to say, a panic included, came through its channel.
+        // The result, a panic included, came through the channel.
         let _ = thread.join();
     }
 }
@@ -255,7 +257,7 @@ mod tests {
     use handover_record::{Spec, Values};
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Parties that would play for ever, and a count of how many are rigged.
+    /// Participants that play for ever, and the number of existing instances.
     struct Endless;
 
     static RIGGED_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -314,7 +316,7 @@ mod tests {
             let fault = said.expect_err("one could not be started");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");
-            // Each thread holds the workload: none is left when it is gone.
+            // Each thread holds the workload: none is left when the workload is dropped.
             assert_eq!(RIGGED_COUNT.load(Ordering::SeqCst), 0, "somebody waits still");
         }
     }

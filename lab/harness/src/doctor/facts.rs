@@ -1,18 +1,19 @@
-//! What files of the kernel say.
+//! Facts about the machine from kernel files.
 
 use crate::host::{Files, Turbo};
 use handover_base::topology::{self, Topology};
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// A limit: what holds now, and what it can be raised to without being root. `u64::MAX`: none.
+/// A soft limit, and the hard limit up to which it can be raised without root. `u64::MAX` if
+/// unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) soft: u64,
     pub(super) hard: u64,
 }
 
-/// As the kernel words it; `None` where it does not say.
+/// Facts in the kernel's wording; `None` if the kernel does not report it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) hypervisor: Option<String>,
@@ -20,10 +21,10 @@ pub(super) struct Facts {
     pub(super) turbo: Option<Turbo>,
     pub(super) smt_control: Option<String>,
     pub(super) smt_active: Option<bool>,
-    /// CPUs that the scheduler leaves alone, as a list; empty if none.
+    /// CPU list of the CPUs isolated from the scheduler; empty if none.
     pub(super) isolated: Option<String>,
     pub(super) nohz_full: Option<String>,
-    /// `name: state` of what is mitigated.
+    /// `name: state` of each mitigated vulnerability.
     pub(super) mitigations: Vec<String>,
     pub(super) huge_pages: Option<String>,
     pub(super) clock_source: Option<String>,
@@ -44,7 +45,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// What the files below `root` say, which is `/` but in tests, and what the kernel says of this process.
+    /// Reads the kernel files below `root` (`/` except in tests), and this process's limits.
     pub(super) fn read(root: &Path) -> Self {
         let files = Files(root);
         let topology = Topology::read().ok();
@@ -88,7 +89,7 @@ impl Facts {
     }
 }
 
-/// Those that are mitigated: others cost nothing.
+/// Returns the mitigated vulnerabilities: the others cost no time.
 fn mitigations(files: &Files<'_>) -> Vec<String> {
     let mitigated = |(name, state): (String, String)| {
         Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))

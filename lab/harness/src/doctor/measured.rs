@@ -1,4 +1,4 @@
-//! What the CPUs give just now.
+//! Short measurements of the CPUs' current state.
 
 use crate::pace;
 use handover_base::topology;
@@ -6,30 +6,30 @@ use handover_base::{affinity, usage};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// CPUs that are looked at, at most.
+/// Maximum number of CPUs measured.
 const CPUS_MAX: usize = 16;
 
-/// What threads that spin on our CPUs were given.
+/// Measurements from threads that spin on our CPUs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub(super) time: Duration,
-    /// The share of the machine's CPU time that the hypervisor gave to others.
+    /// Share of the machine's CPU time that the hypervisor gave to others.
     pub(super) steal: Option<f64>,
     pub(super) cpus: Vec<Core>,
 }
 
-/// What one of them was given.
+/// Measurements from one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Core {
     pub(super) cpu: u32,
-    /// The share of looks at which the core ran below its pace.
+    /// Share of loops that ran below the core's pace.
     pub(super) slowed: f64,
-    /// How often another thread took the CPU.
+    /// Number of involuntary context switches: another thread took the CPU.
     pub(super) switches_involuntary: u64,
 }
 
 impl Measured {
-    /// Spins for so long.
+    /// Spins for `time` on each CPU.
     pub(super) fn take(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
         let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();
@@ -51,7 +51,7 @@ impl Measured {
     }
 }
 
-/// Looks at one CPU for so long; `None` where one may not.
+/// Spins for `time` on one CPU; `None` if the thread cannot be pinned to it.
 fn spin(cpu: u32, time: Duration) -> Option<Core> {
     affinity::pin(cpu).ok()?;
     let before = usage::thread();

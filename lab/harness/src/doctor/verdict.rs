@@ -1,23 +1,23 @@
-//! What the facts mean for figures, and what mends it.
+//! Verdicts: the effect of the facts on figures, and the repair.
 
 use super::facts::{Facts, Limit};
 use super::measured::Measured;
 use handover_record::{Finding, Level};
 
-/// A governor that lets the frequency follow the load moves figures; these do not.
+/// Governors with a steady frequency; any other moves figures with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Steal, or time at less than a core's pace, from which figures suffer.
+/// Share of steal, and below it of time at less than a core's pace, from which figures suffer.
 const STEAL_MAX: f64 = 0.01;
 const SLOWED_MAX: f64 = 0.05;
-/// The slack of a timer that nobody set, and one that is small beside a wake-up.
+/// Largest timer slack that is small beside a wake-up; the default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
-/// Descriptors and threads that a server of a benchmark, or of its user, soon needs.
+/// Number of descriptors, and below it of threads, that the server of a benchmark soon needs.
 const FDS_MIN: u64 = 65_536;
 const THREADS_MIN: u64 = 4_096;
 /// Memory below which the larger arguments do not fit.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
-/// A finding under construction.
+/// Builder of a finding.
 struct About {
     code: &'static str,
     why: &'static str,
@@ -41,7 +41,7 @@ impl About {
         self.say(Level::Note, found, Some(mend.into()))
     }
 
-    /// Not to be seen; in a guest the host has it, and may be asked.
+    /// Creates a finding about an unreadable fact; in a guest, the host decides it.
     fn unseen(&self, facts: &Facts) -> Finding {
         match &facts.hypervisor {
             Some(hypervisor) => {
@@ -52,7 +52,7 @@ impl About {
     }
 }
 
-/// All that was looked at, worst first, in a fixed order within a level.
+/// Returns all findings, worst first, in a fixed order within a level.
 pub(super) fn of(facts: &Facts, measured: Option<&Measured>) -> Vec<Finding> {
     let mut findings = vec![
         governor(facts),
@@ -289,7 +289,8 @@ fn words(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
-/// The command that raises a limit: as far as anybody may, or else by root.
+/// Returns the command that raises a limit: `ulimit` up to the hard limit, else the files that root
+/// edits.
 fn raise(option: &str, limit: Limit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
         format!("ulimit {option} {}", words(limit.hard).replace("no limit", "unlimited"))
@@ -389,7 +390,7 @@ fn switches(measured: &Measured) -> Finding {
     let total: u64 = measured.cpus.iter().map(|core| core.switches_involuntary).sum();
     let rate = total as f64 / measured.time.as_secs_f64() / measured.cpus.len().max(1) as f64;
     let found = format!("{rate:.0} a second on each CPU");
-    // A kernel's own threads take a CPU some tens of times a second.
+    // Kernel threads take a CPU some tens of times a second.
     if rate < 50.0 {
         about.fine(found)
     } else {
@@ -404,7 +405,7 @@ mod tests {
     use crate::host::Turbo;
     use std::time::Duration;
 
-    /// A machine that was made for measuring.
+    /// A machine configured for measurement.
     fn quiet() -> Facts {
         Facts {
             governor: Some("performance".into()),

@@ -1,4 +1,4 @@
-//! One contender of one benchmark, block by block, for who looks into it with probes meanwhile.
+//! Block-by-block measurement of one contender, with recorded rounds in between.
 
 use super::course::Course;
 use super::measure::Measuring;
@@ -17,10 +17,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A benchmark that is measured as ever, and has rounds in between that are recorded.
+/// A benchmark that is measured as usual, with additional rounds that are recorded.
 ///
-/// What [`records`](Bout::records) tells is of the rounds that were not: those are of a program whose
-/// probes are off.
+/// [`records`](Bout::records) covers only the rounds that are not recorded, whose probes are off.
 pub struct Bout<'a> {
     lab: &'a Lab,
     group: Group,
@@ -35,35 +34,38 @@ impl std::fmt::Debug for Bout<'_> {
     }
 }
 
-/// What there is to say of a round that was recorded.
+/// Results of a recorded round.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Watched {
-    /// A trace a process.
+    /// The trace of each process.
     pub traces: Vec<PathBuf>,
-    /// The median of one operation in ns, for each part of the spec; `None` where it has no sample.
+    /// Median time of one operation in ns, for each part of the spec; `None` for a part without
+    /// samples.
     pub parts_ns: Vec<Option<f64>>,
-    /// How long the parties waited for a CPU while they could have run, all together; `None` where the
-    /// kernel does not tell.
+    /// Time that the participants waited for a CPU while runnable, in total; `None` if the kernel
+    /// does not report it.
     pub run_delay_ns: Option<u64>,
-    /// How often they were made to.
+    /// Number of involuntary context switches of the participants.
     pub switches_involuntary: u64,
-    /// Operations in a batch of the first part: between two batches comes the harness.
+    /// Operations in a batch of the first part; the harness runs between two batches.
     pub batch: u64,
-    /// When each party could have run and did not; `None` where the kernel does not tell.
+    /// Times at which a participant was runnable and off the CPU; `None` if the kernel does not
+    /// report it.
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Operations in a batch of a round that is recorded, at least, even where each is long enough to be timed
-/// alone: a hand-off from one batch to the next has the harness's own work in it.
+/// Minimum number of operations in a batch of a recorded round, even if each is long enough to be
+/// timed alone: a hand-off from one batch to the next contains the harness's own work.
 const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
-    /// Checks and warms up one contender of a benchmark that was chosen, with `floor`, the id of a floor
-    /// in `all`, beside those that its spec names.
+    /// Checks and warms up one contender of a chosen benchmark, with `floor`, the id of a floor in
+    /// `all`, in addition to its spec's floors.
     ///
     /// # Errors
-    /// What keeps it from being run here, or that there is none by this name.
+    /// Fails if the contender cannot be run here, or if the benchmark has no contender of this
+    /// name.
     pub fn bout(
         &self,
         all: &[&'static [Bench]],
@@ -100,10 +102,10 @@ impl Lab {
 }
 
 impl Bout<'_> {
-    /// One round of the contender and one of its floor, as in every run.
+    /// Measures one round of the contender and one of its floor, as in every run.
     ///
     /// # Errors
-    /// What went wrong, or [`Fault::Interrupted`].
+    /// Fails with the fault of a round, or with [`Fault::Interrupted`].
     pub fn block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
         let random = SplitMix64::new(self.random.next_u64());
         let (lab, group) = (self.lab, &self.group);
@@ -113,10 +115,10 @@ impl Bout<'_> {
         Ok(())
     }
 
-    /// One round of the contender with the sites on that `trace` names. It is in none of the figures.
+    /// Measures one round of the contender with the sites of `trace` on. No figure includes it.
     ///
     /// # Errors
-    /// What went wrong, or [`Fault::Interrupted`].
+    /// Fails with the fault of the round, or with [`Fault::Interrupted`].
     pub fn watched(&mut self, trace: &TraceTo, interrupted: &AtomicBool) -> Result<Watched, Fault> {
         let lane = &self.course.lanes[0];
         let (bench, mut stage) = (lane.bench, lane.stage.clone());
@@ -134,18 +136,19 @@ impl Bout<'_> {
         Ok(watched(&notes, traces))
     }
 
-    /// The contender's figure so far, of a part of its spec (0 where it has none).
+    /// Returns the contender's figure so far, of the spec's part at index `part` (0 if the spec has
+    /// no parts).
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         self.course.figure_ns(part)
     }
 
-    /// A floor's figure so far.
+    /// Returns a floor's figure so far.
     pub fn floor_ns(&self, id: &str) -> Option<f64> {
         let (_, bench, part) = self.group.selection.floors.iter().find(|floor| floor.0 == id)?;
         self.course.floor_ns(bench, *part)
     }
 
-    /// The figures so far.
+    /// Returns the records so far.
     pub fn records(&mut self) -> Vec<Record> {
         self.course.records(self.lab, &self.group)
     }

@@ -1,8 +1,7 @@
-//! A pass in a process of its own: this program started again, with an address space, a heap and a stack that
-//! are placed anew.
+//! A pass in its own process: this program started again, with a new address space, heap and stack.
 //!
-//! The two talk over a socket, in frames of postcard behind their length. The pass waits after each report until
-//! it is told to go on, so that nothing of the parent's runs beside a round.
+//! Parent and pass talk over a socket, in postcard frames with a length prefix. After each report
+//! the pass waits for permission to go on, so that the parent does no work beside a round.
 
 use super::Lab;
 use super::pass::{self, LabTold, Order, Report};
@@ -22,21 +21,21 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Begins the word by which a started program knows that it is to run a pass.
+/// Prefix of the argument that tells a started program to run a pass.
 const WORD: &str = "--handover-pass=";
-/// How long the parent sleeps between two looks at whether the run was asked to stop.
+/// Interval at which the parent polls for a requested stop.
 const SLICE: Duration = Duration::from_millis(50);
-/// A pass that was asked to stop gets this long to say what it has measured.
+/// Time that a pass gets to report its measurements after a requested stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
-/// A pass that has said everything gets this long to end.
+/// Time that a pass gets to exit after its last report.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// No frame is longer: a wrong length would take all memory.
+/// Maximum length of a frame; protects the memory from a wrong length.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
 const STOP: u8 = 0;
 const GO_ON: u8 = 1;
 
-/// Runs a pass in a process of its own, and hands on what it reports.
+/// Runs a pass in its own process, and passes its reports to `report`.
 pub(super) fn run(
     lab: &Lab,
     order: &Order,
@@ -87,12 +86,12 @@ pub(super) fn run(
     }
 }
 
-/// The parent's end of the socket, which passes on that the run was asked to stop.
+/// The parent's end of the socket; its reads pass a requested stop on to the pass.
 struct Stoppable<'a> {
     socket: UnixStream,
     interrupted: &'a AtomicBool,
     stop: &'a AtomicBool,
-    /// Once it was asked to stop: how long it is waited for.
+    /// After a requested stop: the time until which the pass is waited for.
     until: Option<Instant>,
 }
 
@@ -105,7 +104,7 @@ impl Stoppable<'_> {
 impl Read for Stoppable<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            // Relaxed: flags alone; nothing is published with them.
+            // Relaxed: the flags publish no other data.
             if self.until.is_none() && self.interrupted.load(Ordering::Relaxed) {
                 self.stop.store(true, Ordering::Relaxed);
                 self.until = Some(Instant::now() + STOP_PATIENCE);
@@ -140,7 +139,7 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// If this process was started to run a pass, runs it; `None` otherwise.
+/// Runs a pass if this process was started for one; `None` otherwise.
 pub(crate) fn dispatch(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;
@@ -153,7 +152,7 @@ fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let [socket, stop, parent] = numbers.map_err(|_| not_ours())?[..] else {
         return Err(not_ours());
     };
-    // A parent that is killed must not leave a pass behind.
+    // The kernel kills this pass if its parent dies.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(parent) {
         return Err(not_ours());
@@ -172,7 +171,7 @@ fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
         let mut answer = [STOP];
         let told = write_frame(&mut socket, &Ok::<_, Fault>(report))
             .and_then(|()| socket.read_exact(&mut answer));
-        // A parent that does not listen any more wants nothing more either.
+        // A parent that no longer listens wants no more reports.
         told.is_ok() && answer == [GO_ON]
     });
     Ok(())

@@ -1,4 +1,4 @@
-//! One benchmark in the course of a run: what its passes yielded so far.
+//! State of one benchmark during a run: the results of its passes so far.
 
 use super::lane::{Known, Lane, Measured};
 use super::measure;
@@ -14,44 +14,45 @@ use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// The rounds tell a figure well enough when its interval over them reaches at most this far.
+/// Half-width of an interval over rounds, relative to the figure, up to which the figure is good
+/// enough.
 const NARROW: f64 = 0.02;
 
-/// One benchmark in the course of a run, or of one pass of it.
+/// State of one benchmark during a run, or during one pass of it.
 pub(super) struct Course {
     started_unix_ns: i64,
     empty: (f64, f64),
     pub lanes: Vec<Lane>,
     rounds_told: usize,
-    /// A pass has begun with it.
+    /// `true` once a pass has begun with it.
     pub is_begun: bool,
-    /// Every figure was good at the end of the last visit.
+    /// `true` if every figure was good at the end of the last visit.
     pub is_settled: bool,
-    /// It failed, or a lane of it died in mid-run: no pass comes back to it.
+    /// `true` if it failed, or a lane of it died during the run: no pass visits it again.
     pub is_closed: bool,
 }
 
-/// What a lane yielded in one pass.
+/// Results of a lane in one pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LaneVisited {
     known: Known,
     measured: Measured,
 }
 
-/// What a benchmark yielded in one pass.
+/// Results of a benchmark in one pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Visited {
     started_unix_ns: i64,
     empty: (f64, f64),
     lanes: Vec<LaneVisited>,
-    /// Contenders that are out of the race, and why.
+    /// Contenders that failed and are no longer measured, with the reason.
     pub faults: Vec<(String, Fault)>,
-    /// Why it ended before its time.
+    /// The fault that ended the visit early.
     pub ended: Option<Fault>,
 }
 
 impl Visited {
-    /// Of a benchmark that could not even begin.
+    /// Creates the result of a benchmark that could not begin.
     pub fn of_fault(fault: Fault) -> Visited {
         let (started_unix_ns, empty) = (0, (0.0, 0.0));
         Visited { started_unix_ns, empty, lanes: vec![], faults: vec![], ended: Some(fault) }
@@ -59,7 +60,7 @@ impl Visited {
 }
 
 impl Course {
-    /// Of a benchmark that begins now.
+    /// Creates the state of a benchmark that begins now.
     pub fn begin(lab: &Lab, group: &Group) -> Result<Course, Fault> {
         let started_unix_ns = unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_REFUSED))?;
         Ok(Course {
@@ -73,13 +74,13 @@ impl Course {
         })
     }
 
-    /// What a pass needs to know of it; nothing before the first one.
+    /// Returns what a pass needs to know about the lanes; empty before the first pass.
     pub fn known(&self) -> Vec<Known> {
         let lanes = self.lanes.iter().filter(|_| self.is_begun);
         lanes.map(|lane| lane.known).collect()
     }
 
-    /// What it has yielded, for the run.
+    /// Converts the state into a pass's results.
     pub fn into_visited(self, faults: Vec<(String, Fault)>, ended: Option<Fault>) -> Visited {
         let of = |lane: Lane| LaneVisited { known: lane.known, measured: lane.measured };
         Visited {
@@ -91,7 +92,7 @@ impl Course {
         }
     }
 
-    /// Adds what a pass has yielded.
+    /// Adds the results of a pass.
     pub fn absorb(&mut self, visited: Visited) {
         if !self.is_begun && !visited.lanes.is_empty() {
             (self.started_unix_ns, self.empty) = (visited.started_unix_ns, visited.empty);
@@ -104,17 +105,18 @@ impl Course {
         self.is_settled = self.has_good_figures();
     }
 
-    /// How much of a pass it wants: by its contenders and floors, if its figures are not good yet.
+    /// Returns the benchmark's weight in sharing a pass's time: the number of its lanes, or 0 if
+    /// its figures are good.
     pub fn weight(&self) -> usize {
         if self.is_settled { 0 } else { self.lanes.len() }
     }
 
-    /// Whether the benchmark has yielded more than it has told.
+    /// Returns `true` if there are rounds that [`records`](Self::records) has not covered yet.
     pub fn is_news(&self) -> bool {
         self.rounds_count() > self.rounds_told
     }
 
-    /// What the benchmark has yielded so far.
+    /// Returns the records of all rounds so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
         self.rounds_told = self.rounds_count();
         self.lanes.iter_mut().for_each(Lane::judge_again);
@@ -129,30 +131,30 @@ impl Course {
         summarise::records(&context, &self.lanes)
     }
 
-    /// The figure so far, of a part of the first contender; `None` where there is none.
+    /// Returns the figure so far of a part of the first contender, if there is one.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         Some(self.lanes[0].intervals().get(part).copied().flatten()?.median)
     }
 
-    /// The same, of a part of a floor.
+    /// Returns the figure so far of a part of a floor, if there is one.
     pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
         let is_its = |lane: &&Lane| lane.is_floor && lane.bench.spec().id == bench.spec().id;
         let floor = self.lanes.iter().find(is_its)?;
         Some(floor.intervals().get(part).copied().flatten()?.median)
     }
 
-    /// Rounds of all its lanes.
+    /// Returns the number of rounds of all lanes.
     fn rounds_count(&self) -> usize {
         self.lanes.iter().map(Lane::rounds_count).sum()
     }
 
-    /// Whether every figure has enough rounds, which agree well. A peer that is clearly not the best one need
-    /// not be known as well.
+    /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
+    /// peer that is clearly slower than the best one may be wide.
     fn has_good_figures(&self) -> bool {
         let racing = || self.lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
         let figures: Vec<_> =
             racing().map(|lane| (lane.bench.contender(), lane.intervals())).collect();
-        // Of the peers of one contender, where they are no rivals of all.
+        // The best upper end among the peers with the same rival.
         let best = |of: &Contender, part: usize| {
             let peers = figures
                 .iter()

@@ -1,11 +1,12 @@
-//! The floor that a figure stands over.
+//! Choice of the floor to which a figure is compared.
 
 use super::lane::Lane;
 use super::summarise::{Context, ratio};
 use handover_record::{ContenderKind, Ratio, Wait, Warning, WarningCode};
 
-/// The ratio of a lane's part to its floor: a floor among the contenders of the same benchmark, which does
-/// the same work by the same procedure, or the first of the declared floors that waits alike.
+/// Returns the ratio of a lane's part to its floor: a floor among the contenders of the same
+/// benchmark, which does the same work by the same procedure, or else the first of the declared
+/// floors that waits alike.
 pub(super) fn ratio_to_floor(
     context: &Context<'_>,
     lanes: &[Lane],
@@ -30,7 +31,8 @@ pub(super) fn ratio_to_floor(
     })
 }
 
-/// A floor among the contenders of the same benchmark that waits alike, before one that does not wait.
+/// Returns the ratio to a floor of the same benchmark that waits alike, or else to one that does
+/// not wait.
 fn own_floor(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -> Option<Ratio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return None;
@@ -56,7 +58,7 @@ fn own_floor(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -
     of(waits).or_else(|| of(Wait::None))
 }
 
-/// The id, the part and the lane of a declared floor.
+/// Returns the id, part and lane of a declared floor.
 fn named_floor<'a>(
     context: &Context<'_>,
     lanes: &'a [Lane],
@@ -69,7 +71,7 @@ fn named_floor<'a>(
     Some((id, *part, lane))
 }
 
-/// The warning of a figure that takes less than its floor.
+/// Returns the warning for a figure below its floor.
 pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(

@@ -1,4 +1,4 @@
-//! One contender, or one floor, through the rounds of a benchmark.
+//! One contender or floor in the rounds of a benchmark.
 
 use super::Plan;
 use crate::bench::Bench;
@@ -14,18 +14,20 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Histograms resolve three significant digits.
+/// Significant digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// A round of batches is cut in so many stretches, whose means have the round's figure as their median.
+/// Number of stretches of a round of batches; the round's figure is the median of the stretches'
+/// means.
 const STRETCHES: usize = 10;
-/// A clock's step coarser than this share of the median makes the median jump from step to step.
+/// Share of the median above which a clock's step makes the median jump between steps.
 const STEP_SHARE_MAX: f64 = 0.05;
-/// Then the mean is taken, of all but this share of the greatest samples: interrupts are no part of it.
+/// In that case the figure is the mean without this share of the greatest samples, which excludes
+/// interrupts.
 const TAIL_SHARE: f64 = 0.01;
-/// The undisturbed part of a round has a figure when it has so many samples.
+/// Minimum number of samples for a figure of the undisturbed part of a round.
 const UNDISTURBED_MIN: usize = 16;
 
-/// A contender or a floor with what it measured so far: in one pass, or in all of them.
+/// A contender or a floor with its measurements so far, of one pass or of all.
 pub(super) struct Lane {
     pub bench: &'static Bench,
     pub stage: Stage,
@@ -37,20 +39,20 @@ pub(super) struct Lane {
     pub measured: Measured,
 }
 
-/// What later passes need to know of a lane.
+/// Facts about a lane that later passes need.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Known {
-    /// It failed, and is not run any more.
+    /// `true` if it failed; it is then not run any more.
     pub is_out: bool,
-    /// Operations in a batch; 0: not yet known.
+    /// Operations in a batch; 0 if not yet known.
     pub batch: u64,
-    /// The figure of the last round of warm-up.
+    /// Figure of the last warm-up round.
     pub figure: f64,
-    /// The fastest loop of its rounds; 0: none.
+    /// Ticks of the fastest pace loop of its rounds; 0 if there is none.
     pub pace_ticks: u64,
 }
 
-/// What the rounds of a lane yielded. That of several passes adds up.
+/// Measurements of a lane's rounds. Those of several passes are added up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub parts: Vec<PartMeasured>,
@@ -67,20 +69,21 @@ pub(crate) struct Measured {
     pub hardware: Option<[u64; 3]>,
 }
 
-/// The same of one part.
+/// Measurements of one part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasured {
     pub rounds: Vec<Round>,
-    /// For each round its fastest loop, and its figure without what was disturbed in it.
+    /// For each round, the ticks of its fastest pace loop, and its figure without disturbed
+    /// samples.
     beside: Vec<(u64, Option<f64>)>,
-    /// Operations that were timed by themselves or, where none was, batches.
+    /// Operations timed alone, or batches if there are none.
     #[serde(with = "as_bytes")]
     pub histogram: Histogram<u64>,
-    /// Operations that were drawn from batches and timed alone.
+    /// Number of operations drawn from batches and timed alone.
     pub alone: u64,
     pub ops: u64,
     pub samples: u64,
-    /// Of all operations, in the spec's unit.
+    /// Sum over all operations, in the spec's unit.
     pub sum: f64,
     pub batches: Vec<f64>,
     pub rates: Vec<f64>,
@@ -108,7 +111,7 @@ fn histogram() -> Histogram<u64> {
     histogram
 }
 
-/// A histogram on its way to another process.
+/// Serialisation of a histogram for another process.
 mod as_bytes {
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
@@ -170,20 +173,20 @@ impl Lane {
         self.stage.timing.pace_ticks = known.pace_ticks;
     }
 
-    /// Adds what another process has measured.
+    /// Adds the measurements of another process.
     pub fn absorb(&mut self, known: Known, measured: Measured) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
         self.learn(Known { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
-    /// Judges rounds again whose cores' full pace was not known when they ran.
+    /// Judges the rounds again that ran before their core's full pace was known.
     pub fn judge_again(&mut self) {
         let fastest_ticks = self.known.pace_ticks;
         self.measured.parts.iter_mut().for_each(|part| part.judge_again(fastest_ticks));
     }
 
-    /// Notes the fastest loop of a round.
+    /// Notes the fastest pace loop of a round.
     pub fn note_pace(&mut self, notes: &[Notes]) {
         let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
         self.known.pace_ticks = seen;
@@ -201,7 +204,7 @@ impl Lane {
         self.known.figure
     }
 
-    /// The figure of each part with its interval over rounds; none for a part without rounds.
+    /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
     pub fn intervals(&self) -> Vec<Option<stats::Interval>> {
         let interval = |part: &PartMeasured| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
@@ -210,23 +213,23 @@ impl Lane {
         self.measured.parts.iter().map(interval).collect()
     }
 
-    /// Rounds kept, of all parts.
+    /// Returns the number of rounds of all parts.
     pub fn rounds_count(&self) -> usize {
         self.measured.parts.iter().map(|part| part.rounds.len()).sum()
     }
 
-    /// Rounds of the part that has the fewest, if any.
+    /// Returns the number of rounds of the part with the fewest, not counting parts without rounds.
     pub fn rounds_least(&self) -> usize {
         let counts = self.measured.parts.iter().map(|part| part.rounds.len());
         counts.filter(|count| *count > 0).min().unwrap_or(0)
     }
 
-    /// The way in which the operations of a part wait.
+    /// Returns the way in which the operations of a part wait.
     pub fn waits(&self, part: usize) -> Wait {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
     }
 
-    /// Keeps a measured round.
+    /// Adds a measured round.
     pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[Notes]) {
         let involuntary = notes.iter().map(|it| it.switches_involuntary_own).sum();
         let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
@@ -241,7 +244,7 @@ impl Lane {
         self.measured.keep(notes, self.stage.processes);
     }
 
-    /// Notes how much of the machine's CPU time the hypervisor took in a pass.
+    /// Notes the share of the machine's CPU time that the hypervisor took in a pass.
     pub fn note_steal(&mut self, pass: u32, share: f64) {
         let rounds = self.measured.parts.iter_mut().flat_map(|part| &mut part.rounds);
         rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = thousandths(share));
@@ -261,8 +264,8 @@ impl Lane {
 }
 
 impl Measured {
-    /// Adds what a round used: the process of all parties while the last of them was timed, or the process of
-    /// each.
+    /// Adds a round's resource usage: that of the common process while the last participant was
+    /// timed, or that of each participant's process.
     fn keep(&mut self, notes: &[Notes], are_processes: bool) {
         let mut round = Measured::default();
         for it in notes {
@@ -323,7 +326,8 @@ impl PartMeasured {
         }
         self.rounds.extend(other.rounds);
         self.beside.extend(other.beside);
-        // It grows; only memory running out could refuse one, and the figures do not depend on it.
+        // The histogram resizes itself; only a failed allocation could refuse a value, and no
+        // figure depends on it.
         let _ = self.histogram.add(&other.histogram);
         self.alone += other.alone;
         self.ops += other.ops;
@@ -333,7 +337,7 @@ impl PartMeasured {
         self.rates.extend(other.rates);
     }
 
-    /// Keeps a part's samples of a round; `round` says what disturbed it.
+    /// Adds a part's samples of a round; `round` says what disturbed it.
     fn keep(&mut self, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
         let (mut ops, mut sum, mut rate, mut told) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), Vec::new());
@@ -361,7 +365,7 @@ impl PartMeasured {
             values.iter().map(|(value, _)| (value * 1000.0).round() as u64).collect()
         };
         for thousandths in timed {
-            // As above.
+            // Resizes itself: see `absorb()`.
             let _ = self.histogram.record(thousandths);
         }
         self.samples += values.len() as u64;
@@ -395,19 +399,19 @@ impl PartMeasured {
         self.rates.push(rate);
     }
 
-    /// A round with this figure and nothing else.
+    /// Adds a round with this figure and no samples.
     #[cfg(test)]
     pub fn put(&mut self, round: Round) {
         self.rounds.push(round);
         self.beside.push((0, Some(round.median)));
     }
 
-    /// How its operations were timed.
+    /// Returns the way in which the operations were timed.
     pub fn timing(&self) -> TimingKind {
         if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Marks the rounds whose cores were slowed throughout, as is known now that a faster loop was seen.
+    /// Marks the rounds whose cores were slow throughout, judged by the fastest loop known now.
     pub fn judge_again(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
             if pace::is_slower(*pace, fastest_ticks) {
@@ -417,12 +421,13 @@ impl PartMeasured {
         }
     }
 
-    /// The figure: the median over passes.
+    /// Returns the figure: the median over passes.
     pub fn figure(&self) -> Estimate {
         stats::over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
-    /// The same of what was undisturbed, if something was disturbed and enough was not.
+    /// Returns the figure of undisturbed samples, if any sample was disturbed and enough rounds
+    /// have such a figure.
     pub fn undisturbed(&self) -> Option<f64> {
         let is_disturbed = |round: &Round| round.marked || round.slowed > 0.0;
         let counted = self.beside.iter().filter(|it| it.1.is_some()).count();
@@ -430,7 +435,7 @@ impl PartMeasured {
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
     }
 
-    /// For each pass the median of a value of its rounds, if any has one.
+    /// Returns each pass's median of a value of its rounds, without passes that have none.
     pub fn by_pass(&self, of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
         let rounds = self.rounds.iter().zip(&self.beside);
         medians_by_pass(
@@ -439,26 +444,26 @@ impl PartMeasured {
     }
 }
 
-/// The median of each pass's values.
+/// Returns the median of each pass's values.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
     passes.into_values().map(|values| stats::median(&values)).collect()
 }
 
-/// Operations a second of a party.
+/// Returns a participant's operations per second.
 fn rate_of(party: &Notes, said: &PartNotes, sum_ns: f64) -> f64 {
     let over_ns = if said.singles { party.wall_ns as f64 } else { sum_ns };
     said.ops_total as f64 * party.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
 }
 
-/// Six significant digits: no round is better known than that.
+/// Rounds to six significant digits: no round is known more precisely.
 fn six_digits(value: f64) -> f64 {
     if value.is_finite() { in_digits(value, 6) } else { 0.0 }
 }
 
-/// So many significant digits: a stored run is a third smaller. What is no number stays, and is refused by who
-/// keeps it.
+/// Rounds to `digits` significant digits, which makes a stored run a third smaller. Infinities and
+/// NaN are left to the store, which refuses them.
 pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || value.is_subnormal() {
         return 0.0;
@@ -468,12 +473,12 @@ pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
-/// A share, as well as anybody wants to know it.
+/// Rounds a share to thousandths.
 fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// The figure of a round, whose samples are in the order in which they were taken. See [`Round::median`].
+/// Returns the figure of a round from its samples in the order of time. See [`Round::median`].
 fn figure(samples: &[f64], batch: f64) -> f64 {
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
     if batch > 1.0 {
@@ -523,7 +528,8 @@ mod tests {
 
     #[test]
     fn batches_have_their_mean_as_figure_and_a_burst_does_not_move_it() {
-        // Batches of 230 operations, of which every 50th takes 64 times longer: four or five in a batch.
+        // Batches of 230 operations, of which every 50th takes 64 times longer: four or five in a
+        // batch.
         let batch = |place: usize| 1.0 + 63.0 * if place % 5 < 3 { 5.0 } else { 4.0 } / 230.0;
         let samples: Vec<f64> = (0..1000).map(batch).collect();
         let mean = samples.iter().sum::<f64>() / 1000.0;
@@ -555,7 +561,7 @@ mod tests {
         assert_eq!((whole.rounds.len(), whole.samples), (36, 720));
         let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
         let (figure, middle) = (whole.figure(), (ns(103_000) + ns(104_000)) / 2.0);
-        // Later passes have more rounds; that gives them no more weight.
+        // Later passes have more rounds, and still the same weight.
         assert!((figure.median / middle - 1.0).abs() < 1e-4, "{figure:?}");
         let (low, high) = figure.ends.expect("eight passes");
         assert!(ns(100_000) < low && high < ns(107_001), "{figure:?}");

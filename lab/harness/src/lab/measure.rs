@@ -1,4 +1,4 @@
-//! One benchmark in one pass: checked, warmed up, and then measured in blocks.
+//! Measurement of one benchmark in one pass: check, warm-up, and blocks.
 
 use super::lane::{Known, Lane};
 use super::{Group, Lab, Profile};
@@ -16,50 +16,51 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A round lasts about this long; one of several parties half of it, as all their cores must be at their
-/// pace from its begin to its end.
+/// Approximate duration of a round; half of it with several participants, as all their cores must
+/// keep their pace from begin to end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
-/// Memory that lies before what a round sets up is so much at most: two pages, so that both the cache sets
-/// and the pages that are shared with others differ.
+/// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
+/// and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
-/// With a pause before each hand-over, a round holds at least this many of them.
+/// Minimum number of hand-overs in a round with a pause before each.
 const ROUND_GAPS_MIN: u32 = 8;
-/// Warm-up ends when so many rounds agree within [`WARM_AGREE`].
+/// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// In later passes a shorter round warms up the new process.
+/// Divisor of a round's duration for the warm-up of the new process in later passes.
 const WARM_AGAIN_PART: u64 = 4;
-/// Operations are timed one by one when the shortest contender's lasts this many readings of the clock.
+/// Operations are timed alone if the shortest contender's takes at least this many readings of the
+/// clock.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
-/// What one visit to a benchmark may take.
+/// Limits of one visit to a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
-    /// So many blocks at least, however long they take.
+    /// Minimum number of blocks, regardless of time.
     pub blocks_min: u32,
-    /// So many at most, where there is time.
+    /// Maximum number of blocks.
     pub blocks_max: u32,
-    /// `None`: no end.
+    /// Time at which the visit ends; `None` for no limit.
     pub until: Option<Instant>,
-    /// For the warm-up of the first visit.
+    /// Time for the warm-up of the first visit.
     pub warm_up: Duration,
 }
 
-/// One benchmark that is measured.
+/// A benchmark being measured.
 pub(super) struct Measuring<'a> {
     pub lab: &'a Lab,
     pub group: &'a Group,
     pub interrupted: &'a AtomicBool,
-    /// The pass of the run.
+    /// Index of the pass.
     pub pass: u32,
-    /// What the order of the contenders and their placement in memory are drawn from.
+    /// Random source of the contenders' order and placement in memory.
     pub random: SplitMix64,
 }
 
 impl Measuring<'_> {
-    /// Checks every contender and warms it up. Contenders that fail are out of the race, and named with
-    /// the reason.
+    /// Checks every contender and warms it up. Contenders that fail are not measured, and are
+    /// returned with the reason.
     pub fn begin(
         &mut self,
         lanes: &mut [Lane],
@@ -92,7 +93,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Measures some blocks, and tells of each.
+    /// Measures blocks within the visit's limits, and calls `told` after each.
     pub fn visit(
         &mut self,
         lanes: &mut [Lane],
@@ -111,13 +112,13 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// One block, with the neighbour that was asked for.
+    /// Measures one block, with the busy neighbour if the plan has one.
     pub fn one_block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         self.block(lanes, block)
     }
 
-    /// One block: a round of each lane, in random order.
+    /// Measures one block: a round of each lane, in random order.
     pub fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         self.random.shuffle(&mut order);
@@ -147,7 +148,8 @@ impl Measuring<'_> {
         stage
     }
 
-    /// Correct before fast. A contender that fails is out of the race; so is a floor, and ratios to it.
+    /// Checks each lane's results. A contender or floor that fails is not measured, and no ratios
+    /// to it are taken.
     fn check(&self, lanes: &mut [Lane], faults: &mut Vec<(String, Fault)>) -> Result<(), Fault> {
         for lane in lanes.iter_mut() {
             self.go_on()?;
@@ -193,24 +195,24 @@ impl Measuring<'_> {
     }
 
     fn go_on(&self) -> Result<(), Fault> {
-        // Relaxed: a flag alone; nothing is published with it.
+        // Relaxed: the flag publishes no other data.
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// A thread that burns the CPU next to the parties, if one was asked for.
+    /// Starts a thread that burns the CPU next to the participants, if the plan has one.
     fn neighbour(&self, lanes: &[Lane]) -> Result<Option<Neighbour>, Fault> {
         lanes.first().and_then(|lane| lane.neighbour_cpu).map(Neighbour::start).transpose()
     }
 }
 
-/// A lane for each contender of a benchmark, then one for each floor.
+/// Creates a lane for each contender of a benchmark, then one for each floor.
 pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
     let selection = &group.selection;
     let contenders = selection.contenders.iter().map(|bench| (*bench, false));
     let floors = selection.floors.iter().map(|(_, bench, _)| (*bench, true));
     let mut lanes: Vec<Lane> = Vec::new();
     for (bench, is_floor) in contenders.chain(floors) {
-        // Two figures of one benchmark may be floors: it is measured once.
+        // Two parts of one benchmark may be floors: the benchmark is measured once.
         let is_there = |it: &Lane| is_floor && it.is_floor && it.bench.spec().id == bench.spec().id;
         if !lanes.iter().any(is_there) {
             lanes.push(lane(lab, group, bench, is_floor));
@@ -267,7 +269,7 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
     Lane::new(bench, stage, roles, notes, is_floor)
 }
 
-/// A core is watched for others on it; not where those are our own.
+/// Returns `true` if the cores' pace is watched: not if our own threads share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -279,7 +281,8 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// The CPU of a busy neighbour: one that no party uses, or the last party's own where there is no other.
+/// Returns the CPU of the busy neighbour: one that no participant uses, or the last participant's
+/// if there is none.
 fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -288,22 +291,23 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     free.or_else(|| used.last().copied())
 }
 
-/// Above twenty readings of the clock for the shortest contender, each operation of every contender is
-/// timed alone; below, batches. One rule for all contenders, so that none is burdened more.
+/// Chooses between single operations and batches: if the shortest contender's operation takes at
+/// least twenty readings of the clock, every contender's operations are timed alone. One rule for
+/// all, so that none has more overhead.
 fn choose_batches(lanes: &mut [Lane], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
     let least = racing.map(|lane| lane.known.figure).fold(f64::MAX, f64::min);
     let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
     for lane in lanes.iter_mut() {
-        // A floor is timed as its contenders are, unless it is too short for that.
+        // A floor is timed as its contenders are, unless it is too short to be timed alone.
         let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
         let batch = if alone { 1 } else { lane.known.batch.max(1) };
         lane.learn(Known { batch, ..lane.known });
     }
 }
 
-/// Burns a CPU until dropped.
+/// A thread that burns a CPU until dropped.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -314,10 +318,10 @@ impl Neighbour {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let body = move || {
-            // Unpinned it still burns a CPU, only perhaps another one.
+            // If pinning fails, it still burns a CPU, perhaps another one.
             let _ = affinity::pin(cpu);
             let mut turns = 0u64;
-            // Relaxed: a flag alone.
+            // Relaxed: the flag publishes no other data.
             while !seen.load(Ordering::Relaxed) {
                 turns = std::hint::black_box(turns.wrapping_mul(31).wrapping_add(1));
             }
@@ -332,7 +336,7 @@ impl Neighbour {
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
-        // Relaxed: a flag alone; join orders the rest.
+        // Relaxed: the flag publishes no other data; `join` orders the rest.
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -340,9 +344,9 @@ impl Drop for Neighbour {
     }
 }
 
-/// The arguments of a floor: its usual ones, but where the benchmark that it stands beside has another than
-/// its own usual one of the same name. Who moves more is to be held against more that is moved. What is out
-/// of the floor's bounds it does not follow.
+/// Returns a floor's arguments: its defaults, except those that the compared benchmark shares by
+/// name and has changed from its own default, for example a larger message. Values outside the
+/// floor's bounds are not adopted.
 fn beside(floor: Values, values: &Values, usual: &Values) -> Values {
     let mut followed = floor;
     for (name, value) in values.all() {
@@ -360,7 +364,7 @@ mod tests {
     use handover_record::{Args, args};
 
     args! {
-        /// Of a benchmark.
+        /// Arguments of a benchmark.
         struct Own {
             /// Bytes.
             size: u32 = 8 (smoke 1, range 1..=100),
@@ -369,7 +373,7 @@ mod tests {
         }
     }
     args! {
-        /// Of its floor.
+        /// Arguments of the benchmark's floor.
         struct Floors {
             /// Bytes.
             size: u32 = 64 (smoke 1, range 1..=64),

@@ -1,4 +1,4 @@
-//! One pass over the benchmarks of a run, in this process or in one of its own.
+//! One pass over the benchmarks of a run, in this process or in its own.
 
 use super::course::{Course, Visited};
 use super::lane::Known;
@@ -16,46 +16,46 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a pass is to do.
+/// Work of a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub pass: u32,
     /// The run's seed.
     pub seed: u64,
-    /// The benchmarks that it visits, by their places in the run's list, in this order.
+    /// The benchmarks to visit, in this order.
     pub sequence: Vec<Wanted>,
-    /// What it may take; `None`: as long as it takes.
+    /// Time limit; `None` for no limit.
     pub budget: Option<Duration>,
     pub blocks_min: u32,
     pub blocks_max: u32,
-    /// What one benchmark may take for its warm-up.
+    /// Time limit of one benchmark's warm-up.
     pub warm_up: Duration,
 }
 
-/// A benchmark that a pass visits.
+/// A benchmark to visit.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Wanted {
     pub group: usize,
-    /// Its share of the time, beside those of the others; 0: the fewest blocks are enough.
+    /// Its weight in sharing the time; 0 if the minimum number of blocks is enough.
     pub weight: usize,
-    /// What earlier passes have found out; empty: nothing.
+    /// Facts found by earlier passes; empty if there are none.
     pub known: Vec<Known>,
 }
 
-/// What a pass tells while it goes on.
+/// Progress report of a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// It comes to a benchmark.
+    /// A visit begins.
     Begin { group: usize },
-    /// So many blocks of at most so many of it are done.
+    /// `done` of at most `most` blocks of the visit are done.
     Block { done: u32, most: u32 },
-    /// It leaves it.
+    /// A visit has ended.
     Visited { group: usize, visited: Box<Visited> },
-    /// It has ended; the hypervisor took so much of the machine's CPU time.
+    /// The pass has ended; `steal` is the share of the machine's CPU time that the hypervisor took.
     End { steal: f64 },
 }
 
-/// Goes by the benchmarks of an order. A report that is answered with `false` ends it.
+/// Visits the benchmarks of an order. Ends as soon as a report is answered with `false`.
 pub(super) fn run(
     lab: &Lab,
     order: &Order,
@@ -85,7 +85,7 @@ pub(super) fn run(
             Ok(visited) => visited,
             Err(fault) => Visited::of_fault(fault),
         };
-        // Relaxed: a flag alone; nothing is published with it.
+        // Relaxed: the flag publishes no other data.
         if !report(Report::Visited { group, visited: Box::new(visited) })
             || interrupted.load(Ordering::Relaxed)
         {
@@ -132,7 +132,7 @@ fn visit_one(
     Ok(course.into_visited(faults, ended))
 }
 
-/// What another process needs to set up the same lab.
+/// Description of a lab from which another process sets up the same lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabTold {
     profile: String,
@@ -175,7 +175,7 @@ impl LabTold {
         }
     }
 
-    /// The lab, with the benchmarks of this program.
+    /// Sets up the lab with this program's benchmarks.
     pub fn set_up(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
         let refused = |why: &dyn std::fmt::Display| Fault::new(why.to_string());
         let profile: Profile = self.profile.parse().map_err(|why: String| refused(&why))?;

@@ -1,4 +1,4 @@
-//! From the rounds of a benchmark to its records.
+//! Conversion of a benchmark's rounds to its records.
 
 use super::Plan;
 use super::floors;
@@ -17,7 +17,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use std::collections::BTreeMap;
 
-/// The same record with figures of six digits, ratios of five, and of four where nobody compares any.
+/// Rounds a record's figures to six digits, its ratios to five, and values that are never compared
+/// to four.
 fn in_few_digits(mut record: Record) -> Record {
     let modes = record.modes.iter_mut().flat_map(|it| [&mut it.share, &mut it.median]);
     let hardware = record.hardware.iter_mut();
@@ -48,18 +49,18 @@ fn in_few_digits(mut record: Record) -> Record {
     record
 }
 
-/// What all records of a benchmark share.
+/// Data common to all records of a benchmark.
 pub(super) struct Context<'a> {
     pub spec: &'static Spec,
     pub plan: &'a Plan,
     pub args: BTreeMap<String, u64>,
     pub floors: &'a [(&'static str, &'static Bench, usize)],
     pub started_unix_ns: i64,
-    /// The empty operation, alone and in a batch.
+    /// Cost of the empty operation, alone and in a batch, in ns.
     pub empty: (f64, f64),
 }
 
-/// A record for each part of each contender that has samples.
+/// Returns a record for each part of each contender that has samples.
 pub(super) fn records(context: &Context<'_>, lanes: &[Lane]) -> Vec<Record> {
     let mut records = Vec::new();
     let parts_count = context.spec.parts.len().max(1);
@@ -151,7 +152,8 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     }))
 }
 
-/// Two modes of operations, of rounds or of passes, the first that has them, with what they are of.
+/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with its
+/// name.
 fn modes(part: &PartMeasured, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -197,7 +199,7 @@ fn summary(part: &PartMeasured, figure: Estimate, batch: u64) -> Summary {
 
 fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
-    // Writing to memory cannot fail; should it ever, a record without histogram is still a record.
+    // Writing to memory cannot fail; if it did, a record without a histogram is still valid.
     match V2DeflateSerializer::new().serialize(histogram, &mut bytes) {
         Ok(_) => STANDARD.encode(bytes),
         Err(_) => String::new(),
@@ -221,7 +223,7 @@ fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize)
         .collect()
 }
 
-/// Lanes that a lane is compared with, however they wait.
+/// Returns the lanes that a lane is compared with, regardless of how they wait.
 fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lane> {
     let contender = ours.bench.contender();
     lanes
@@ -230,7 +232,7 @@ fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lan
         .filter(move |lane| contender.is_held_against(&lane.bench.contender()))
 }
 
-/// Peers that wait in another way, with their figures.
+/// Returns the peers that wait in another way, with their figures.
 fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return Vec::new();
@@ -246,8 +248,8 @@ fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
         .collect()
 }
 
-/// The ratio of two lanes' parts: by pass, of the logarithms of the ratios within blocks, so that a/b and b/a
-/// agree. None where no block has both.
+/// Returns the ratio of two lanes' parts: per pass, from the logarithms of the ratios within
+/// blocks, so that a/b and b/a agree. `None` if no block has both.
 pub(super) fn ratio(
     ours: &PartMeasured,
     other: &PartMeasured,
@@ -280,12 +282,12 @@ pub(super) fn ratio(
 mod tests {
     use super::*;
 
-    /// A part with one round a block, three blocks a pass.
+    /// A part with one round per block and three blocks per pass.
     fn part(figure: impl Fn(u32) -> f64) -> PartMeasured {
         let mut part = PartMeasured::default();
         for block in 0..24 {
             let pass = block / 3;
-            // Blocks are counted anew in each pass.
+            // Blocks are numbered from 0 in each pass.
             let block_of_pass = block % 3;
             part.put(Round {
                 pass,

@@ -1,4 +1,4 @@
-//! One connection of a thread: its socket, and what of it is not whole yet.
+//! One connection of a thread: its socket, and the incomplete data in both directions.
 
 use crate::engine::Client;
 use crate::error::Fault;
@@ -8,14 +8,14 @@ use crate::socket;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// What a thread reads into and sends from.
+/// Buffers of a thread for reading and sending.
 pub(crate) struct Buffers {
-    /// The one read buffer, and how much of it is to be looked at.
+    /// The read buffer, and the number of its bytes to process.
     read: Vec<u8>,
     filled: usize,
-    /// What was in it, opened.
+    /// The decrypted content of the read buffer.
     plain: Vec<u8>,
-    /// What is built for one send, and what it is when sealed.
+    /// The messages of one send, and their encrypted form.
     pub(crate) chunk: Vec<u8>,
     sealed: Vec<u8>,
 }
@@ -31,7 +31,7 @@ impl Buffers {
         }
     }
 
-    /// What that connection's read has brought.
+    /// Returns the bytes that the last read of `peer` has brought.
     pub(crate) fn came(&self, peer: &Peer) -> &[u8] {
         match peer.secure {
             Some(_) => &self.plain,
@@ -45,26 +45,27 @@ pub(crate) struct Peer {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
     pub(crate) secure: Option<Box<dyn Secure>>,
-    /// When its messages are due, in an open loop.
+    /// Due times of its messages in an open loop.
     pub(crate) schedule: Option<Schedule>,
-    /// What the kernel has not taken; so much of it is sent.
+    /// Bytes that the kernel has not taken yet; the first `out_sent` of them have been sent.
     out: Vec<u8>,
     out_sent: usize,
-    /// The beginning of a message that has come.
+    /// The incomplete message at the end of the bytes received.
     part: Vec<u8>,
-    /// The kernel has connected it.
+    /// `true` once the kernel has connected it.
     pub(crate) is_made: bool,
-    /// And messages may be sent.
+    /// `true` once messages may be sent.
     pub(crate) is_connected: bool,
     pub(crate) is_readable: bool,
-    /// The other side has ended, or something is wrong: it is read until that is seen.
+    /// `true` if the peer has closed or an error is pending: reading continues until the error is
+    /// seen.
     pub(crate) is_hung_up: bool,
-    /// The kernel has no room: it will say when it has.
+    /// `true` while the socket buffer is full; epoll reports when there is room.
     pub(crate) is_clogged: bool,
     pub(crate) is_listed: bool,
-    /// Its depth, or the kernel, kept it from sending what was due.
+    /// `true` if its depth or the kernel kept it from sending a due message.
     pub(crate) is_held: bool,
-    /// When something last came of it.
+    /// Time of the last received bytes.
     pub(crate) active_ns: u64,
 }
 
@@ -94,16 +95,17 @@ impl Peer {
         }
     }
 
-    /// Whether something is to come back.
+    /// Returns `true` if the handshake or an echo is outstanding.
     pub(crate) fn waits(&self) -> bool {
         !self.is_connected || self.client.sent_count() > self.client.received_count()
     }
 
-    /// One read, behind what has come already, into the room's buffer or, opened, into its `plain`; whether
-    /// anything came.
+    /// Reads once, behind the bytes kept before, into the read buffer or, decrypted, into `plain`.
+    /// Returns `true` if bytes came.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let Buffers { read, plain, sealed, filled, .. } = buffers;
-        // What is sealed is opened behind what was kept; what is not is read there.
+        // Encrypted bytes are decrypted behind the kept bytes in `plain`; plain bytes are read
+        // behind them.
         let kept = if self.secure.is_some() { 0 } else { self.part.len() };
         read[..kept].copy_from_slice(&self.part[..kept]);
         let asked = read.len() - kept;
@@ -116,7 +118,7 @@ impl Peer {
             }
             Err(errno) => return Err(Fault::Broken(errno)),
         };
-        // Less than was asked for is all there was; what comes later makes an edge of its own.
+        // A short read has emptied the socket; later bytes cause a new edge event.
         self.is_readable = count == asked || self.is_hung_up;
         *filled = kept + count;
         if let Some(secure) = &mut self.secure {
@@ -131,7 +133,8 @@ impl Peer {
         Ok(true)
     }
 
-    /// Begins to secure a connection that the kernel has made; whether messages may be sent.
+    /// Handles the kernel's connection: starts the handshake, or marks an unsecured connection as
+    /// connected.
     pub(crate) fn begin(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         self.is_made = true;
         let Some(secure) = &mut self.secure else {
@@ -147,7 +150,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends, or keeps behind what is kept.
+    /// Sends the bytes, or appends them to the unsent ones.
     fn answer(&mut self, sealed: &[u8]) -> Result<(), Fault> {
         if sealed.is_empty() {
             return Ok(());
@@ -159,12 +162,12 @@ impl Peer {
         Ok(())
     }
 
-    /// Says good-bye, if there is a way to.
+    /// Sends a close notification on a secured connection.
     pub(crate) fn part(&mut self, buffers: &mut Buffers) {
         let Some(secure) = &mut self.secure else { return };
         buffers.sealed.clear();
         secure.part(&mut buffers.sealed);
-        // Nobody listens any more at worst.
+        // The peer may have gone already.
         let _ = self.answer(&buffers.sealed);
     }
 
@@ -173,7 +176,7 @@ impl Peer {
         self.part.extend_from_slice(part);
     }
 
-    /// Sends what the kernel had no room for; whether all of it went.
+    /// Sends unsent bytes; returns `true` if none are left.
     pub(crate) fn flush(&mut self) -> Result<bool, Fault> {
         if self.out.is_empty() {
             return Ok(true);
@@ -188,7 +191,8 @@ impl Peer {
         Ok(!self.is_clogged)
     }
 
-    /// Sends the room's chunk, or keeps what the kernel has no room for. Nothing is kept yet.
+    /// Sends the chunk, and keeps the bytes that the kernel does not take. Nothing is kept when
+    /// this is called.
     pub(crate) fn send(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         let Buffers { chunk, sealed, .. } = buffers;
         if let Some(secure) = &mut self.secure {

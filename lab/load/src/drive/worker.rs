@@ -1,4 +1,4 @@
-//! One thread: its connections, and the loop that serves them.
+//! One thread: its connections, and its event loop.
 
 use super::peer::{Buffers, Peer};
 use super::{Event, Live, Report, Shared};
@@ -19,11 +19,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages are built for one send until there are so many bytes.
+/// Number of bytes from which on no more messages are added to one send.
 const SEND_BYTES: usize = 1 << 16;
-/// Ready connections taken from the kernel at a time.
+/// Maximum number of events taken from epoll at a time.
 const READY_MAX: usize = 256;
-/// How often a thread looks whether it is to stop, and whether a connection is silent, in ns.
+/// Interval at which a thread checks for a stop and for silent connections, in ns.
 const LOOK_NS: u64 = 50_000_000;
 
 pub(super) struct Worker {
@@ -35,7 +35,7 @@ pub(super) struct Worker {
     report: Report,
 }
 
-/// When what is measured begins and ends, in ns since the start.
+/// Begin and end of the measured time, in ns since the start.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     from_ns: u64,
@@ -56,7 +56,7 @@ impl Worker {
     }
 
     pub(super) fn run(mut self) -> Report {
-        // Refused at worst by a sandbox: then sleeps end up to 50 us late, as they do by default.
+        // A sandbox may refuse this: then sleeps end up to 50 us late, as by default.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         match self.plan.work {
             Work::Counted { count, iterations, reconns, pause } => {
@@ -92,12 +92,12 @@ impl Worker {
     }
 
     fn is_stopped(&self) -> bool {
-        // Relaxed: a flag alone.
+        // Relaxed: the flag publishes no other data.
         self.shared.stop.load(Ordering::Relaxed)
     }
 
     fn tell(&self, event: Event) {
-        // Nobody listens any more at worst.
+        // The receiver may be gone.
         let _ = self.shared.events.send(event);
     }
 
@@ -112,7 +112,8 @@ impl Worker {
         }
     }
 
-    /// Makes the connections and has each do its part; whether it is worth while to make them once more.
+    /// Makes the connections and serves them to their end; returns `true` if reconnecting makes
+    /// sense.
     fn connections(&mut self, reconn: u64, order: Order) -> bool {
         let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
             Ok(epoll) => epoll,
@@ -123,7 +124,7 @@ impl Worker {
                 return false;
             }
         };
-        // One message at least, and what came before of it.
+        // Holds at least one message and the kept beginning of another.
         let message_bytes = HEADER_BYTES + self.plan.letters_max as usize;
         let mut room = Room {
             epoll,
@@ -161,7 +162,7 @@ impl Worker {
         let took_ns = self.now_ns().saturating_sub(began_ns).max(1);
         let busy = (usage::thread() - began).cpu_ns() as f64 / took_ns as f64;
         self.report.busy_share = self.report.busy_share.max(busy);
-        // Those that are left were cut short.
+        // The remaining connections were cut short.
         for peer in room.peers.drain(..).flatten() {
             self.count(&peer.client);
         }
@@ -194,11 +195,11 @@ impl Worker {
         Ok(Peer::new(fd, client, secure, self.now_ns()))
     }
 
-    /// Serves until every connection is done, or has failed, or it is to stop.
+    /// Serves until every connection is done or has failed, or a stop is requested.
     fn serve_all(&mut self, room: &mut Room) {
         let mut look_ns = self.now_ns() + LOOK_NS;
         while room.unfinished > 0 {
-            // Those that became ready meanwhile come after those who are.
+            // Connections that become ready meanwhile wait for the next turn.
             for _ in 0..room.ready.len() {
                 let Some(index) = room.ready.pop_front() else { break };
                 if let Err(fault) = self.serve(room, index) {
@@ -239,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// All connections are made: what is timed begins.
+    /// Starts the timing, as all connections are made.
     fn begin(&mut self, room: &mut Room) {
         self.report.connected_count += room.unfinished;
         self.tell(Event::Connected { count: room.unfinished });
@@ -269,12 +270,12 @@ impl Worker {
         room.list_all();
     }
 
-    /// Lists the connections whose messages have become due.
+    /// Queues the connections whose messages have become due.
     fn arrive(&self, room: &mut Room, now_ns: u64) {
         let Some(whole) = room.whole else { return };
         let due = whole.due_count(now_ns);
         let clients_count = room.peers.len() as u64;
-        // Each needs to be listed once, however many of its messages are due.
+        // Each connection is queued once, however many of its messages are due.
         let from = room.arrived.max(due.saturating_sub(clients_count));
         for arrival in from..due {
             room.list((arrival % clients_count) as usize);
@@ -282,7 +283,7 @@ impl Worker {
         room.arrived = due;
     }
 
-    /// When the time is over, nothing more is sent.
+    /// Stops sending when the measured time is over.
     fn end_in_time(&mut self, room: &mut Room, now_ns: u64) {
         let Some(window) = room.window else { return };
         if now_ns < window.until_ns {
@@ -296,13 +297,13 @@ impl Worker {
             if let Some(schedule) = peer.schedule {
                 let due = schedule.due_count(window.until_ns - 1);
                 for unsent in peer.client.sent_count()..due {
-                    // It would have come back later than now.
+                    // A lower bound: the message would have come back later than now.
                     let least_ns = now_ns.saturating_sub(schedule.at_ns(unsent));
                     self.report.tally.corrected.saturating_record(least_ns);
                     self.report.unsent_count += 1;
                 }
             } else {
-                // All began together, with their warm-up.
+                // All connections began together, warm-up included.
                 self.report.shares.record(peer.client.received_count());
             }
             peer.client.finish();
@@ -313,7 +314,7 @@ impl Worker {
         }
     }
 
-    /// Stops in the middle: what is under way is not waited for.
+    /// Ends the measured time at a stop, without waiting for outstanding messages.
     fn cut_short(&mut self, room: &Room, now_ns: u64) {
         if let Some(window) = room.window
             && window.until_ns < u64::MAX
@@ -349,14 +350,14 @@ impl Worker {
         }
     }
 
-    /// Adds up what a connection has done.
+    /// Adds a connection's counts to the report.
     fn count(&mut self, client: &Client) {
         self.report.sent_count += client.sent_count();
         self.report.received_count += client.received_count();
         self.report.lost_count += client.sent_count() - client.received_count();
     }
 
-    /// Gives a connection its turn: one read, and one send.
+    /// Serves one turn of a connection: one read and one send.
     fn serve(&mut self, room: &mut Room, index: usize) -> Result<(), Fault> {
         let Room { peers, buffers, window, ready, unconnected, .. } = room;
         let Some(Some(peer)) = peers.get_mut(index) else { return Ok(()) };
@@ -367,7 +368,7 @@ impl Worker {
             peer.active_ns = self.now_ns();
             peer.begin(buffers)?;
             *unconnected -= u64::from(peer.is_connected);
-            // It begins when all have been made.
+            // Sending begins when all connections are made.
             return Ok(());
         }
         let was_connected = peer.is_connected;
@@ -389,7 +390,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Checks what has come, and counts how long it took.
+    /// Checks the received messages and records their latencies.
     fn receive(
         &mut self,
         peer: &mut Peer,
@@ -403,7 +404,7 @@ impl Worker {
         peer.active_ns = now_ns;
         let tally = &mut self.report.tally;
         let (mut at, mut count, mut latency_ns) = (0, 0, 0_u64);
-        // What was sent together has the same time on it: it is counted together.
+        // Messages with the same time stamp were sent together, and are recorded together.
         let (mut run_sent_ns, mut run_count) = (0, 0);
         let mut outcome = Ok(());
         loop {
@@ -443,7 +444,7 @@ impl Worker {
         outcome
     }
 
-    /// Sends what is to be sent now, as much as fits one send.
+    /// Sends due messages, as many as fit one send.
     fn send(
         &mut self,
         peer: &mut Peer,
@@ -459,7 +460,7 @@ impl Worker {
             return Ok(());
         }
         if !peer.waits() {
-            // Until now there was nothing to be silent about.
+            // Silence counts from now: no echo was outstanding before.
             peer.active_ns = now_ns;
         }
         buffers.chunk.clear();
@@ -481,7 +482,7 @@ impl Worker {
     }
 }
 
-/// How many messages a connection is to send now.
+/// Returns the number of messages that a connection must send now.
 fn due(peer: &Peer, now_ns: u64) -> u64 {
     let may = peer.client.may_send();
     match peer.schedule {
@@ -499,15 +500,15 @@ struct Room {
     ready: VecDeque<usize>,
     unfinished: u64,
     unconnected: u64,
-    /// Connections that failed.
+    /// Number of connections that failed.
     faults: u64,
-    /// All have been made, or have failed.
+    /// `true` once all connections are made or have failed.
     has_begun: bool,
     buffers: Buffers,
     window: Option<Window>,
-    /// When this thread's messages are due, whichever connection's turn it is.
+    /// Due times of this thread's messages, over all its connections.
     whole: Option<Schedule>,
-    /// How many of them have been.
+    /// Number of messages that have become due.
     arrived: u64,
 }
 
@@ -516,14 +517,14 @@ impl Room {
         self.peers.get(index)?.as_ref()
     }
 
-    /// That connection is done.
+    /// Closes a connection that is done, with a close notification.
     fn farewell(&mut self, index: usize) -> Option<Peer> {
         let mut peer = self.remove(index)?;
         peer.part(&mut self.buffers);
         Some(peer)
     }
 
-    /// That connection is over.
+    /// Removes a connection.
     fn remove(&mut self, index: usize) -> Option<Peer> {
         let peer = self.peers.get_mut(index)?.take()?;
         self.unfinished -= 1;
@@ -546,22 +547,22 @@ impl Room {
         }
     }
 
-    /// When something is to be done although nothing comes.
+    /// Returns the next time at which there is work without an event.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.whole.map_or(until_ns, |whole| whole.at_ns(self.arrived).min(until_ns))
     }
 
-    /// Asks the kernel who is ready.
+    /// Waits for events, and queues the ready connections.
     fn wait(&mut self, timeout_ns: u64) -> Result<(), Errno> {
         let timeout = |ns: u64| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-            // Below 10^9.
+            // Less than 10^9.
             tv_nsec: (ns % 1_000_000_000) as i64,
         };
         let mut timeout_ns = timeout_ns;
         if timeout_ns > 0 && self.whole.is_some() {
-            // epoll_wait counts in ms; ppoll does in ns.
+            // epoll_wait counts in ms, ppoll in ns.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout(timeout_ns))) {
                 Ok(_) | Err(Errno::INTR) => timeout_ns = 0,
                 Err(errno) => return Err(errno),
@@ -576,7 +577,7 @@ impl Room {
             };
         use epoll::EventFlags as Flags;
         for &epoll::Event { flags, data } in events.iter() {
-            // It was a u32.
+            // The value was stored from a u32.
             let index = data.u64() as usize;
             let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
             let hung_up = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);

@@ -1,5 +1,5 @@
-//! Calls into the C library that the classic `node-microbench` counts beside its function calls, each
-//! made `n` times.
+//! Calls into the C library that the classic `node-microbench` measures besides function calls,
+//! each made `n` times.
 
 use crate::raw::library as raw;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -7,18 +7,18 @@ use std::ffi::CStr;
 use std::hint::black_box;
 use std::io;
 
-/// `pthread_mutex_lock` and `unlock` of a mutex that is free.
+/// Locks and unlocks a free mutex with `pthread_mutex_lock` and `pthread_mutex_unlock`.
 ///
 /// # Errors
-/// If the C library cannot make one.
+/// Fails if the C library cannot create one.
 pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
     mutex_of_kind(libc::PTHREAD_MUTEX_NORMAL, n)
 }
 
-/// The same of a mutex that its owner may lock again.
+/// Locks and unlocks a free recursive mutex.
 ///
 /// # Errors
-/// If the C library cannot make one.
+/// Fails if the C library cannot create one.
 pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
     mutex_of_kind(libc::PTHREAD_MUTEX_RECURSIVE, n)
 }
@@ -31,10 +31,10 @@ fn mutex_of_kind(kind: i32, n: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// `pthread_spin_lock` and `unlock` of a spin lock that is free.
+/// Locks and unlocks a free spin lock with `pthread_spin_lock` and `pthread_spin_unlock`.
 ///
 /// # Errors
-/// If the C library cannot make one.
+/// Fails if the C library cannot create one.
 pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
     let mut spin = raw::Spin::new()?;
     for _ in 0..n {
@@ -43,13 +43,13 @@ pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A flag set by an exchange and cleared by a store, both sequentially consistent: what C's
-/// `atomic_flag_test_and_set` and `atomic_flag_clear` do when no order is named.
+/// Sets a flag by an exchange and clears it by a store, both sequentially consistent: the default
+/// of C's `atomic_flag_test_and_set` and `atomic_flag_clear`.
 pub fn atomic_lock_unlock(n: u64) {
     let flag = AtomicBool::new(false);
     let flag = black_box(&flag);
     for _ in 0..n {
-        // SeqCst twice: C's default is what is measured; the flag is this thread's alone.
+        // SeqCst twice: C's default is measured; only this thread uses the flag.
         while flag.swap(true, Ordering::SeqCst) {
             std::hint::spin_loop();
         }
@@ -57,21 +57,21 @@ pub fn atomic_lock_unlock(n: u64) {
     }
 }
 
-/// `pthread_self`.
+/// Calls `pthread_self`.
 pub fn pthread_self(n: u64) {
     for _ in 0..n {
         black_box(raw::pthread_self());
     }
 }
 
-/// The system call `gettid`.
+/// Makes the system call `gettid`.
 pub fn gettid(n: u64) {
     for _ in 0..n {
         black_box(rustix::thread::gettid());
     }
 }
 
-/// `getenv` of the variable `name`; says whether the last call, if any, found it.
+/// Calls `getenv` for the variable `name`; returns `true` if the last call, if any, found it.
 pub fn getenv(n: u64, name: &CStr) -> bool {
     let mut found = false;
     for _ in 0..n {

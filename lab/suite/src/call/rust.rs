@@ -1,9 +1,10 @@
-//! The same loops in Rust: inlined, in the same file, through a pointer, through a trait object.
+//! The loops of `call/*` in Rust: inlined, in the same file, through a pointer, through a trait
+//! object.
 
 use crate::raw::calls::{forget, forget_place};
 use std::hint::black_box;
 
-/// Nothing is called: the function was inlined.
+/// Counts without a call: the function is inlined.
 pub extern "C" fn inline(n: u64) -> u64 {
     #[inline(always)]
     fn next(i: u64) -> u64 {
@@ -31,13 +32,13 @@ fn next(i: u64) -> u64 {
     i.wrapping_add(1)
 }
 
-/// Calls through a pointer.
+/// Calls a function through a pointer.
 pub extern "C" fn pointer(n: u64) -> u64 {
     through_pointer(n, black_box(next))
 }
 
-/// The loop of [`pointer()`], with a function of one's own: calls `next` with 0 and then with its own
-/// answers, until one is not below `n`; returns that.
+/// Runs the loop of [`pointer()`] with another function: calls `next` with 0 and then with its own
+/// results, until a result is not below `n`; returns that result.
 #[inline(never)]
 pub fn through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     let mut i = 0;
@@ -47,9 +48,9 @@ pub fn through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     i
 }
 
-/// What a trait object is asked.
+/// Interface of the trait object.
 pub trait Step {
-    /// The number after `i`.
+    /// Returns the number after `i`.
     fn next(&self, i: u64) -> u64;
 }
 
@@ -64,19 +65,19 @@ impl Step for One {
 
 /// Calls a method of a trait object.
 pub extern "C" fn dynamic(n: u64) -> u64 {
-    // Hidden as what it is called through, so that its table of methods is not known either.
+    // `black_box` hides the object's type, so that the compiler does not know its method table.
     let step: &dyn Step = &One;
     through_dyn(n, black_box(step))
 }
 
-/// The loop of [`dynamic`], with an object of one's own: asks it for the number after 0 and then after
-/// its own answers, until one is not below `n`; returns that.
+/// Runs the loop of [`dynamic`] with another object: calls its method with 0 and then with its own
+/// results, until a result is not below `n`; returns that result.
 #[inline(never)]
 pub fn through_dyn(n: u64, step: &dyn Step) -> u64 {
     let mut i = 0;
     while i < n {
-        // Looked up anew for every call, as when each finds its object in some structure: a compiler
-        // that knows the object is the same looks its method up once, before the loop.
+        // Hidden before every call, as if each call found its object in some structure: a compiler
+        // that knows that the object does not change looks its method up once, before the loop.
         i = forget_place(&step).next(i);
     }
     i

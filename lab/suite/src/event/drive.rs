@@ -1,11 +1,11 @@
-//! Machines that say hello to each other, for the workloads and for the classic programs `hello1` to
-//! `hello5` alike: one that talks to itself, two that talk to each other, one that serves many, by
+//! Machines that exchange hellos, for the workloads and for the classic programs `hello1` to
+//! `hello5`: one that talks to itself, two that talk to each other, and one that serves many, by
 //! address or by topic.
 //!
-//! A [`Pace`] decides what follows a message: an answer at once, an answer later, an end. Where it is
-//! [`Answer`](Next::Answer) always, as in [`Rounds`] but for the last message, nothing of the rest is
-//! left in the loop. The messages that were handled are in the machines' own
-//! [`Stats`](handover_event::Stats): timers are not among them.
+//! A [`Pace`] decides what follows a message: an immediate answer, a later answer, or the end. If
+//! the decision is always [`Answer`](Next::Answer), as in [`Rounds`] except for the last message,
+//! the compiler removes the other cases from the loop. Handled messages are counted in the
+//! machines' own [`Stats`](handover_event::Stats), which do not include timers.
 //!
 //! ```
 //! use handover_event::Config;
@@ -25,111 +25,112 @@ use handover_event::{
 };
 use std::time::Duration;
 
-/// What is said.
+/// Message between machines.
 ///
-/// Whole words only: a message that is written in narrower pieces than it is read in waits for them
-/// to reach the cache.
+/// Has whole words only: a message that is written in narrower pieces than it is read in stalls
+/// until the pieces reach the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
-    /// A hello, to be answered.
+    /// A hello, which asks for an answer.
     Hello {
-        /// Who says it, where one serves many.
+        /// The sender, if the receiver serves several.
         from: u64,
-        /// Which it is, counted from 1 between these two.
+        /// The number of the hello, counted from 1 between the two machines.
         number: u64,
     },
-    /// The pause before a hello is over.
+    /// The end of the pause before a hello.
     Idle {
-        /// Who is to hear it.
+        /// The receiver of that hello.
         to: u64,
-        /// Which it will be.
+        /// The number of that hello.
         number: u64,
     },
-    /// It is enough: the machine stops.
+    /// Request to stop the machine.
     Quit,
 }
 
-/// What a machine says to itself: nobody need be named.
+/// Message of a machine to itself, without sender or receiver.
 ///
-/// A message that is taken at once is read before its words have reached the cache, and a payload of two
-/// words is read as one piece, which then waits for both: 9.4 ns a message with [`Beat`], where one word
-/// takes 3.
+/// A message that is taken at once is read before its words have reached the cache, and a payload
+/// of two words is read in one piece, which then waits for both: 9.4 ns a message with [`Beat`],
+/// where one word takes 3 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
-    /// A hello, to be answered, by its number.
+    /// A hello with its number, which asks for an answer.
     Hello(u64),
-    /// The pause before the hello of this number is over.
+    /// The end of the pause before the hello with this number.
     Idle(u64),
-    /// It is enough: the machine stops.
+    /// Request to stop the machine.
     Quit,
 }
 
-/// What a subscriber hears.
+/// Message to a subscriber.
 #[derive(Debug)]
 pub enum Heard {
-    /// The server's hello, by its number; all subscribers share it.
+    /// The server's hello with its number; all subscribers share it.
     News(Shared<u64>),
-    /// The pause before the answer is over.
+    /// The end of the pause before the answer.
     Idle {
-        /// Which answer it will be.
+        /// The number of that answer.
         number: u64,
     },
-    /// It is enough: the machine stops.
+    /// Request to stop the machine.
     Quit,
 }
 
-/// What follows a hello.
+/// Decision after a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The answer, at once.
+    /// Answer at once.
     Answer,
-    /// The answer, after this long.
+    /// Answer after this time.
     AnswerAfter(Duration),
-    /// The answer, and then the machine stops; run again, it finds what was answered meanwhile.
+    /// Answer, and then stop the machine; when run again, it finds the replies received meanwhile.
     AnswerAndStop,
-    /// The machine stops without an answer.
+    /// Stop the machine without an answer.
     Stop,
 }
 
-/// How a machine begins.
+/// First actions of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opening {
-    /// It says the first hello.
+    /// `true` if it sends the first hello.
     pub says: bool,
-    /// It says the first hello after this long.
+    /// Time after which it sends the first hello.
     pub says_after: Option<Duration>,
-    /// It stops after this long.
+    /// Time after which it stops.
     pub quits_after: Option<Duration>,
 }
 
-/// What decides how it goes on, and hears what happens.
+/// Policy that decides how a machine continues, with callbacks for its events.
 pub trait Pace: Send + 'static {
-    /// The machine begins to run.
+    /// Called when the machine begins to run; returns its first actions.
     fn opening(&mut self) -> Opening {
         Opening::default()
     }
 
-    /// A hello was received; what follows. A server that answers by topic asks once for all.
+    /// Called when a hello was received; returns the decision. A server that answers by topic calls
+    /// this once for all its subscribers.
     fn received(&mut self, number: u64) -> Next;
 
-    /// A hello was received by a server that answers by topic, which waits for the others.
+    /// Called when a server that answers by topic has received a hello and waits for the others.
     fn gathered(&mut self, number: u64) {
         let _ = number;
     }
 
-    /// A hello was sent.
+    /// Called when a hello was sent.
     fn sent(&mut self, number: u64) {
         let _ = number;
     }
 
-    /// A pause is over.
+    /// Called when a pause is over.
     fn idle_over(&mut self) {}
 
-    /// The time is over: the machine stops.
+    /// Called when the time is over and the machine stops.
     fn quit(&mut self) {}
 }
 
-/// Answers at once and for ever.
+/// Answers at once, without end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Always;
 
@@ -140,15 +141,15 @@ impl Pace for Always {
     }
 }
 
-/// Answers so many times, at once, and stops with the last.
+/// Answers at once a given number of times, and stops with the last.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds {
-    /// How many are left; set it anew between runs.
+    /// Number of remaining answers; can be set again between runs.
     pub left: u64,
 }
 
 impl Rounds {
-    /// So many, one at least.
+    /// Creates a pace with `count` answers, at least one.
     #[must_use]
     pub fn new(count: u64) -> Self {
         Self { left: count }
@@ -163,14 +164,14 @@ impl Pace for Rounds {
     }
 }
 
-/// A machine's side that hears beats and speaks.
+/// A machine's side that receives and sends hellos.
 trait Speaker {
     type Message: Send + 'static;
     type Pace: Pace;
 
     fn pace(&mut self) -> &mut Self::Pace;
 
-    /// Says a hello; false if nobody takes it.
+    /// Sends a hello; returns `false` if it was refused.
     fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) -> bool;
 
     fn idle(to: u64, number: u64) -> Self::Message;
@@ -195,7 +196,7 @@ trait Speaker {
         if self.say(to, number, cx) {
             self.pace().sent(number);
         } else {
-            cx.stop(); // whoever should answer is gone
+            cx.stop(); // the receiver is disconnected
         }
     }
 
@@ -225,7 +226,7 @@ trait Speaker {
     }
 }
 
-/// Starts a timer; without one the machine would wait for ever, and rather stops.
+/// Starts a timer; if that fails, stops the machine, which would otherwise wait for ever.
 #[cold]
 fn later<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M) {
     if cx.after(delay, message).is_err() {
@@ -233,7 +234,7 @@ fn later<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M
     }
 }
 
-/// What the handlers of beats share.
+/// Common part of the handlers of beats.
 macro_rules! hears_beats {
     () => {
         type Message = Beat;
@@ -253,7 +254,7 @@ macro_rules! hears_beats {
     };
 }
 
-/// What the speakers of beats share.
+/// Common part of the speakers of beats.
 macro_rules! speaks_beats {
     () => {
         type Message = Beat;
@@ -271,7 +272,7 @@ macro_rules! speaks_beats {
     };
 }
 
-/// How a machine talks to itself.
+/// Way in which a machine sends to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// By [`Context::call`].
@@ -280,12 +281,12 @@ pub enum Via {
     Pass,
 }
 
-/// Talks to itself.
+/// Handler of a machine that talks to itself.
 #[derive(Debug)]
 pub struct Alone<P> {
-    /// How.
+    /// Way of sending.
     pub via: Via,
-    /// How it goes on.
+    /// Policy.
     pub pace: P,
 }
 
@@ -334,10 +335,11 @@ impl<P: Pace> Handler for Alone<P> {
     }
 }
 
-/// A machine that talks to itself. Unless its pace says the first hello, send it one.
+/// Creates a machine that talks to itself. Unless its pace sends the first hello, the caller must
+/// send one.
 ///
 /// # Errors
-/// As [`Machine::new`].
+/// Fails like [`Machine::new`].
 pub fn alone<P: Pace>(
     via: Via,
     pace: P,
@@ -346,14 +348,14 @@ pub fn alone<P: Pace>(
     Machine::new(Alone { via, pace }, config)
 }
 
-/// Talks to one other.
+/// Handler of a machine that talks to one other.
 #[derive(Debug)]
 pub struct Player<P> {
-    /// Who hears it; without one it stops when it should speak.
+    /// The receiver of its hellos; if `None`, the machine stops when it should send one.
     pub other: Option<Address<Beat>>,
-    /// What it says it is.
+    /// The name that it sends as its own.
     pub name: u32,
-    /// How it goes on.
+    /// Policy.
     pub pace: P,
 }
 
@@ -379,10 +381,11 @@ impl<P: Pace> Handler for Player<P> {
     hears_beats!();
 }
 
-/// Two machines that talk to each other. Unless a pace says the first hello, send one to either.
+/// Creates two machines that talk to each other. Unless a pace sends the first hello, the caller
+/// must send one to either.
 ///
 /// # Errors
-/// As [`Machine::new`].
+/// Fails like [`Machine::new`].
 pub fn pair<P: Pace>(
     paces: [P; 2],
     config: Config,
@@ -395,12 +398,12 @@ pub fn pair<P: Pace>(
     Ok([first, second])
 }
 
-/// Talks to many, each of which has told its place in `clients` as its name.
+/// Handler of a server; each client's name is its index in `clients`.
 #[derive(Debug)]
 pub struct Server<P> {
-    /// Whom it serves.
+    /// The clients.
     pub clients: Vec<Address<Beat>>,
-    /// How it goes on.
+    /// Policy.
     pub pace: P,
 }
 
@@ -426,10 +429,10 @@ impl<P: Pace> Handler for Server<P> {
     hears_beats!();
 }
 
-/// Messages that may wait for a client: it is sent one at a time.
+/// Capacity of a client's inbox: it is sent one message at a time.
 const CLIENT_INBOX: u32 = 8;
 
-/// A server's configuration: each client may have a message there.
+/// Returns a server's configuration: its inbox has room for a message of each client.
 fn for_server(config: Config, clients_count: usize) -> Config {
     let least = u32::try_from(clients_count).unwrap_or(u32::MAX).saturating_add(CLIENT_INBOX);
     Config { inbox_messages_max: config.inbox_messages_max.max(least), ..config }
@@ -439,14 +442,14 @@ fn for_client(config: Config) -> Config {
     Config { inbox_messages_max: CLIENT_INBOX, ..config }
 }
 
-/// A machine that serves, and those that it serves.
+/// A server with its clients.
 pub type Served<H, K> = (Machine<H>, Vec<Machine<K>>);
 
-/// A machine that serves, and a client for each of the paces. Clients open; a server answers a
-/// hello with one of the same number.
+/// Creates a server, and a client for each of the paces. Clients begin; the server answers a hello
+/// with one of the same number.
 ///
 /// # Errors
-/// As [`Machine::new`].
+/// Fails like [`Machine::new`].
 pub fn served<S: Pace, C: Pace>(
     pace: S,
     clients: impl IntoIterator<Item = C>,
@@ -465,23 +468,23 @@ pub fn served<S: Pace, C: Pace>(
     Ok((server, machines))
 }
 
-/// Talks to all who have subscribed, once each of them has said hello.
+/// Handler of a server that posts to all subscribers once each of them has sent a hello.
 #[derive(Debug)]
 pub struct Announcer<P> {
     publisher: Publisher<u64>,
     subscribers_count: u64,
     gathered: u64,
-    /// How many hellos to all it has said.
+    /// Number of posts.
     posted: u64,
-    /// How it goes on.
+    /// Policy.
     pub pace: P,
 }
 
-/// Values of a topic that may be in use: the one that is being read, and the next.
+/// Maximum number of values of a topic in use: the one being read, and the next.
 const VALUES_MAX: u32 = 8;
 
 impl<P: Pace> Announcer<P> {
-    /// One that waits for so many each time.
+    /// Creates an announcer that waits for `subscribers_count` hellos before each post.
     #[must_use]
     pub fn new(topic: &Topic<u64>, subscribers_count: u64, pace: P) -> Self {
         let publisher = topic.publisher(VALUES_MAX);
@@ -515,14 +518,14 @@ impl<P: Pace> Handler for Announcer<P> {
     hears_beats!();
 }
 
-/// Hears what is posted, and answers the announcer alone.
+/// Handler of a subscriber, which answers the announcer alone.
 #[derive(Debug)]
 pub struct Listener<P> {
-    /// Who hears it.
+    /// The receiver of its answers.
     pub announcer: Address<Beat>,
-    /// What it says it is.
+    /// The name that it sends as its own.
     pub name: u32,
-    /// How it goes on.
+    /// Policy.
     pub pace: P,
 }
 
@@ -557,7 +560,7 @@ impl<P: Pace> Handler for Listener<P> {
     fn handle(&mut self, heard: Heard, cx: &mut Context<'_, Heard>) {
         match heard {
             Heard::News(number) => {
-                let number = *number; // the share goes back before the answer is on its way
+                let number = *number; // returns the share before the answer is sent
                 let next = self.pace.received(number);
                 self.answer(next, 0, number + 1, cx);
             }
@@ -567,11 +570,11 @@ impl<P: Pace> Handler for Listener<P> {
     }
 }
 
-/// A machine that posts to a topic, and a subscriber for each of the paces, which answers it. The
-/// subscribers open.
+/// Creates a machine that posts to a topic, and a subscriber for each of the paces, which answers
+/// the posts. The subscribers begin.
 ///
 /// # Errors
-/// As [`Machine::new`].
+/// Fails like [`Machine::new`].
 pub fn served_by_topic<S: Pace, C: Pace>(
     pace: S,
     subscribers: impl IntoIterator<Item = C>,

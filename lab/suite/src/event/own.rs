@@ -10,10 +10,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Slots of a peer's queue.
+/// Capacity of a peer's queue.
 const SLOTS: u32 = 1024;
 
-/// Goes on until so many hellos were received, each the next one.
+/// Pace that continues until `left` hellos were received, and counts those out of order.
 #[derive(Default)]
 pub(super) struct Counted {
     pub left: u64,
@@ -31,7 +31,7 @@ impl Pace for Counted {
     }
 }
 
-/// A machine that talks to itself.
+/// A machine that sends messages to itself.
 pub(super) trait Talker: 'static {
     type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
@@ -39,7 +39,7 @@ pub(super) trait Talker: 'static {
     fn counted(handler: &mut Self::Handler) -> &mut Counted;
 }
 
-/// Numbers, as the floor and the peers send them, by [`Context::call`] or by [`Context::pass`].
+/// Sends numbers, as the floor and the peers do, by [`Context::call`] or by [`Context::pass`].
 pub(super) struct By<const PASS: bool>(Counted);
 
 impl<const PASS: bool> Handler for By<PASS> {
@@ -53,7 +53,7 @@ impl<const PASS: bool> Handler for By<PASS> {
             _ => cx.call(number + 1),
         };
         if sent.is_err() {
-            cx.stop(); // which leaves some undone, and is found
+            cx.stop(); // the check finds the missing messages
         }
     }
 }
@@ -72,7 +72,7 @@ impl<const PASS: bool> Talker for By<PASS> {
     }
 }
 
-/// The hellos of the classic program, by [`Context::call`].
+/// Sends the hellos of the classic program by [`Context::call`].
 pub(super) enum Classic {}
 
 impl Talker for Classic {
@@ -89,7 +89,7 @@ impl Talker for Classic {
     }
 }
 
-/// By [`Context::pass_to`], which finds out that the address is its own.
+/// Sends by [`Context::pass_to`], which finds that the address is its own.
 pub(super) enum ByAddress {}
 
 impl Talker for ByAddress {
@@ -109,7 +109,7 @@ impl Talker for ByAddress {
     }
 }
 
-/// The benchmark of hellos to oneself, whoever carries them.
+/// Benchmark of hellos to oneself, for all contenders.
 const CALL: Spec = Spec {
     id: "event/call",
     what: "a typed message to oneself, from being sent until it was handled",
@@ -121,7 +121,7 @@ const CALL: Spec = Spec {
     ..Spec::DEFAULT
 };
 
-/// A machine's hellos to itself.
+/// Workload: a machine that sends hellos to itself.
 pub(super) struct Hello<T: Talker>(Machine<T::Handler>);
 
 impl<T: Talker> Hello<T> {
@@ -161,7 +161,8 @@ impl<T: Talker> Workload for Hello<T> {
     }
 }
 
-/// What handles a number where nothing is typed: through a pointer, which the compiler cannot follow.
+/// Handler of a number in an untyped queue, called through a pointer that the compiler cannot
+/// follow.
 type Handle = fn(&mut Counted, u64) -> Option<u64>;
 
 fn handle_number(counted: &mut Counted, number: u64) -> Option<u64> {
@@ -171,13 +172,13 @@ fn handle_number(counted: &mut Counted, number: u64) -> Option<u64> {
     }
 }
 
-/// A kind of message, as one writes it out by hand beside a `VecDeque`.
+/// Kinds of messages, as in hand-written code around a `VecDeque`.
 enum Message {
     Hello(u64),
     Quit,
 }
 
-/// A `VecDeque` of messages, and a `match`: what one writes where one thread talks to itself.
+/// Peer: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
 pub(super) struct Deque {
     queue: VecDeque<Message>,
     counted: Counted,
@@ -222,7 +223,8 @@ impl Workload for Deque {
     }
 }
 
-/// An array with two indices, and the handler inlined: the least that queues a number and handles it.
+/// Floor: an array with two indices and an inlined handler, the least code that queues a number and
+/// handles it.
 pub(super) struct Array {
     slots: Box<[u64; SLOTS as usize]>,
     head: usize,
@@ -282,12 +284,12 @@ impl Workload for Array {
     }
 }
 
-/// What is sent through a peer's queue.
+/// Item sent through a peer's queue.
 pub(super) trait Sent: Send + 'static {
-    /// The benchmark of what is sent so.
+    /// Benchmark of this item.
     const SPEC: Spec;
     fn of(number: u64) -> Self;
-    /// Reads it, and lets it go.
+    /// Reads the item and drops it.
     fn read(self) -> u64;
 }
 
@@ -304,7 +306,7 @@ impl Sent for u64 {
     }
 }
 
-/// From the allocator, and back to it.
+/// Allocates the item and frees it.
 impl Sent for Arc<Letter> {
     const SPEC: Spec = POOLED;
 
@@ -318,7 +320,7 @@ impl Sent for Arc<Letter> {
     }
 }
 
-/// A peer's queue, both of whose ends one thread holds, and the same call through a pointer.
+/// Peer: a queue with both ends on one thread, and the same call through a pointer.
 pub(super) struct Looped<Q: Queue, T: Sent> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
@@ -375,7 +377,8 @@ mod local {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::{LocalSet, spawn_local};
 
-    /// A task for each message, on tokio's `LocalSet`: what one posts to a loop of one thread.
+    /// Peer: a task for each message on tokio's `LocalSet`, as code posts work to a loop of one
+    /// thread.
     pub(in crate::event) struct Local {
         runtime: Runtime,
         counted: Rc<RefCell<Counted>>,
@@ -429,14 +432,14 @@ mod local {
 #[cfg(feature = "peers")]
 pub(super) use local::Local;
 
-/// What is sent where messages are too large to be moved, or have several readers.
+/// Payload of messages that are too large to be moved, or that have several readers.
 pub(super) type Letter = [u64; 4];
 
 pub(super) fn letter(number: u64) -> Letter {
     [number; 4]
 }
 
-/// The benchmark of messages that are counted by their holders.
+/// Benchmark of reference-counted messages.
 const POOLED: Spec = Spec {
     id: "event/pooled",
     what: "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
@@ -446,10 +449,10 @@ const POOLED: Spec = Spec {
     ..Spec::DEFAULT
 };
 
-/// Letters in use at a time, at most.
+/// Maximum number of letters in use at a time.
 const LETTERS_MAX: u32 = 64;
 
-/// A machine that writes letters to itself.
+/// Workload: a machine that sends letters to itself.
 pub(super) struct Pooled(Machine<Writer>);
 
 pub(super) struct Writer {
@@ -476,7 +479,7 @@ impl Writer {
     fn write(&mut self, number: u64, cx: &mut Context<'_, Shared<Letter>>) {
         let written = self.pool.put(letter(number)).map(|parcel| cx.call(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
-            cx.stop(); // which leaves some undone, and is found
+            cx.stop(); // the check finds the missing messages
         }
     }
 }
@@ -518,7 +521,7 @@ impl Workload for Pooled {
 }
 
 args! {
-    /// Among how many.
+    /// Number of message kinds.
     pub struct Ids {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
@@ -540,17 +543,17 @@ impl Kind for Numbered {
     }
 }
 
-/// What the handlers of all kinds share.
+/// Common state of the handlers of all kinds.
 pub(super) struct Among {
     kinds_count: usize,
-    /// The first kind that is sent; all after it are.
+    /// The first kind that is sent; all following kinds are sent too.
     first: usize,
     counted: Counted,
-    /// Messages that came to the handler of another kind.
+    /// Number of messages that came to the handler of another kind.
     astray: u64,
 }
 
-/// Handlers that differ, so that they stay apart; kinds take turns among so many.
+/// Number of different handlers, which prevents their merging; the kinds use them in turn.
 const HANDLERS: usize = 8;
 
 #[inline(never)]
@@ -562,7 +565,7 @@ fn on<const PLACE: usize>(among: &mut Among, message: Numbered, cx: &mut Context
         Next::Stop => cx.stop(),
         _ => {
             if cx.call(Numbered { kind, number: message.number + 1 }).is_err() {
-                cx.stop(); // which leaves some undone, and is found
+                cx.stop(); // the check finds the missing messages
             }
         }
     }
@@ -571,7 +574,7 @@ fn on<const PLACE: usize>(among: &mut Among, message: Numbered, cx: &mut Context
 const ON: [HandleKind<Among, Numbered>; HANDLERS] =
     [on::<0>, on::<1>, on::<2>, on::<3>, on::<4>, on::<5>, on::<6>, on::<7>];
 
-/// What finds the handler of a kind.
+/// Lookup of the handler of a kind.
 pub(super) trait Finder: Handler<Message = Numbered> + 'static {
     fn new(among: Among) -> Self;
     fn among(&mut self) -> &mut Among;
@@ -587,7 +590,7 @@ impl Finder for Table<Among, Numbered> {
     }
 }
 
-/// Looks through all that are registered until it finds the kind, as the classic event machines do.
+/// Searches all registered kinds one after another, as the classic event machines do.
 pub(super) struct Search {
     among: Among,
     entries: Vec<(usize, HandleKind<Among, Numbered>)>,
@@ -615,7 +618,7 @@ impl Finder for Search {
     }
 }
 
-/// A `HashMap` from the kind to its handler.
+/// Looks the handler up in a `HashMap`.
 pub(super) struct Map {
     among: Among,
     handlers: HashMap<usize, HandleKind<Among, Numbered>>,
@@ -643,7 +646,7 @@ impl Finder for Map {
     }
 }
 
-/// A `match` over the kinds, as one writes it where they are known when compiling.
+/// Finds the handler by a `match` over the kinds, as in code whose kinds are known at compile time.
 pub(super) struct Match(Among);
 
 impl Handler for Match {
@@ -676,10 +679,11 @@ impl Finder for Match {
     }
 }
 
-/// A machine that sends itself one message of each of some kinds in turn, and has handlers for more.
+/// Workload: a machine that sends itself one message of each of some kinds in turn, and has
+/// handlers for more kinds.
 pub(super) struct Dispatch<F: Finder> {
     machine: Machine<F>,
-    /// The kind of the message that is sent next.
+    /// Kind of the next message.
     kind: usize,
 }
 

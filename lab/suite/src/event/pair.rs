@@ -1,4 +1,4 @@
-//! Two threads: a message there and one back, and messages one way.
+//! Two threads: round trips, and messages one way.
 
 use super::drive::{Beat, Next, Pace, Player, pair};
 use super::queues::Queue;
@@ -10,10 +10,10 @@ use handover_notify::{Mechanism, Notify, Wait};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 
-/// How the two wait for each other.
+/// Way in which both sides wait for each other.
 pub(super) trait Manner: Send + Sync + 'static {
     const SPEC: Spec;
-    /// They look again and again, and never sleep.
+    /// `true` if both sides poll and never sleep.
     const POLLED: bool = false;
 
     fn thread() -> ThreadConfig {
@@ -21,7 +21,7 @@ pub(super) trait Manner: Send + Sync + 'static {
     }
 }
 
-/// Both look for a while, and sleep if nothing comes.
+/// Both sides poll for a while, and then sleep.
 pub(super) enum Eager {}
 
 impl Manner for Eager {
@@ -40,7 +40,7 @@ impl Manner for Eager {
     };
 }
 
-/// Both look all the time.
+/// Both sides poll without end.
 pub(super) enum Polled {}
 
 impl Manner for Polled {
@@ -57,7 +57,7 @@ impl Manner for Polled {
     const POLLED: bool = true;
 }
 
-/// The benchmark of those that sleep.
+/// Benchmark of sides that sleep.
 const PARKED: Spec = Spec {
     id: "event/parked",
     what: "a message to a machine on another thread that sleeps at once, and one back",
@@ -69,7 +69,7 @@ const PARKED: Spec = Spec {
     ..Spec::DEFAULT
 };
 
-/// Both sleep at once, on a futex.
+/// Both sides sleep at once, on a futex.
 pub(super) enum Parked {}
 
 impl Manner for Parked {
@@ -81,7 +81,7 @@ impl Manner for Parked {
     }
 }
 
-/// Both sleep at once, in epoll, and are woken through an eventfd.
+/// Both sides sleep at once, in epoll, and are woken through an eventfd.
 pub(super) enum OnDescriptor {}
 
 impl Manner for OnDescriptor {
@@ -94,7 +94,7 @@ impl Manner for OnDescriptor {
 
 const SLOTS: u32 = 64;
 
-/// The near side: sends `left` more hellos, and stops with the last answer.
+/// Pace of the near side: sends `left` more hellos, and stops with the last answer.
 #[derive(Default)]
 pub(super) struct Turns {
     left: u64,
@@ -116,7 +116,7 @@ impl Pace for Turns {
     }
 }
 
-/// What the two sides counted; each writes at its end.
+/// Counts of both sides; each writes its own when it ends.
 #[derive(Default)]
 struct Counts {
     sent: AtomicU64,
@@ -125,10 +125,11 @@ struct Counts {
 }
 
 impl Counts {
-    /// Relaxed: read after the parties have ended, which whoever gathers them orders.
+    /// Relaxed: read after the participants have ended; collecting their results orders the
+    /// accesses.
     fn sent(&self, sent: u64, wrong: u64) {
         self.sent.store(sent, Ordering::Relaxed);
-        // Relaxed: as above.
+        // Relaxed: read after the participants have ended.
         self.wrong.fetch_add(wrong, Ordering::Relaxed);
     }
 
@@ -139,7 +140,7 @@ impl Counts {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both parties have ended.
+        // Relaxed: both participants have ended.
         let [sent, echoed, wrong] =
             [&self.sent, &self.echoed, &self.wrong].map(|it| it.load(Ordering::Relaxed));
         match sent {
@@ -155,7 +156,7 @@ fn there_and_back() -> Vec<Role> {
     vec![Role::measured("ping"), Role::serving("echo")]
 }
 
-/// Two machines that say hello to each other.
+/// Workload: two machines that exchange hellos.
 pub(super) struct Beats<M> {
     near: Seat<Machine<Player<Turns>>>,
     far: Seat<Machine<Player<Turns>>>,
@@ -165,7 +166,7 @@ pub(super) struct Beats<M> {
 }
 
 impl<M: Manner> Beats<M> {
-    /// Until it stops.
+    /// Runs the machine until it stops.
     #[inline]
     fn run(&self, machine: &mut Machine<Player<Turns>>) -> Result<(), Fault> {
         if !M::POLLED {
@@ -209,7 +210,7 @@ impl<M: Manner> Handover for Beats<M> {
         if party.index > 0 {
             let mut machine = self.far.take()?;
             self.run(&mut machine)?;
-            let echoed = machine.stats().handled - 1; // the last one only said that it is over
+            let echoed = machine.stats().handled - 1; // the last message only ends the round
             self.counts.echoed(echoed, machine.handler().pace.wrong);
             return Ok(());
         }
@@ -238,10 +239,10 @@ impl<M: Manner> Handover for Beats<M> {
     }
 }
 
-/// Said in place of a number: it is over.
+/// Value in place of a number: the round is over.
 const END: u64 = u64::MAX;
 
-/// A peer's queue in each direction.
+/// Peer: a queue in each direction.
 pub(super) struct Numbers<Q: Queue, M> {
     near: Seat<Ends<Q>>,
     far: Seat<Ends<Q>>,
@@ -250,7 +251,7 @@ pub(super) struct Numbers<Q: Queue, M> {
     manner: PhantomData<M>,
 }
 
-/// What a side needs.
+/// Queue ends and runtime of one side.
 type Ends<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
 impl<Q: Queue, M: Manner> Numbers<Q, M> {
@@ -326,7 +327,8 @@ impl<Q: Queue, M: Manner> Handover for Numbers<Q, M> {
     }
 }
 
-/// A notification in each direction, and nothing else: what a machine that sleeps has to be compared with.
+/// Peer: a notification in each direction without a message, for comparison with machines that
+/// sleep.
 pub(super) struct Bare<M: Mechanism> {
     near: Seat<(M::Sender, M::Receiver)>,
     far: Seat<(M::Sender, M::Receiver)>,
@@ -393,14 +395,14 @@ where
 }
 
 args! {
-    /// How much may be under way.
+    /// Capacity.
     pub struct Slots {
         /// Messages that may wait.
         slots_count: u32 = 1024 (smoke 16, range 2..=65536)
     }
 }
 
-/// The benchmark of messages one way, whoever carries them.
+/// Benchmark of messages one way, for all contenders.
 const STREAM: Spec = Spec {
     id: "event/stream",
     pipelined: true,
@@ -416,7 +418,7 @@ fn one_way() -> Vec<Role> {
     vec![Role::measured("sender"), Role::serving("receiver")]
 }
 
-/// Counts what arrives, in its order, until the end.
+/// Counts arriving numbers and checks their order, until `END`.
 #[derive(Default)]
 pub(super) struct Arrivals {
     count: u64,
@@ -424,7 +426,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Whether it goes on.
+    /// Returns `true` until the end has arrived.
     #[inline]
     fn arrived(&mut self, number: u64) -> bool {
         if number == END {
@@ -447,7 +449,7 @@ impl Handler for Arrivals {
     }
 }
 
-/// A machine to which another thread sends.
+/// Workload: a machine that receives from another thread.
 pub(super) struct Streamed {
     address: handover_event::Address<u64>,
     machine: Seat<Machine<Arrivals>>,
@@ -501,7 +503,7 @@ impl Handover for Streamed {
     }
 }
 
-/// A peer's queue, one way.
+/// Peer: a queue, one way.
 pub(super) struct Stream<Q: Queue> {
     sender: Seat<(Q::Sender<u64>, Q::Runtime)>,
     receiver: Seat<(Q::Receiver<u64>, Q::Runtime)>,

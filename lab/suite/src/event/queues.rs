@@ -1,40 +1,40 @@
-//! What a user would pick instead of a machine, behind one trait: bounded queues whose receiver waits.
+//! Peers of the event machine behind one trait: bounded queues whose receiver waits.
 //!
-//! Sending and receiving are asynchronous, since one of the peers is. With the others they are ready at
-//! once, after the thread has waited, and come down to plain calls.
+//! Sending and receiving are asynchronous, since one of the peers is. With the other peers the
+//! futures are ready at once, after the thread has waited, and compile to plain calls.
 
 use handover_harness::Fault;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// A bounded queue of many senders and one receiver.
+/// A bounded queue with many senders and one receiver.
 pub(super) trait Queue: 'static {
-    /// The end that sends.
+    /// The sending end.
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
-    /// The end that receives.
+    /// The receiving end.
     type Receiver<T: Send + 'static>: Send + 'static;
-    /// What a thread needs to send and to receive.
+    /// State that a thread needs to send and to receive.
     type Runtime: Send + 'static;
 
     fn runtime() -> Result<Self::Runtime, Fault>;
     fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
-    /// Waits for room. False: the receiver is gone.
+    /// Waits for room; returns `false` if the receiver is disconnected.
     fn send<T: Send + 'static>(
         sender: &Self::Sender<T>,
         item: T,
     ) -> impl Future<Output = bool> + Send;
-    /// Waits for an item. `None`: the senders are gone.
+    /// Waits for an item; returns `None` if the senders are disconnected.
     fn receive<T: Send + 'static>(
         receiver: &mut Self::Receiver<T>,
     ) -> impl Future<Output = Option<T>> + Send;
-    /// Does not wait.
+    /// Returns an item if there is one, without waiting.
     fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T>;
-    /// Runs to its end on this thread.
+    /// Runs the future to its end on this thread.
     fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
 }
 
-/// Runs what never waits but by waiting itself.
+/// Runs a future that is never pending, as it blocks the thread instead.
 #[inline(always)]
 fn run_at_once<R>(work: impl Future<Output = R>) -> R {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
@@ -110,7 +110,7 @@ mod peers {
         Flume, flume::Sender<T>, flume::Receiver<T>, flume::bounded, Some
     }
 
-    /// `tokio::sync::mpsc`, awaited by a thread in a runtime of tokio's.
+    /// A `tokio::sync::mpsc` queue awaited by a thread in a tokio runtime.
     macro_rules! tokio_in {
         ($(#[$doc:meta])* $name:ident, $runtime:ty, $made:expr) => {
             $(#[$doc])*
@@ -148,16 +148,16 @@ mod peers {
     }
 
     tokio_in! {
-        /// Each thread in a runtime of its own.
+        /// Each thread in its own runtime.
         Tokio, Runtime, Builder::new_current_thread().build()
     }
 
     tokio_in! {
-        /// All threads in one runtime of several threads, whose own have nothing to do.
+        /// All threads in one multi-threaded runtime, whose workers have nothing to do.
         TokioMulti, Arc<Runtime>, shared_runtime()
     }
 
-    /// The runtime that all who use it at a time share.
+    /// Returns the runtime that all current users share.
     fn shared_runtime() -> io::Result<Arc<Runtime>> {
         static SHARED: Mutex<Weak<Runtime>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! One that serves many: on threads of their own, and all on one.
+//! One server with many clients: each on its own thread, or all on one thread.
 
 use super::drive::{Next, Opening, Pace, Player, Server, served};
 use super::queues::Queue;
@@ -11,14 +11,14 @@ use handover_record::{Spec, args};
 use std::time::Duration;
 
 args! {
-    /// How many are served.
+    /// Number of clients.
     pub struct Clients {
         /// Clients, each of which waits for the answer before it asks again.
         clients_count: u32 = 10 (smoke 3, range 1..=1000)
     }
 }
 
-/// The benchmark of clients on threads of their own, whoever serves them.
+/// Benchmark of clients on their own threads, for all contenders.
 const SERVE: Spec = Spec {
     id: "event/serve",
     what: "a request of one of clients_count threads and its answer, at the thread that serves them",
@@ -37,10 +37,10 @@ fn one_and_many(args: &Clients) -> Vec<Role> {
     roles
 }
 
-/// What the parties counted.
+/// Counts of the participants.
 #[derive(Default)]
 struct Counts {
-    /// Clients that have begun.
+    /// Number of clients that have begun.
     begun: AtomicU32,
     served: AtomicU64,
     answered: AtomicU64,
@@ -49,21 +49,22 @@ struct Counts {
 
 impl Counts {
     fn begin(&self) {
-        // Relaxed: nothing is published with it.
+        // Relaxed: the count publishes no other data.
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server, once all are there: `serve(n)` has to serve so many requests. All clients together
-    /// send a few in each sample, so that none is the time of one that happens to be quick.
+    /// Times the server once all clients have begun; `serve(n)` must serve `n` requests. Each
+    /// sample includes several requests of every client, so that no sample shows only a client that
+    /// happens to be fast.
     fn time(&self, out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
         // Relaxed: as in begin().
         while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
             std::thread::sleep(Duration::from_micros(50));
         }
         let requests_count = 4 * clients_count.max(16) as u64;
-        // Those that have just begun fall into step first.
+        // Clients that have just begun get into a steady state first.
         serve(requests_count);
-        // Where there are very many, the round may be over before all have begun.
+        // With very many clients, the round may be over before all have begun.
         let mut none_yet = true;
         while out.running() || none_yet {
             none_yet = false;
@@ -73,10 +74,10 @@ impl Counts {
         }
     }
 
-    /// A client, at its end. Relaxed: read after the parties have ended.
+    /// Adds the counts of a client at its end. Relaxed: read after the participants have ended.
     fn answered(&self, answered: u64, wrong: u64) {
         self.answered.fetch_add(answered, Ordering::Relaxed);
-        // Relaxed: as above.
+        // Relaxed: read after the participants have ended.
         self.wrong.fetch_add(wrong, Ordering::Relaxed);
     }
 
@@ -86,7 +87,7 @@ impl Counts {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all parties have ended.
+        // Relaxed: all participants have ended.
         let [served, answered, wrong] =
             [&self.served, &self.answered, &self.wrong].map(|it| it.load(Ordering::Relaxed));
         match served {
@@ -96,7 +97,8 @@ impl Counts {
     }
 }
 
-/// A client: asks first, and asks again with each answer, which has the number of what was asked.
+/// Pace of a client: asks first, and asks again after each answer, which has the number of the
+/// request.
 #[derive(Default)]
 pub(super) struct Asks {
     last: u64,
@@ -116,7 +118,7 @@ impl Pace for Asks {
     }
 }
 
-/// The server: answers so many, and stops with the last.
+/// Pace of the server: answers `left` requests, and stops with the last.
 #[derive(Default)]
 pub(super) struct Answers {
     left: u64,
@@ -130,7 +132,7 @@ impl Pace for Answers {
     }
 }
 
-/// A machine that serves machines, each on a thread of its own.
+/// Workload: a machine that serves machines, each on its own thread.
 pub(super) struct Served {
     server: Seat<Machine<Server<Answers>>>,
     clients: Vec<Seat<Machine<Player<Asks>>>>,
@@ -163,7 +165,7 @@ impl Handover for Served {
             let mut machine = self.clients[client].take()?;
             self.counts.begin();
             machine.run().map_err(refused)?;
-            // Stopped after the server's last answer, which may still wait.
+            // Stopped after the server's last answer, which may still wait in the inbox.
             let stats = machine.stats();
             self.counts.answered(stats.handled + stats.waiting, machine.handler().pace.wrong);
             return Ok(());
@@ -186,19 +188,20 @@ impl Handover for Served {
     }
 }
 
-/// Answered in place of a number: it is over.
+/// Answer in place of a number: the round is over.
 const END: u64 = u64::MAX;
-/// A client has one answer under way at most, and the end after it.
+/// Maximum number of answers waiting for a client: one, and the end after it.
 const ANSWERS_MAX: u32 = 2;
 
-/// What is asked: by whom, and which of its requests it is.
+/// A request: the client, and the number of its request.
 type Request = (u32, u64);
 
-/// What a client on a thread needs.
+/// Queue ends and runtime of a client's thread.
 type Client<Q> =
     (<Q as Queue>::Sender<Request>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-/// A thread that serves others through a peer's queues: one to it, and one back to each.
+/// Peer: a thread that serves others through queues: one to the server, and one back to each
+/// client.
 pub(super) struct ServedBy<Q: Queue> {
     server: Seat<(Q::Receiver<Request>, Q::Runtime)>,
     answers: Vec<Q::Sender<u64>>,
@@ -271,7 +274,7 @@ impl<Q: Queue> Handover for ServedBy<Q> {
     }
 }
 
-/// The benchmark of clients that share the server's thread, whoever serves them.
+/// Benchmark of clients on the server's thread, for all contenders.
 const SHARED: Spec = Spec {
     id: "event/group",
     what: "a request of one of clients_count machines and its answer, all on one thread",
@@ -281,14 +284,14 @@ const SHARED: Spec = Spec {
     ..Spec::DEFAULT
 };
 
-/// A group of machines, one of which serves the others.
+/// Workload: a group of machines, one of which serves the others.
 pub(super) struct Grouped {
     group: Group,
     server: Joined<Server<Answers>>,
     clients: Vec<Joined<Player<Asks>>>,
 }
 
-/// Messages from other threads that may wait for each: there are none.
+/// Capacity for messages from other threads, of which there are none.
 const INBOX: u32 = 2;
 
 impl Grouped {
@@ -352,7 +355,7 @@ mod tasks {
     use tokio::runtime::Runtime;
     use tokio::sync::mpsc;
 
-    /// Tasks of tokio's on its runtime of one thread, one of which serves the others.
+    /// Peer: tasks on tokio's single-threaded runtime, one of which serves the others.
     pub(in crate::event) struct Tasks {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,
@@ -366,7 +369,7 @@ mod tasks {
             runtime.block_on(async {
                 for _ in 0..count {
                     let Some((client, number)) = requests.recv().await else { break };
-                    // Never refused: the clients live as long as the runtime.
+                    // Never fails: the clients live as long as the runtime.
                     let _ = answers[client as usize].send(number).await;
                 }
             });
@@ -401,7 +404,7 @@ mod tasks {
         fn check(&mut self) -> Result<(), Fault> {
             let count = 10 * self.answers.len() as u64;
             self.go(count);
-            // Once more for the clients, some of which have yet to look at their answers.
+            // Lets clients run that have not processed their answers yet.
             self.runtime.block_on(async {
                 for _ in 0..10 {
                     tokio::task::yield_now().await;

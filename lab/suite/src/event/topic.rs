@@ -1,4 +1,4 @@
-//! One value to many that are on the poster's thread.
+//! One value to many subscribers on the poster's thread.
 
 use super::own::{Counted, Letter, letter};
 use super::{Config, ThreadConfig, refused, same};
@@ -11,14 +11,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 args! {
-    /// How many hear it.
+    /// Number of subscribers.
     pub struct Subscribers {
         /// Subscribers of the topic.
         subscribers_count: u32 = 10 (smoke 3, range 1..=1000)
     }
 }
 
-/// The benchmark of values that many share, whoever hands them out.
+/// Benchmark of values with many readers, for all contenders.
 const POST: Spec = Spec {
     id: "event/post",
     what: "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
@@ -28,7 +28,7 @@ const POST: Spec = Spec {
     ..Spec::DEFAULT
 };
 
-/// What a subscriber has read: each value once, and each the next one.
+/// Record of the values that a subscriber has read; each must come once and in order.
 #[derive(Clone, Copy, Default)]
 struct Read {
     last: u64,
@@ -45,7 +45,7 @@ impl Read {
     }
 }
 
-/// Whether each of them has read all.
+/// Checks that every reader has read all values.
 fn all_read<'a>(
     readers: impl Iterator<Item = &'a Read>,
     readers_count: usize,
@@ -55,12 +55,12 @@ fn all_read<'a>(
     same("subscribers that have read all", [complete as u64], [readers_count as u64])
 }
 
-/// Values on their way at a time, at most: one, and the next.
+/// Maximum number of values in use: one, and the next.
 const VALUES_MAX: u32 = 4;
-/// What may wait for each.
+/// Capacity of each subscriber's inbox.
 const INBOX: u32 = 4;
 
-/// A machine that posts, when the last subscriber has read what was posted before.
+/// Handler that posts the next value when the last subscriber has read the previous one.
 pub(super) struct Poster {
     publisher: Publisher<Letter>,
     counted: Counted,
@@ -78,17 +78,17 @@ impl Handler for Poster {
 
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
-        // What is not taken leaves some undone, and is found.
+        // A refused message leaves work undone, which the check finds.
         if self.counted.received(number) == Next::Stop || !self.post(number + 1) {
             cx.stop();
         }
     }
 }
 
-/// A machine that has subscribed.
+/// Handler of a subscriber.
 pub(super) struct Subscriber {
     read: Read,
-    /// The last one's alone: whom it tells.
+    /// The poster, which only the last subscriber notifies.
     poster: Option<Address<u64>>,
 }
 
@@ -101,12 +101,12 @@ impl Handler for Subscriber {
         drop(letter);
         let told = self.poster.as_ref().map(|poster| cx.pass_to(poster, number));
         if matches!(told, Some(Err(_))) {
-            cx.stop(); // which leaves some undone, and is found
+            cx.stop(); // the check finds the missing messages
         }
     }
 }
 
-/// A group: a machine that posts to a topic, and its subscribers.
+/// Workload: a group of a posting machine and its subscribers.
 pub(super) struct Topical {
     group: Group,
     poster: Joined<Poster>,
@@ -165,14 +165,15 @@ impl Workload for Topical {
     }
 }
 
-/// What a subscriber does where nothing is typed: through a pointer, which the compiler cannot follow.
+/// Handler of a subscriber in an untyped queue, called through a pointer that the compiler cannot
+/// follow.
 type Hear = fn(&mut Read, Arc<Letter>);
 
 fn hear(read: &mut Read, letter: Arc<Letter>) {
     read.read(&letter);
 }
 
-/// A queue for each subscriber by hand, and a reference counted by the standard library in each.
+/// Peer: a hand-written queue for each subscriber, with an `Arc` in each.
 pub(super) struct Deques {
     queues: Vec<(VecDeque<Arc<Letter>>, Read)>,
     hear: Hear,
@@ -225,7 +226,8 @@ mod broadcast {
     use tokio::runtime::Runtime;
     use tokio::sync::{broadcast, mpsc};
 
-    /// `tokio::sync::broadcast` to tasks on one thread, the last of which tells the poster.
+    /// Peer: `tokio::sync::broadcast` to tasks on one thread, the last of which notifies the
+    /// poster.
     pub(in crate::event) struct Broadcast {
         runtime: Runtime,
         sender: broadcast::Sender<Arc<Letter>>,
@@ -240,7 +242,7 @@ mod broadcast {
             runtime.block_on(async {
                 for _ in 0..count {
                     *posted += 1;
-                    // Never refused: the subscribers live as long as the runtime.
+                    // Never fails: the subscribers live as long as the runtime.
                     let _ = sender.send(Arc::new(letter(*posted)));
                     let _ = heard.recv().await;
                 }
@@ -268,7 +270,7 @@ mod broadcast {
                         let number = mine.read(&letter);
                         drop(letter);
                         if let Some(tell) = &tell {
-                            let _ = tell.send(number).await; // at worst it is over
+                            let _ = tell.send(number).await; // fails only at the end of the round
                         }
                         if number == CHECKED {
                             *read.lock().unwrap_or_else(PoisonError::into_inner) = mine;
@@ -281,7 +283,7 @@ mod broadcast {
 
         fn check(&mut self) -> Result<(), Fault> {
             self.go(CHECKED);
-            // For those that have yet to hear it.
+            // Lets the remaining subscribers read.
             self.runtime.block_on(tokio::task::yield_now());
             let read = |it: &Arc<Mutex<Read>>| *it.lock().unwrap_or_else(PoisonError::into_inner);
             let reads: Vec<Read> = self.reads.iter().map(read).collect();
@@ -293,7 +295,7 @@ mod broadcast {
         }
     }
 
-    /// So many are posted for the check, by which each subscriber tells what it has read.
+    /// Number of values posted for the check; subscribers then publish their record.
     const CHECKED: u64 = 110;
 }
 

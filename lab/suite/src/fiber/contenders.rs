@@ -1,4 +1,4 @@
-//! Ours, bare coroutines, and threads.
+//! Contenders: our runtime, bare coroutines, and threads.
 
 use super::Fibers;
 use crate::floor::bed::{Bed, Manner};
@@ -20,7 +20,7 @@ pub(super) fn fault(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// The ticks that it takes.
+/// Returns the ticks that `run` takes.
 #[inline]
 pub(super) fn timed(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();
@@ -30,7 +30,7 @@ pub(super) fn timed(run: impl FnOnce()) -> u64 {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A runtime of ours.
+/// Our runtime.
 pub(super) struct Ours {
     runtime: Runtime,
     handle: Handle,
@@ -38,7 +38,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// Runs it in a fiber.
+    /// Runs a function in a fiber.
     fn within<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
@@ -47,7 +47,7 @@ impl Ours {
     }
 }
 
-/// One place in the code from which all of them yield.
+/// The one place in the code from which all fibers yield.
 #[inline(never)]
 fn yield_often(count: u64) {
     for _ in 0..count {
@@ -142,7 +142,7 @@ impl Fibers for Ours {
         let take = |mutex: &Mutex<u64>| {
             let mut held = mutex.lock();
             *held += 1;
-            yield_now(); // the other comes to want it
+            yield_now(); // the other fiber comes to wait for the mutex
         };
         let ticks = self.within(move || {
             let other = spawn(move || (0..each).for_each(|_| take(&its))).ok()?;
@@ -225,7 +225,7 @@ impl Fibers for Bare {
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
-        // One stack, used again and again.
+        // One stack, reused.
         let mut stack = Some(DefaultStack::new(64 << 10).map_err(fault)?);
         let mut sum = 0;
         let ticks = timed(|| {
@@ -254,7 +254,7 @@ impl Fibers for Bare {
     }
 }
 
-/// The kernel's sleep, which ends as soon as it can.
+/// The kernel's sleep, with the smallest timer slack.
 pub(super) struct Kernel;
 
 impl Fibers for Kernel {
@@ -267,7 +267,7 @@ impl Fibers for Kernel {
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        // The least by which it may end a sleep late.
+        // The smallest slack: 1 ns.
         let before = rustix::thread::current_timer_slack().map_err(fault)?;
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(fault)?;
         let ticks = timed(|| (0..count).for_each(|_| thread::sleep(MS)));
@@ -323,7 +323,7 @@ impl Fibers for Words {
     }
 }
 
-/// The kernel's.
+/// Threads of the kernel.
 pub(super) struct Threads;
 
 impl Fibers for Threads {
@@ -374,7 +374,7 @@ impl Fibers for Threads {
         let (answer, answered) = mpsc::channel();
         let allowed = topology::allowed();
         let other = thread::spawn(move || {
-            // Wherever it may run: it was begun where the measuring one is pinned to.
+            // Allows every CPU: the thread has inherited the pinning of the measuring thread.
             let _ = affinity::set_mask(&allowed);
             while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
         });

@@ -1,4 +1,5 @@
-//! Many fibers that go round: each time one begins another, which sleeps and then sets what it waits for.
+//! Many looping fibers: in each turn, a fiber spawns another, which sleeps and then sets the
+//! eventual that the first waits for.
 
 use handover_base::{clock, usage};
 use handover_fiber::{
@@ -10,84 +11,84 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Of so many fibers each turn is timed; with all, the clock would cost more than what is measured.
+/// Maximum number of fibers whose turns are timed; timing all would cost more than the work.
 const TIMED_MAX: u32 = 16;
-/// Later than an hour is as late as an hour.
+/// Maximum recorded lateness, an hour.
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
-/// How often it is asked whether to go on.
+/// Interval at which the caller is asked to continue.
 const SLICE: Duration = Duration::from_millis(100);
-/// Who sleeps longer than that is not waited for at the end.
+/// Longest sleep that is waited for at the end.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
-/// What is to be done.
+/// Parameters of [`eventuals`].
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// How many go round.
+    /// Number of looping fibers.
     pub fibers_count: u32,
-    /// How long each sleep is.
+    /// Duration of each sleep.
     pub interval: Duration,
-    /// How long they go round.
+    /// Duration of the measurement.
     pub duration: Duration,
-    /// How many threads run them.
+    /// Number of worker threads.
     pub workers_count: u32,
 }
 
-/// What came out.
+/// Results of [`eventuals`].
 #[derive(Debug, Clone)]
 pub struct Turns {
-    /// Turns that were over in time.
+    /// Number of turns completed in time.
     pub turns_count: u64,
-    /// How long they went round, in seconds.
+    /// Duration of the measurement, in seconds.
     pub wall_s: f64,
-    /// What the process used meanwhile.
+    /// The process's resource usage during the measurement.
     pub used: usage::Usage,
-    /// By how much a turn took longer than its sleep was to, in ns: of some fibers, each turn.
+    /// Time of a turn beyond its sleep, in ns: every turn of some fibers.
     pub late_ns: Histogram<u64>,
-    /// How often a worker switched to a fiber.
+    /// Number of switches from a worker to a fiber.
     pub switches_count: u64,
-    /// How often a worker went to sleep.
+    /// Number of times that a worker went to sleep.
     pub parks_count: u64,
-    /// Whether it was told to end before its time.
+    /// `true` if the measurement was ended early.
     pub interrupted: bool,
 }
 
-/// Why it did not come to its end.
+/// Error of a measurement that did not complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventualsError {
-    /// No runtime.
+    /// The runtime could not be created.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// One of them could not be begun.
+    /// A fiber could not be spawned.
     #[error("a fiber could not be begun: {0}")]
     Spawn(#[from] SpawnError),
 }
 
-/// One turn: an eventual is made, a fiber is begun that sleeps and sets it, and it is waited for.
+/// Makes one turn: creates an eventual, spawns a fiber that sleeps and sets it, and waits for it.
 ///
 /// # Errors
-/// There is no stack for the fiber.
+/// Fails if there is no stack for the fiber.
 #[inline]
 pub(super) fn turn(interval: Duration) -> Result<(), SpawnError> {
     let eventual = Arc::new(Eventual::<()>::new());
     let sets = Arc::clone(&eventual);
     spawn_detached(move || {
         sleep(interval);
-        // It is set once, here.
+        // Set once, here.
         let _ = sets.set(());
     })?;
     eventual.wait();
     Ok(())
 }
 
-/// What a fiber tells.
+/// Results of one looping fiber.
 #[derive(Debug)]
 struct Slot {
     turns: AtomicU64,
     late_ns: Option<Mutex<Histogram<u64>>>,
 }
 
-/// What all of them see.
+/// State shared by all looping fibers.
 #[derive(Debug)]
 struct Course {
     start: Barrier,
@@ -101,7 +102,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn histogram() -> Histogram<u64> {
-    // Two digits are enough for how late something is, and fit a cache.
+    // Two digits are precise enough for lateness, and the histogram fits into a cache.
     Histogram::new_with_max(LATE_NS_MAX, 2).unwrap_or_else(|_| unreachable!("bounds that are fine"))
 }
 
@@ -119,12 +120,13 @@ impl Course {
         })
     }
 
-    /// What one of them does.
+    /// Runs the loop of one fiber.
     fn go_round(&self, slot: &Slot, interval: Duration) {
         self.start.wait();
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let mut turns = 0;
-        // Relaxed: a flag alone; what is counted below, each for itself, is read after it was raised.
+        // Relaxed: the flag publishes no other data; each counter below is read for itself, after
+        // the flag is set.
         while !self.is_over.load(Relaxed) {
             let began = slot.late_ns.as_ref().map(|_| clock::ticks());
             if let Err(refused) = turn(interval) {
@@ -136,19 +138,22 @@ impl Course {
                 held(late_ns).saturating_record(took_ns.saturating_sub(interval_ns));
             }
             turns += 1;
-            // Relaxed: see above.
+            // Relaxed: the counter publishes no other data.
             slot.turns.store(turns, Relaxed);
         }
     }
 }
 
-/// Has fibers go round, and tells how often they did. `go_on` is asked ten times a second whether to.
+/// Runs the looping fibers and returns their results. Calls `go_on` ten times a second; `false`
+/// ends the measurement.
 ///
 /// # Errors
-/// [`EventualsError`]: a worker or a fiber could not be begun. Those that were begun never go on, then.
+/// Fails with an [`EventualsError`] if a worker or a fiber could not be started; fibers already
+/// spawned never continue.
 ///
 /// # Blocking
-/// For as long as the load says, and until those who sleep have woken, if that is soon.
+/// Blocks for the duration of the load, and until the sleeping fibers have woken if that takes less
+/// than a second.
 pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, EventualsError> {
     let runtime = Runtime::new(Config::workers(load.workers_count))?;
     let course = Course::new(load);
@@ -156,7 +161,7 @@ pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, 
         let (course, interval) = (Arc::clone(&course), load.interval);
         let goes = move || course.go_round(&course.slots[index], interval);
         if let Err(refused) = runtime.spawn_detached(goes) {
-            // The others wait at the start, for ever.
+            // The other fibers wait at the start for ever.
             runtime.abandon();
             return Err(refused.into());
         }
@@ -172,11 +177,11 @@ pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, 
         }
         thread::sleep(left.min(SLICE));
     }
-    // Relaxed: see go_round().
+    // Relaxed: the flag publishes no other data; see go_round().
     course.is_over.store(true, Relaxed);
     let used = usage::process() - before;
     let wall_s = began.elapsed().as_secs_f64();
-    // Relaxed: see go_round().
+    // Relaxed: each counter is read for itself; see go_round().
     let turns_count = course.slots.iter().map(|slot| slot.turns.load(Relaxed)).sum();
     let stats = runtime.stats();
     if load.interval > WAITED_FOR_MAX {
@@ -189,7 +194,7 @@ pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, 
     }
     let mut late_ns = histogram();
     for timed in course.slots.iter().filter_map(|slot| slot.late_ns.as_ref()) {
-        // They have the same bounds.
+        // Cannot fail: both have the same bounds.
         let _ = late_ns.add(&*held(timed));
     }
     Ok(Turns {

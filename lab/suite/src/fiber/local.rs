@@ -1,4 +1,4 @@
-//! What small operations of fibers cost, loop and all: for tables of such.
+//! Costs of small fiber operations, loop included, for tables.
 
 use super::Fibers;
 use super::contenders::{Ours, timed};
@@ -6,7 +6,7 @@ use handover_fiber::Eventual;
 use handover_harness::Fault;
 use std::hint::black_box;
 
-/// `count` times, an eventual is allocated, set, waited for and freed; the clock ticks that it took.
+/// Allocates, sets, awaits and frees an eventual, `count` times; returns the clock ticks used.
 #[must_use]
 pub fn eventual_dynamic(count: u64) -> u64 {
     timed(|| {
@@ -18,7 +18,7 @@ pub fn eventual_dynamic(count: u64) -> u64 {
     })
 }
 
-/// The same of an eventual that is a local variable.
+/// Does the same as [`eventual_dynamic`] with an eventual in a local variable.
 #[must_use]
 pub fn eventual_static(count: u64) -> u64 {
     timed(|| {
@@ -31,38 +31,38 @@ pub fn eventual_static(count: u64) -> u64 {
     })
 }
 
-/// A worker on this CPU, for what takes one.
+/// A worker on this CPU, for operations that need one.
 pub struct Worker(Ours);
 
 impl Worker {
-    /// Starts it.
+    /// Starts a worker.
     ///
     /// # Errors
-    /// The kernel gives no thread.
+    /// Fails if the kernel gives no thread.
     pub fn start() -> Result<Worker, Fault> {
         Ours::begin(1).map(Worker)
     }
 
-    /// `count` times, a fiber is spawned, runs and is joined; the clock ticks that it took.
+    /// Spawns and joins a fiber, `count` times; returns the clock ticks used.
     ///
     /// # Errors
-    /// There is no stack, or a result was lost.
+    /// Fails without a stack, or if a result was lost.
     pub fn create_join(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.spawns(count)
     }
 
-    /// `count` times, a fiber yields and nobody else can run.
+    /// Yields a fiber `count` times with no other fiber to run.
     ///
     /// # Errors
-    /// A fiber was lost.
+    /// Fails if a fiber was lost.
     pub fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.yields_alone(count)
     }
 
-    /// `count` times, one of two fibers lets the other run.
+    /// Switches between two fibers `count` times.
     ///
     /// # Errors
-    /// A fiber was lost.
+    /// Fails if a fiber was lost.
     pub fn switches(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.yields(count.next_multiple_of(2))
     }

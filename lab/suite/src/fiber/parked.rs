@@ -1,4 +1,4 @@
-//! The memory of those who wait.
+//! Memory of waiting fibers, threads and tasks.
 
 use super::contenders::fault;
 use handover_fiber::{Config, Eventual, Runtime, spawn_detached, yield_now};
@@ -10,20 +10,21 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 args! {
-    /// How many wait.
+    /// Number of waiting fibers.
     pub struct Waiting {
         /// Fibers that wait at a time.
         fibers_count: u32 = 4096 (smoke 64, range 16..=1_000_000)
     }
 }
 
-/// By whom so many wait, and what of their memory is resident.
+/// A contender whose waiting units hold memory.
 trait Parks: 'static {
-    /// Resident bytes, page tables included, by which the process has grown when `count` wait.
+    /// Returns the growth of the process's resident memory, page tables included, in bytes, with
+    /// `count` units waiting.
     fn parked_bytes(count: u32) -> Result<u64, Fault>;
 }
 
-/// Resident memory and page tables of this process.
+/// Returns the resident memory and the page tables of this process in bytes.
 fn held_bytes() -> Result<u64, Fault> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(fault)?;
     let kib = |name: &str| {
@@ -40,7 +41,7 @@ struct Ours;
 
 impl Parks for Ours {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
-        // Stacks of a size that nobody else uses, none of which has memory.
+        // A stack size that nothing else uses, so that no cached stack has memory.
         let config = Config { stack_bytes: 48 << 10, ..Config::default() };
         Runtime::new(config.clone()).map_err(fault)?.trim();
         let runtime = Runtime::new(config).map_err(fault)?;
@@ -68,9 +69,10 @@ struct Threads;
 
 impl Parks for Threads {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
-        // They are dear: a part of them tells the same.
+        // Threads are expensive: a part of them gives the same figure.
         let part = count.min(256);
-        // The C library keeps the stacks of those that have ended, with their memory: larger ones are fresh.
+        // The C library keeps the stacks of ended threads, with their memory; a larger size makes
+        // new stacks.
         static ROUNDS_COUNT: AtomicUsize = AtomicUsize::new(0);
         let stack_bytes = (48 << 10) + (ROUNDS_COUNT.fetch_add(1, Relaxed) << 12);
         let before = held_bytes()?;
@@ -102,7 +104,7 @@ struct Tasks;
 impl Parks for Tasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(fault)?;
-        crate::raw::heap::trim(); // of what the last round's have left
+        crate::raw::heap::trim(); // frees memory left by the last round
         let before = held_bytes()?;
         let go = Arc::new(tokio::sync::Notify::new());
         let after = runtime.block_on(async {
@@ -118,7 +120,7 @@ impl Parks for Tasks {
     }
 }
 
-/// Many who wait.
+/// Workload: many waiting units.
 struct Parked<P> {
     fibers_count: u32,
     parks: PhantomData<P>,
@@ -146,14 +148,14 @@ impl<P: Parks> Workload for Parked<P> {
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            // What could not be had is no sample; check() has told why.
+            // A failed operation yields no sample; check() has reported the fault.
             let Ok(bytes) = P::parked_bytes(self.fibers_count) else { break };
             out.tell(0, bytes as f64 / f64::from(self.fibers_count));
         }
     }
 }
 
-/// Memory.
+/// Memory benchmarks.
 pub(super) const OURS: Bench = Bench::one::<Parked<Ours>>(Contender::ours("handover"));
 pub(super) const THREADS: Bench = Bench::one::<Parked<Threads>>(Contender::peer("threads"));
 #[cfg(feature = "peers")]

@@ -1,4 +1,5 @@
-//! What users would pick instead: tasks that the compiler cuts up, and another crate with stacks.
+//! Peers: tokio's tasks, which the compiler turns into state machines, and another crate with
+//! stacks.
 
 use super::Fibers;
 use super::contenders::{fault, timed};
@@ -95,7 +96,7 @@ impl Fibers for Tasks {
             for _ in 0..count {
                 let mut held = mutex.lock().await;
                 *held += 1;
-                yield_now().await; // the other comes to want it
+                yield_now().await; // the other task comes to wait for the mutex
             }
         }
         let mutex = Arc::new(Mutex::new(0));
@@ -156,7 +157,7 @@ impl Fibers for Tasks {
 }
 
 impl Tasks {
-    /// In a task like the others, not in the one that blocks.
+    /// Runs the future in a spawned task, not in the task that blocks.
     fn run(
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,

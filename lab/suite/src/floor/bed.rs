@@ -1,4 +1,4 @@
-//! A word that is handed to another participant, who polls it, sleeps on it, or polls and then sleeps: the
+//! A word handed to another participant that polls it, sleeps on it, or polls and then sleeps: the
 //! barest form of each way of waiting.
 
 use super::relay::Medium;
@@ -9,13 +9,13 @@ use handover_record::{Spec, Wait};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-/// Polls before a participant that polls and then sleeps goes to sleep: about 20 us.
+/// Number of polls before a participant that polls and then sleeps goes to sleep: about 20 us.
 const POLLS_MAX: u32 = 1 << 16;
-/// Bound of a sleep whose wake-up was missed: only a full fence in each hand-over would rule that out, and a
-/// floor does without.
+/// Bound of a sleep whose wake-up was missed: only a full fence in each hand-over would prevent
+/// that, and a floor does without one.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A word alone on a pair of lines, and whether its reader sleeps.
+/// A word alone on a pair of cache lines, and a flag that is set while its reader sleeps.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(crate) struct Bed {
@@ -23,17 +23,18 @@ pub(crate) struct Bed {
     is_asleep: AtomicU32,
 }
 
-/// How both sides of a [`Bed`] behave.
+/// Behaviour of both sides of a [`Bed`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     waits: Wait,
     scope: Scope,
-    /// Whether participants share a CPU: then who polls yields, and who may sleep does so at once.
+    /// `true` if participants share a CPU: a polling participant then yields, and one that may
+    /// sleep does so at once.
     is_crowded: bool,
 }
 
 impl Manner {
-    /// Of two threads on CPUs of their own.
+    /// Behaviour of two threads on their own CPUs that poll and then sleep.
     pub(crate) const ADAPTIVE: Manner =
         Manner { waits: Wait::SpinThenSleep, scope: Scope::Private, is_crowded: false };
 
@@ -46,12 +47,12 @@ impl Manner {
         Manner { waits, scope, is_crowded }
     }
 
-    /// The same, where those who wait share a CPU or do not.
+    /// Returns the same behaviour for participants that share a CPU, or do not.
     pub(crate) fn crowded(self, is_crowded: bool) -> Manner {
         Manner { is_crowded, ..self }
     }
 
-    /// Lets others run where the CPU is shared.
+    /// Yields if the CPU is shared.
     #[inline(always)]
     pub(crate) fn give_way(self) {
         if self.is_crowded {
@@ -72,7 +73,7 @@ impl Bed {
         Bed { value: AtomicU32::new(0), is_asleep: AtomicU32::new(0) }
     }
 
-    /// The value, as the other side wrote it last.
+    /// Returns the value that the other side wrote last.
     #[inline(always)]
     pub(crate) fn value(&self) -> u32 {
         // Acquire: pairs with the Release in hand().
@@ -91,25 +92,27 @@ impl Bed {
             // Orders the store before the load below; pairs with the kernel's comparison in sleep().
             fence(Ordering::SeqCst);
         }
-        // Relaxed: the fence above orders it or, without it, a missed sleeper wakes by itself after NAP.
+        // Relaxed: ordered by the fence above; without the fence, a missed sleeper wakes by itself
+        // after NAP.
         if self.is_asleep.load(Ordering::Relaxed) != 0 {
             if manner.waits == Wait::SpinThenSleep {
-                // One wake-up is enough. This may overwrite the word of the reader's next sleep, which NAP
-                // ends; a sleep without an end is only taken back by the reader.
+                // One wake-up is enough. This store may overwrite the flag of the reader's next
+                // sleep, which then ends after NAP; only the reader clears the flag of an unbounded
+                // sleep.
                 self.is_asleep.store(0, Ordering::Relaxed);
             }
             futex::wake(&self.value, 1, manner.scope);
         }
     }
 
-    /// Takes what was handed: the value is 0 again.
+    /// Sets the value to 0 after it was taken.
     #[inline(always)]
     pub(crate) fn clear(&self) {
-        // Relaxed: nothing is published with it.
+        // Relaxed: the store publishes no other data.
         self.value.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until the value `is_next`, and returns it with whether that took a sleep.
+    /// Waits until `is_next(value)`; returns the value, and `true` if the reader slept.
     #[inline(always)]
     pub(crate) fn wait(&self, manner: Manner, is_next: impl Fn(u32) -> bool) -> (u32, bool) {
         let (mut polls, mut has_slept) = (0, false);
@@ -131,7 +134,8 @@ impl Bed {
         }
     }
 
-    /// Sleeps until [`rouse`](Bed::rouse), or for a short time, after so many polls that found nothing.
+    /// Counts an unsuccessful poll; after the maximum number of polls, sleeps until
+    /// [`rouse`](Bed::rouse) or for a short time.
     #[inline(always)]
     pub(crate) fn nap_after(&self, polls: &mut u32, manner: Manner) {
         *polls += 1;
@@ -141,10 +145,10 @@ impl Bed {
         }
     }
 
-    /// Wakes a reader that naps.
+    /// Wakes a sleeping reader.
     #[inline(always)]
     pub(crate) fn rouse(&self, manner: Manner) {
-        // Relaxed: as in hand().
+        // Relaxed: as in hand(), a missed sleeper wakes by itself after NAP.
         if self.is_asleep.load(Ordering::Relaxed) != 0 {
             futex::wake(&self.value, 1, manner.scope);
         }
@@ -153,7 +157,8 @@ impl Bed {
     /// Sleeps while the value is `last`.
     #[cold]
     fn sleep(&self, last: u32, manner: Manner) {
-        // SeqCst: before the kernel compares the value; pairs with hand(), which reads this behind its value.
+        // SeqCst: before the kernel compares the value; pairs with hand(), which reads this flag
+        // after it has written the value.
         self.is_asleep.store(1, Ordering::SeqCst);
         let nap = (manner.waits == Wait::SpinThenSleep).then_some(NAP);
         futex::wait(&self.value, last, nap, manner.scope);
@@ -161,10 +166,10 @@ impl Bed {
     }
 }
 
-/// Told in place of a turn: the round is over. A round of so many turns would last a minute at least.
+/// Value in place of a turn: the round is over. Reaching it as a turn would take a minute at least.
 const END: u32 = u32::MAX;
 
-/// A word for each direction, between participants that poll and then sleep.
+/// Medium: a word for each direction, between participants that poll and then sleep.
 pub(crate) struct Adaptive {
     beds: Region<[Bed; 2]>,
     manner: Manner,

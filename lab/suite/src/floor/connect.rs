@@ -1,4 +1,5 @@
-//! A connection made, asked once, and closed: by whoever accepts, and for a floor by nobody but the kernel.
+//! A connection made, used for one echo, and closed: with a server, or as a floor with the kernel
+//! alone.
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
@@ -10,31 +11,31 @@ use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
 args! {
-    /// What is asked over each connection.
+    /// Size of the message.
     pub struct Asked {
         /// Bytes in the message, its length of four bytes included, both ways.
         message_bytes: Bytes = 64 (smoke 16, range 8 ..= 65536),
     }
 }
 
-/// In place of the first byte behind a message's length: this was the last connection.
+/// Value in place of the first byte after a message's length: this was the last connection.
 pub(crate) const END: u8 = 0xff;
-/// The length of what follows.
+/// Length of the length prefix.
 pub(crate) const LENGTH_BYTES: usize = 4;
-/// How long it may take until somebody accepts.
+/// Maximum time until the server listens.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Who accepts, echoes the message of each connection, and closes it.
+/// A server that accepts connections, echoes the message of each, and closes it.
 pub(crate) trait Accepting: Send + Sync + 'static {
     /// The declaration.
     const SPEC: Spec;
 
-    /// Listens at a port of its own, `tell`s which, and serves until the last connection has gone; how many
-    /// messages were echoed, the last apart.
+    /// Listens at a port of its own, passes the port to `tell`, and serves until the last
+    /// connection is closed. Returns the number of messages echoed, not counting the last.
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
-/// Written by each party once.
+/// State shared by the participants; each writes its own part once.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Told {
@@ -43,7 +44,7 @@ struct Told {
     echoed: AtomicU64,
 }
 
-/// The benchmark, with that one accepting.
+/// Workload: connections to a server of kind `A`.
 pub(crate) struct Connect<A> {
     told: Region<Told>,
     message: Vec<u8>,
@@ -51,11 +52,11 @@ pub(crate) struct Connect<A> {
 }
 
 impl<A: Accepting> Connect<A> {
-    /// Where it accepts, once it does.
+    /// Waits for the server's address.
     fn address(&self) -> Result<SocketAddr, Fault> {
         let begin = Instant::now();
         loop {
-            // Relaxed: the port alone; the socket behind it listens already.
+            // Relaxed: only the port is read; its socket listens already.
             let port = self.told.port.load(Ordering::Relaxed);
             // A port is 16 bits wide.
             match port as u16 {
@@ -66,7 +67,7 @@ impl<A: Accepting> Connect<A> {
         }
     }
 
-    /// Connects, asks, is answered, and closes.
+    /// Connects, sends the message, reads the echo, and closes.
     fn ask(address: SocketAddr, message: &[u8], came: &mut [u8]) -> Result<(), Fault> {
         let mut stream = TcpStream::connect(address)?;
         stream.write_all(message)?;
@@ -94,7 +95,8 @@ impl<A: Accepting> Handover for Connect<A> {
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         if party.index > 0 {
-            // Relaxed, both: a number by itself, and one that is read when all have ended.
+            // Relaxed, both: the port is a number by itself, and the count is read when all have
+            // ended.
             let tell = |port| self.told.port.store(u64::from(port), Ordering::Relaxed);
             let echoed = A::serve(self.message.len(), tell)?;
             self.told.echoed.store(echoed, Ordering::Relaxed);
@@ -112,11 +114,11 @@ impl<A: Accepting> Handover for Connect<A> {
             }
             asked += n;
         });
-        // The last answer is looked at, untimed; every one before it was read into the same place.
+        // The last echo is checked, untimed; every earlier one was read into the same buffer.
         if came != self.message {
             fault.get_or_insert(Fault::new("the echo is not what was sent"));
         }
-        // Relaxed: read when all have ended.
+        // Relaxed: read when all participants have ended.
         self.told.asked.store(asked, Ordering::Relaxed);
         let mut last = self.message.clone();
         last[LENGTH_BYTES] = END;
@@ -125,7 +127,7 @@ impl<A: Accepting> Handover for Connect<A> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both parties have ended.
+        // Relaxed: both participants have ended.
         let asked = self.told.asked.load(Ordering::Relaxed);
         let echoed = self.told.echoed.load(Ordering::Relaxed);
         match asked > 0 && asked == echoed {
@@ -135,10 +137,10 @@ impl<A: Accepting> Handover for Connect<A> {
     }
 }
 
-/// The floor: one connection at a time, and calls that block.
+/// The floor: one connection at a time, and blocking calls.
 pub(crate) struct Blocking;
 
-/// That benchmark.
+/// The benchmark of that floor.
 pub(crate) type Connects = Connect<Blocking>;
 
 impl Accepting for Blocking {

@@ -1,7 +1,7 @@
-//! What the kernel hands over between parties that sleep: futex, eventfd, pipe.
+//! Kernel mechanisms that wake a sleeping participant: futex, eventfd, pipe.
 //!
-//! Each side sleeps in the kernel until the other wakes it, so a round trip is two sleeps and two
-//! wake-ups: the floor of whatever blocks.
+//! Each side sleeps in the kernel until the other side wakes it, so a round trip has two sleeps and
+//! two wake-ups: the floor of all blocking mechanisms.
 
 use super::relay::Medium;
 use handover_base::futex::{self, Scope};
@@ -14,11 +14,12 @@ use rustix::io::{Errno, read, retry_on_intr, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use zerocopy::FromZeros;
 
-/// A word that its reader sleeps on, alone on its lines.
+/// A word that its reader sleeps on, alone on its cache lines.
 ///
-/// What is handed is `turn`; the futex word `bed` never changes, so that whoever waits truly sleeps,
-/// however soon the other hands over. Without that, two parties that happen never to find each other
-/// asleep go on so, in a tenth of the time, until something disturbs them.
+/// `turn` is the value handed over; the futex word `bed` never changes, so that the waiting side
+/// always sleeps, even if the turn has already been handed over. Otherwise two participants that
+/// happen never to find each other asleep continue in that mode, in a tenth of the time, until
+/// something disturbs them.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Word {
@@ -27,19 +28,20 @@ struct Word {
 }
 
 impl Word {
-    /// Hands over, and wakes until somebody was woken or, in case that one awoke by itself, until
-    /// `answered`.
+    /// Hands over, and repeats the wake-up until a sleeper was woken or, in case the sleeper awoke
+    /// by itself, until `answered` returns `true`.
     #[inline]
     fn hand(&self, turn: u32, scope: Scope, answered: impl Fn() -> bool) {
-        // Release: whatever was done for this turn, to the Acquire in wait().
+        // Release: publishes what was done for this turn to the Acquire in wait().
         self.turn.store(turn, Ordering::Release);
         while futex::wake(&self.bed, 1, scope) == 0 && !answered() {
-            // The other is not asleep yet; where it shares this CPU, it needs it for that.
+            // The other side is not asleep yet; if it shares this CPU, it needs the CPU to fall
+            // asleep.
             std::thread::yield_now();
         }
     }
 
-    /// Sleeps until another turn than `last` is handed over; at least once.
+    /// Sleeps at least once, until a turn other than `last` is handed over, and returns that turn.
     #[inline]
     fn wait(&self, last: u32, scope: Scope) -> u32 {
         loop {
@@ -52,7 +54,7 @@ impl Word {
         }
     }
 
-    /// Whether the other has handed over this turn.
+    /// Returns `true` if the other side has handed over this turn.
     #[inline]
     fn holds(&self, turn: u32) -> bool {
         // Acquire: pairs with the Release in hand().
@@ -60,7 +62,7 @@ impl Word {
     }
 }
 
-/// Two words, one for each direction, always slept on.
+/// Medium: a futex word for each direction; both sides always sleep.
 pub(crate) struct Futex {
     words: Region<[Word; 2]>,
     over: Region<AtomicU32>,
@@ -68,7 +70,7 @@ pub(crate) struct Futex {
 }
 
 impl Futex {
-    /// Told in place of a turn: the round is over. A round of so many turns would last an hour.
+    /// Value in place of a turn: the round is over. Reaching it as a turn would take an hour.
     const END: u32 = u32::MAX;
 }
 
@@ -125,14 +127,14 @@ impl Medium for Futex {
     }
 }
 
-/// Two eventfds, one for each direction.
+/// Medium: an eventfd for each direction.
 pub(crate) struct Eventfd {
     there: OwnedFd,
     back: OwnedFd,
 }
 
 impl Eventfd {
-    /// Counted in place of the 1 of a turn: the round is over.
+    /// Count in place of a turn's 1: the round is over.
     const END: u64 = 2;
 
     fn make() -> Result<OwnedFd, Fault> {
@@ -188,7 +190,7 @@ impl Medium for Eventfd {
     }
 }
 
-/// Two pipes, one for each direction, a byte a turn.
+/// Medium: a pipe for each direction, with a byte per turn.
 pub(crate) struct Pipe {
     there: Ends,
     back: Ends,
@@ -226,7 +228,7 @@ impl Ends {
 
 impl Pipe {
     const TURN: u8 = b'.';
-    /// Sent in place of a turn: the round is over.
+    /// Byte in place of a turn: the round is over.
     const END: u8 = b'!';
 }
 

@@ -1,9 +1,9 @@
 //! Cache lines that two CPUs take from each other: the floor of every hand-over between running
 //! threads.
 //!
-//! The waiting party reads without a pause: on the machines tried a pause in the loop lengthened the
-//! round trip. Where both parties share one CPU, whoever waits yields it instead of spinning away its
-//! time slice.
+//! The waiting participant reads without a pause instruction: on the machines tried, a pause in the
+//! loop lengthened the round trip. If both participants share one CPU, the waiting one yields it
+//! instead of spinning through its time slice.
 
 use super::relay::Medium;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -11,21 +11,21 @@ use handover_harness::{Fault, Region, Rig};
 use handover_record::Spec;
 use zerocopy::FromZeros;
 
-/// Told in place of a turn: the round is over.
+/// Value in place of a turn: the round is over.
 const END: u64 = u64::MAX;
 
-/// A word alone on a pair of lines, so that no neighbour and no prefetcher disturbs it.
+/// A word alone on a pair of cache lines, so that neither a neighbour nor a prefetcher disturbs it.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Word(AtomicU64);
 
 impl Word {
     fn hand(&self, turn: u64) {
-        // Release: whatever was done for this turn, to the Acquire in wait().
+        // Release: publishes what was done for this turn to the Acquire in wait().
         self.0.store(turn, Ordering::Release);
     }
 
-    /// Waits for a value that `is_next`, spinning or yielding.
+    /// Waits, spinning or yielding, until `is_next(value)`; returns the value.
     #[inline(always)]
     fn wait(&self, yields: bool, is_next: impl Fn(u64) -> bool) -> u64 {
         loop {
@@ -41,12 +41,12 @@ impl Word {
     }
 }
 
-/// Whether the two parties share a CPU.
+/// Returns `true` if the two participants share a CPU.
 fn crowded(rig: &Rig) -> bool {
     matches!(rig.cpus(), [first, second, ..] if first == second)
 }
 
-/// One line: the ping stores odd turns, the echo the even one after it.
+/// Medium of one line: the ping stores odd turns, the echo the following even ones.
 pub(crate) struct OneLine {
     word: Region<Word>,
     yields: bool,
@@ -102,7 +102,7 @@ impl Medium for OneLine {
     }
 }
 
-/// A line for each direction: what a queue with two indices moves at least.
+/// Medium with a line for each direction: the least that a queue with two indices moves.
 pub(crate) struct TwoLines {
     words: Region<[Word; 2]>,
     yields: bool,

@@ -1,4 +1,4 @@
-//! Copying memory: the floor of whatever moves bytes.
+//! Copying memory: the floor of everything that moves bytes.
 
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Bytes, Spec, args};
@@ -6,7 +6,7 @@ use std::hint::black_box;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 args! {
-    /// What is copied.
+    /// Size of a copy.
     pub struct Copy {
         /// Bytes in each copy; small ones stay in a cache.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 268435456),
@@ -15,13 +15,14 @@ args! {
 
 const PAGE_BYTES: usize = 4096;
 
-/// Both buffers begin on a page, so that their places differ by whole pages: loads of one then never
-/// look, by their low 12 bits, like reading what was just stored to the other.
+/// Both buffers begin on a page, so that their addresses differ by whole pages: a load from one
+/// buffer then never has the same low 12 bits as a recent store to the other, which the CPU could
+/// mistake for that store.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// The C library's `memcpy` between two buffers of this thread, again and again the same ones.
+/// The C library's `memcpy` between two buffers of this thread, the same ones every time.
 pub(crate) struct Memcpy {
     from: Vec<Page>,
     to: Vec<Page>,
@@ -49,7 +50,7 @@ impl Workload for Memcpy {
     fn rig(args: &Copy, _: &mut Rig) -> Result<Memcpy, Fault> {
         let size_bytes = usize::try_from(args.size_bytes.0).unwrap_or(usize::MAX);
         let pages_count = size_bytes.div_ceil(PAGE_BYTES);
-        // Written, both of them: a page never written is the kernel's one page of zeros, or none.
+        // Both are written: a page never written is the kernel's page of zeros, or none.
         let from = (0..pages_count).map(|page| Page([page as u8 ^ 0xa5; PAGE_BYTES])).collect();
         let to = vec![Page([0xff; PAGE_BYTES]); pages_count];
         Ok(Memcpy { from, to, size_bytes })

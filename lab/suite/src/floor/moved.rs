@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 args! {
-    /// What is moved, and out of how much.
+    /// Size of the memory and of a piece.
     pub struct Walk {
         /// Bytes moved at a time.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
@@ -26,7 +26,7 @@ args! {
 #[repr(C, align(4096))]
 struct Page([u8; 4096]);
 
-/// Where the next piece is: one behind the other, then from the beginning.
+/// Iterator over consecutive pieces of memory, which begins again at the end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pieces {
     pub(crate) size_bytes: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// At least one piece fits.
+    /// Creates the iterator; the memory has room for at least one piece.
     pub(crate) fn new(size: Bytes, memory: Bytes) -> Self {
         let whole = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         let size_bytes = whole(size);
@@ -52,7 +52,7 @@ impl Pieces {
     }
 }
 
-/// Two memories, walked through from one end to the other.
+/// Two memories, copied piece by piece from one end to the other.
 struct Memories {
     from: Vec<Page>,
     to: Vec<Page>,
@@ -84,7 +84,7 @@ impl Memories {
     }
 }
 
-/// Stores that leave the caches alone.
+/// Copy with stores that bypass the caches.
 pub(crate) struct Streamed(Memories);
 
 impl Workload for Streamed {
@@ -115,22 +115,22 @@ impl Workload for Streamed {
     }
 }
 
-/// The kernel, from one party's vector to the other's; `OUT` into it.
+/// The kernel's copy between the participants' vectors: from the owner's or, if `OUT`, into it.
 pub(crate) struct ByProcess<const OUT: bool> {
     near: UnixStream,
     far: UnixStream,
     pieces: Pieces,
 }
 
-/// Where the owner's memory is: its process and the address there.
+/// Size of the description of the owner's memory: its process and the address there.
 const PLACE_BYTES: usize = 12;
-/// What is in all of it.
+/// Fill byte of the owner's memory.
 const OWNED: u8 = 0xa5;
-/// What is in the memory of the one who copies.
+/// Fill byte of the copying participant's memory.
 const READ: u8 = 0x5a;
 
 impl<const OUT: bool> ByProcess<OUT> {
-    /// Shows its memory, and keeps it until the other has ended.
+    /// Publishes its memory, and keeps it until the other participant has ended.
     fn own(&self) -> Result<(), Fault> {
         let memory = vec![OWNED; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -159,7 +159,7 @@ impl<const OUT: bool> ByProcess<OUT> {
                 false => bulk::copy_from_process(pid, address + at as u64, into),
             }
         };
-        // Once untimed, which touches every page.
+        // Done once untimed: touches every page.
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
             if copy()? != self.pieces.size_bytes {
                 return Err(Fault::new("the copy is short"));
@@ -168,12 +168,12 @@ impl<const OUT: bool> ByProcess<OUT> {
         out.bytes_per_op(self.pieces.size_bytes as u64);
         out.batches(|n| {
             for _ in 0..n {
-                // A refusal would have been an error before.
+                // A refusal would have been an error above.
                 let _ = copy();
             }
         });
         if OUT {
-            // What was written there, as it is there.
+            // Reads back what was written to the owner's memory.
             memory.fill(!READ);
             let into = &mut memory[..self.pieces.size_bytes];
             bulk::copy_from_process(pid, address, into)?;
@@ -221,7 +221,8 @@ impl<const OUT: bool> Handover for ByProcess<OUT> {
     }
 }
 
-/// One side writes without end, the other reads: asleep in read, or where it `ADAPTS` after polling for a while.
+/// A stream: one side writes without end, the other sleeps in read or, if `ADAPTS`, polls for a
+/// while first.
 pub(crate) struct Stream<const ADAPTS: bool> {
     near: TcpStream,
     far: TcpStream,
@@ -281,7 +282,8 @@ impl<const ADAPTS: bool> Handover for Stream<ADAPTS> {
         let mut pieces = self.pieces;
         let mut memory = vec![7u8; pieces.memory_bytes];
         if party.index > 0 {
-            // Until the reader has said that it is enough; it reads on, so that no write is stuck.
+            // Writes until the reader has asked for the end; the reader continues to read, so that
+            // no write blocks.
             while recv(&self.far, &mut [0u8; 1], RecvFlags::DONTWAIT) == Err(Errno::AGAIN) {
                 let at = pieces.next();
                 (&self.far).write_all(&memory[at..at + pieces.size_bytes])?;

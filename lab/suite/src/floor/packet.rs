@@ -1,12 +1,12 @@
-//! What every order of whole packets must let a flow fall behind.
+//! Unavoidable lag of a flow under any schedule of whole packets.
 
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Spec, Unit};
 
-/// The longest packet, in bytes: as long as Ethernet's.
+/// Length of the longest packet, in bytes: that of Ethernet.
 const LENGTH_BYTES: u32 = 1500;
 
-/// One packet, which goes whole or not at all.
+/// One packet, which is sent whole or not at all.
 pub(super) struct LongestPacket;
 
 impl Workload for LongestPacket {

@@ -1,4 +1,4 @@
-//! What memory of one's own takes at least.
+//! Smallest memory of a waiting unit or a connection: a page of its own, or a word.
 
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Spec, Unit};
@@ -28,7 +28,7 @@ impl Workload for Page {
     }
 }
 
-/// What names whoever waits or is connected: an address.
+/// Size of the smallest reference to a waiting unit or a connection: an address.
 const WORD_BYTES: usize = size_of::<*const ()>();
 
 /// One word.

@@ -1,4 +1,5 @@
-//! Several turns under way at a time: the floors of pipelined calls, whose figure is a throughput.
+//! Several turns in progress at a time: the floors of pipelined calls, whose figure is a
+//! throughput.
 
 use super::relay::Medium;
 use super::socket::Ends;
@@ -11,22 +12,22 @@ use std::net::TcpStream;
 use zerocopy::FromZeros;
 
 args! {
-    /// How many turns are under way.
+    /// Number of turns in progress.
     pub struct Depth {
         /// Turns under way at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
     }
 }
 
-/// Told in place of a turn: the round is over.
+/// Value in place of a turn: the round is over.
 const END: u64 = u64::MAX;
 
-/// A counter alone on a pair of lines.
+/// A counter alone on a pair of cache lines.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Counter(AtomicU64);
 
-/// Two counters: how many turns were sent, and how many of them came back.
+/// Medium of two counters: turns sent, and turns returned.
 pub(crate) struct Counters {
     counters: Region<[Counter; 2]>,
     depth: u64,
@@ -49,7 +50,7 @@ impl Counters {
     }
 }
 
-/// What the sending side keeps: turns sent, and turns known to be back.
+/// State of the sending side: turns sent, and turns known to be returned.
 #[derive(Default)]
 pub(crate) struct Sent {
     sent: u64,
@@ -114,25 +115,25 @@ impl Medium for Counters {
     }
 }
 
-/// Bytes of a turn over a socket.
+/// Size of a turn over a socket.
 const TURN_BYTES: usize = 8;
-/// Bytes that are read at a time.
+/// Maximum number of bytes per read.
 const READ_BYTES: usize = 1 << 16;
 
-/// Turns over loopback TCP, as many in one write as have come back, both sides polling.
+/// Medium over loopback TCP: as many turns in one write as have come back; both sides poll.
 pub(crate) struct Sockets {
     near: TcpStream,
     far: TcpStream,
     depth: usize,
 }
 
-/// What the sending side keeps.
+/// State of the sending side.
 pub(crate) struct Written {
     lot: Vec<u8>,
     came: Vec<u8>,
-    /// Turns that were written together with one that was counted.
+    /// Turns that were written together with a counted turn.
     ahead: usize,
-    /// Bytes of a turn that has come in part.
+    /// Bytes received of an incomplete turn.
     part_bytes: usize,
     fault: Option<Fault>,
 }
@@ -140,7 +141,7 @@ pub(crate) struct Written {
 type Polled = Ends<TcpStream, true>;
 
 impl Sockets {
-    /// Reads at least one whole turn, and returns how many.
+    /// Reads at least one whole turn, and returns the number of whole turns read.
     fn turns(&self, written: &mut Written) -> Result<usize, Fault> {
         loop {
             let count = read_some(&self.near, &mut written.came)?;
@@ -215,7 +216,7 @@ impl Medium for Sockets {
         while left > 0 {
             left -= self.turns(written)?;
         }
-        // How many turns were sent and are not counted.
+        // The number of turns that were sent and not counted.
         let uncounted = (self.depth + written.ahead) as u64;
         Polled::write(&self.near, &(END - uncounted).to_ne_bytes())
     }
@@ -233,7 +234,7 @@ impl Medium for Sockets {
             let last = whole.checked_sub(TURN_BYTES).and_then(|at| buffer[at..].first_chunk());
             let last = last.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
             if last > END / 2 {
-                // All turns were back when it was sent: it came alone.
+                // All turns had come back when this was sent, so it came alone.
                 return Ok(turns - (END - last));
             }
             Polled::write(&self.far, &buffer[..whole])?;

@@ -1,44 +1,45 @@
-//! One procedure for everything that is sent to another CPU and back.
+//! One procedure for all media that send a value to another CPU and back.
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_record::{Args, Spec};
 use zerocopy::FromZeros;
 
-/// A way to send a turn to another party and have it sent back.
+/// A medium that sends a turn to another participant, which sends it back.
 pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// The arguments.
     type Args: Args;
     /// The declaration.
     const SPEC: Spec;
-    /// Whether everything shared comes from the rig, so that the parties can be processes.
+    /// `true` if everything shared comes from the rig, so that the participants can be processes.
     const PROCESSES: bool = true;
-    /// What the pinging party keeps between turns.
+    /// State of the pinging participant between turns.
     type Ping;
 
-    /// Untimed set-up; what the parties share comes from the rig, so that they can be processes.
+    /// Sets the medium up, untimed; everything that the participants share comes from the rig, so
+    /// that they can be processes.
     fn rig(args: &Self::Args, rig: &mut Rig) -> Result<Self, Fault>;
 
-    /// What the pinging party begins with.
+    /// Returns the initial state of the pinging participant.
     fn ping(&self) -> Self::Ping;
 
-    /// Sends the turn and waits until it is back: the operation that is timed.
+    /// Sends the turn and waits for its return: the timed operation.
     fn round_trip(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Tells the echo to end, in place of a turn.
+    /// Asks the echo to end, in place of a turn.
     fn end(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Sends every turn back until told to end; how many there were.
+    /// Sends every turn back until asked to end; returns the number of turns.
     fn echo(&self) -> Result<u64, Fault>;
 }
 
-/// A [`Medium`] played by two parties: the measured one sends, the other echoes.
+/// Benchmark of a [`Medium`] with two participants: the measured one sends, the other echoes.
 pub(crate) struct Relay<M> {
     medium: M,
     counts: Region<Counts>,
 }
 
-/// Written once by each party, at its end.
+/// Counts; each participant writes its own once, at its end.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Counts {
@@ -62,7 +63,8 @@ impl<M: Medium> Handover for Relay<M> {
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         if party.index > 0 {
             let echoed = self.medium.echo()?;
-            // Relaxed: read after the parties have ended, which whoever gathers them orders.
+            // Relaxed: read after the participants have ended; collecting their results orders the
+            // accesses.
             self.counts.echoed.store(echoed, Ordering::Relaxed);
             return Ok(());
         }
@@ -85,7 +87,7 @@ impl<M: Medium> Handover for Relay<M> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both parties have ended.
+        // Relaxed: both participants have ended.
         let sent = self.counts.sent.load(Ordering::Relaxed);
         let echoed = self.counts.echoed.load(Ordering::Relaxed);
         if sent == 0 || sent != echoed {

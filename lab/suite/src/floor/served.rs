@@ -1,4 +1,4 @@
-//! One that answers many, each of which waits for its answer: the floor of servers.
+//! One server that answers many clients, each of which waits for its answer: the floor of servers.
 
 use super::bed::{Bed, Manner};
 use handover_base::clock;
@@ -7,11 +7,11 @@ use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_record::{Spec, Wait, args};
 use zerocopy::FromZeros;
 
-/// The most clients there can be.
+/// Maximum number of clients.
 const CLIENTS_MAX: usize = 1000;
 
 args! {
-    /// How many are answered.
+    /// Number of clients.
     pub struct Asking {
         /// Clients, each of which waits for the answer before it asks again.
         clients_count: u32 = 10 (smoke 3, range 1..=1000)
@@ -23,7 +23,7 @@ args! {
 #[repr(C)]
 struct Desk([Bed; 2]);
 
-/// What all share.
+/// State shared by all participants.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Desks {
@@ -32,14 +32,14 @@ struct Desks {
     answered: AtomicU64,
 }
 
-/// Set in the last answer: the round is over.
+/// Flag in the last answer: the round is over.
 const END: u32 = 1 << 31;
 
-/// A server that goes round the words of its clients.
+/// A server that polls the words of its clients in turn.
 pub(crate) struct Served {
     shared: Region<Desks>,
-    /// Whether each client asks: the first on each CPU that is not the server's. Others would only take turns
-    /// with it, at the price of a switch.
+    /// `true` for each client that sends requests: the first on each CPU that is not the server's.
+    /// Further clients would only alternate with it, at the cost of a context switch.
     asks: Vec<bool>,
     manner: Manner,
 }
@@ -96,7 +96,7 @@ impl Handover for Served {
                 let is_next = |it: u32| it == number || it & END != 0;
                 let (answered, _) = answer.wait(self.manner, is_next);
                 if answered & END != 0 {
-                    // Relaxed: read when all have ended.
+                    // Relaxed: read when all participants have ended.
                     self.shared.asked.fetch_add(u64::from(answered & !END), Ordering::Relaxed);
                     return Ok(());
                 }
@@ -123,7 +123,7 @@ impl Handover for Served {
             }
         };
         let requests_count = 4 * desks.len().max(16) as u64;
-        // Those that have just begun fall into step first.
+        // Clients that have just begun get into a steady state first.
         serve(requests_count);
         let mut none_yet = true;
         while out.running() || none_yet {
@@ -133,7 +133,7 @@ impl Handover for Served {
             out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
         }
         let answered: u64 = last.iter().map(|&number| u64::from(number)).sum();
-        // Relaxed: as above.
+        // Relaxed: read when all participants have ended.
         self.shared.answered.store(answered, Ordering::Relaxed);
         for (Desk([_, answer]), last) in desks.iter().zip(last) {
             answer.hand(END | last, self.manner);
@@ -142,7 +142,7 @@ impl Handover for Served {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all have ended.
+        // Relaxed: all participants have ended.
         let asked = self.shared.asked.load(Ordering::Relaxed);
         let answered = self.shared.answered.load(Ordering::Relaxed);
         match answered > 0 && asked == answered {

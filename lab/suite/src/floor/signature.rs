@@ -1,5 +1,5 @@
-//! What a handshake has to compute, whoever writes it: the two operations of its cryptography, as TLS 1.3
-//! with the usual certificate does them.
+//! Computations that every implementation of a handshake needs: the two operations of its
+//! cryptography, as TLS 1.3 with the usual certificate performs them.
 
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_net::tls::Identity;
@@ -10,14 +10,15 @@ use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use rustls::sign::Signer;
 use std::hint::black_box;
 
-/// What is signed in a handshake of TLS 1.3: 64 spaces, a label, a zero, and a hash of 32 bytes.
+/// Length of the signed text in a handshake of TLS 1.3: 64 spaces, a label, a zero, and a hash of
+/// 32 bytes.
 const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
 
 fn refused(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// A server's proof that it holds its certificate's key.
+/// Signature by which a server proves that it holds its certificate's key.
 pub(super) struct Signature {
     signer: Box<dyn Signer>,
     signed: [u8; SIGNED_BYTES],
@@ -49,14 +50,14 @@ impl Workload for Signature {
     fn sample(&mut self, out: &mut Samples) {
         out.batches(|n| {
             for _ in 0..n {
-                // check() has seen that it can.
+                // Cannot fail: check() has signed once.
                 let _ = black_box(self.signer.sign(black_box(&self.signed)));
             }
         });
     }
 }
 
-/// One side's share of agreeing on a secret.
+/// One side's part of a key agreement.
 pub(super) struct Agreement {
     theirs: Vec<u8>,
 }
@@ -82,7 +83,7 @@ impl Workload for Agreement {
     fn sample(&mut self, out: &mut Samples) {
         out.batches(|n| {
             for _ in 0..n {
-                // check() has seen that it can.
+                // Cannot fail: check() has done this once.
                 let _ = black_box(X25519.start_and_complete(black_box(&self.theirs)));
             }
         });

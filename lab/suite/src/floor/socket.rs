@@ -1,4 +1,5 @@
-//! A message over loopback TCP, or a pair of Unix sockets: the floor of whatever talks by sockets on one machine.
+//! A message over loopback TCP or a pair of Unix sockets: the floor of everything that uses sockets
+//! on one machine.
 
 use super::relay::Medium;
 use handover_harness::{Fault, Rig};
@@ -12,25 +13,25 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 args! {
-    /// What a loopback echo sends.
+    /// Size of a message.
     pub struct Echo {
         /// Bytes in each message, both ways.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
     }
 }
 
-/// The first byte of a message that is not to be echoed: the round is over.
+/// First byte of a message that is not echoed: the round is over.
 const END: u8 = 0xff;
 
-/// A stranger who connects in between is turned away at most so often.
+/// Maximum number of foreign connections to the listener that are rejected.
 const STRANGERS_MAX: u32 = 16;
 
-/// A connection's end.
+/// An end of a connection.
 pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
-    /// The floors that stand on it, where both sides sleep and where neither does.
+    /// Declarations of its floors: both sides sleep, and neither does.
     const SPECS: [Spec; 2];
 
-    /// Two ends of one connection.
+    /// Creates two ends of one connection.
     fn pair() -> Result<(Self, Self), Fault>;
 }
 
@@ -51,7 +52,7 @@ impl End for TcpStream {
         },
     ];
 
-    /// Over 127.0.0.1, without Nagle's delay.
+    /// Connects over 127.0.0.1, without Nagle's delay.
     fn pair() -> Result<(TcpStream, TcpStream), Fault> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -88,19 +89,19 @@ impl End for UnixStream {
     }
 }
 
-/// Two ends of a connection, of which neither ever sleeps where it `SPINS`: each asks the kernel again and
-/// again.
+/// Medium of two ends of a connection. If `SPINS`, neither side ever sleeps: each repeats
+/// non-blocking calls.
 pub(crate) struct Ends<E, const SPINS: bool> {
     near: E,
     far: E,
     message_bytes: usize,
 }
 
-/// Loopback TCP between two who sleep.
+/// Loopback TCP with sleeping sides.
 pub(crate) type Loopback = Ends<TcpStream, false>;
 
 impl<E: End, const SPINS: bool> Ends<E, SPINS> {
-    /// The two ends, which the parties share though they may be processes.
+    /// Returns the two ends, which the participants share even if they are processes.
     pub(crate) fn ends(rig: &mut Rig) -> Result<(E, E), Fault> {
         let mut made = None;
         let near = rig.fd(|| {
@@ -115,7 +116,7 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
         Ok((near.into(), far.into()))
     }
 
-    /// Reads so much, however often it takes.
+    /// Fills `into`, with as many reads as necessary.
     pub(crate) fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
             match recv(end, &mut *into, RecvFlags::empty()) {
@@ -129,7 +130,7 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
         Ok(())
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub(crate) fn write(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             match send(end, bytes, SendFlags::NOSIGNAL) {
@@ -143,7 +144,7 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     }
 }
 
-/// What the pinging party sends and what came back.
+/// The message that the pinging participant sends, and the last echo.
 pub(crate) struct Messages {
     sent: Vec<u8>,
     came: Vec<u8>,
@@ -176,7 +177,7 @@ impl<E: End, const SPINS: bool> Medium for Ends<E, SPINS> {
     }
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
-        // The last echo is looked at, untimed; every one before it was read into the same place.
+        // The last echo is checked, untimed; every earlier one was read into the same buffer.
         let right = messages.came == messages.sent;
         messages.sent[0] = END;
         Self::write(&self.near, &messages.sent)?;

@@ -1,4 +1,4 @@
-//! Locks that are waited for: several threads take one, count, and free it, without pause.
+//! Locks with waiting: several threads repeatedly take one, count, and free it, without a pause.
 
 use crate::raw::locks::{PthreadMutex, PthreadSpin};
 use handover_base::sync::CachePadded;
@@ -11,15 +11,15 @@ use std::sync::PoisonError;
 
 use super::Contention;
 
-/// Takes before a thread that shares its CPU with the holder lets it run.
+/// Number of tries before a thread that shares its CPU with the holder yields.
 const TRIES_MAX: u32 = 1000;
 
-/// A counter behind a lock, whose callers wait.
+/// A counter behind a lock whose callers wait.
 trait Counted: Send + Sync + Sized + 'static {
     fn new() -> Self;
-    /// Adds one, with the lock held; `place` is the caller's among all.
+    /// Adds one with the lock held; `place` is the caller's index.
     fn add(&self, place: usize);
-    /// Read when nobody adds any more.
+    /// Returns the count; called when no thread adds any more.
     fn count(&self) -> u64;
 }
 
@@ -50,7 +50,7 @@ impl Counted for CachePadded<parking_lot::Mutex<u64>> {
     }
 }
 
-/// Ours, tried again and again.
+/// Our lock, tried in a loop.
 struct Tried(CachePadded<TryLock<u64>>);
 
 impl Counted for Tried {
@@ -103,10 +103,10 @@ impl Counted for PthreadSpin {
     }
 }
 
-/// A counter for each thread and no lock: what each adds if nobody is in its way.
+/// Floor: a counter for each thread, without a lock: the cost of adding without contention.
 struct Unshared(Vec<CachePadded<AtomicU64>>);
 
-/// The most threads there can be.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 1024;
 
 impl Counted for Unshared {
@@ -123,7 +123,7 @@ impl Counted for Unshared {
     }
 }
 
-/// All threads take the same lock.
+/// Workload: all threads take the same lock.
 struct Contended<C> {
     counted: C,
     added: AtomicU64,
@@ -163,7 +163,7 @@ impl<C: Counted> Handover for Contended<C> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all have ended.
+        // Relaxed: all threads have ended.
         let (count, added) = (self.counted.count(), self.added.load(Ordering::Relaxed));
         match count == added && added > 0 {
             true => Ok(()),

@@ -1,7 +1,8 @@
-//! MPI as a contender: this program started again by `mpiexec`, as two ranks that are told what to do.
+//! MPI as a contender: this program started again by `mpiexec` as two ranks with a task.
 //!
-//! Rank 0 is told by its standard input how often, and answers with the clock ticks that it took; the stop
-//! watch is thus where the work is, and what lies between this process and the ranks is in no figure.
+//! Rank 0 reads repeat counts from its standard input, and answers with the clock ticks used. The
+//! stopwatch is thus in the rank, and no figure includes the communication between this process and
+//! the ranks.
 
 use super::{World, fault};
 use crate::bulk::Move;
@@ -12,17 +13,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Tells a started program that it is a rank, and what of.
+/// Environment variable with the task of a process that is a rank.
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 
-/// Whose `mpiexec`.
+/// Launchers: indices into `LAUNCHERS`.
 const OPEN_MPI: u8 = 0;
 const MPICH: u8 = 1;
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
-/// How long a batch is to take, roughly.
+/// Approximate duration of a batch.
 const BATCH_NS: u64 = 50_000;
-/// What pieces of memory are filled with, by rank.
+/// Fill bytes of the ranks' memory, by rank.
 const FILLS: [u8; 2] = [0x5a, 0xa5];
 
 /// Operation that the ranks repeat.
@@ -79,10 +80,11 @@ impl Task {
     }
 }
 
-/// Plays a rank, if this process was started as one: to be asked before anything else. `None` when it is none.
+/// Plays a rank if this process was started as one; must be called before anything else. `None`
+/// otherwise.
 ///
 /// # Errors
-/// What went wrong; the ranks' launcher says so too.
+/// Fails with the fault of the rank, which the launcher reports too.
 pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     let told = std::env::var(RANK_VARIABLE).ok()?;
     let task = Task::of(&told).ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={told}")));
@@ -107,7 +109,8 @@ fn play(task: &Task) -> Result<(), Fault> {
     world.end()
 }
 
-/// Does as often as is said by a line, and says by a line how many ticks it took; until there are no more.
+/// Repeats the work as often as each input line says, and answers with a line of the ticks used,
+/// until the input ends.
 fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -127,7 +130,7 @@ fn ping(world: &World) -> Result<(), Fault> {
     world.receive(1, &mut [])
 }
 
-/// Until a message has content. One of none leaves the byte as it was.
+/// Echoes until a message has content. An empty message leaves the byte unchanged.
 fn pong(world: &World) -> Result<(), Fault> {
     let mut byte = [0];
     loop {
@@ -139,14 +142,14 @@ fn pong(world: &World) -> Result<(), Fault> {
     }
 }
 
-/// Rank 0 moves, piece by piece; rank 1 owns the memory.
+/// Plays a transfer: rank 0 moves the memory piece by piece, rank 1 owns it.
 fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let Task { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
     let mut window = world.0.window(memory_bytes).map_err(fault)?;
     window.fill(FILLS[rank as usize]);
     if rank == 1 {
-        // Filled; then until rank 0 has done.
+        // Tells rank 0 that the window is filled, and waits until rank 0 has finished.
         world.send(0, &[])?;
         world.receive(0, &mut [])?;
         let came = window.ends().map(|(first, _)| first);
@@ -171,7 +174,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
         }
         moved.map_err(fault)
     };
-    // Once untimed: every page is touched then.
+    // Done once untimed: touches every page.
     (0..memory_bytes / size_bytes).try_for_each(|_| one())?;
     let done = answer(|n| (0..n).try_for_each(|_| one()));
     world.send(1, &[])?;
@@ -183,7 +186,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     }
 }
 
-/// The ranks, from this process's side. They end with it.
+/// The ranks as seen from this process; killed on drop.
 struct Ranks {
     child: Child,
     to: Option<ChildStdin>,
@@ -192,7 +195,7 @@ struct Ranks {
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        // Fails only for one that has ended, which is what is wanted.
+        // Fails only if the child has ended, as intended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -202,7 +205,8 @@ impl Ranks {
     fn start(launcher: &str, task: &Task) -> Result<Self, Fault> {
         let mut command = Command::new(launcher);
         command.args(["-n", "2"]).arg(std::env::current_exe()?).env(RANK_VARIABLE, task.text());
-        // Open MPI counts cores, of which two CPUs may be one, pins ranks to them, and asks root twice.
+        // Open MPI counts cores, so that two CPUs may be one slot, pins ranks to cores, and asks
+        // root for two confirmations.
         for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
             command.env(variable, "1");
         }
@@ -215,7 +219,7 @@ impl Ranks {
         Ok(Self { child, to, from: BufReader::new(from) })
     }
 
-    /// The ticks that so many took.
+    /// Has the ranks do `n` operations; returns the ticks used.
     fn batch(&mut self, n: u64) -> Result<u64, Fault> {
         let mut line = String::new();
         if let Some(to) = &mut self.to {
@@ -234,10 +238,10 @@ impl Ranks {
     }
 }
 
-/// Two ranks of a launcher's, started and warm: that takes longer than a round does.
+/// Two ranks of a launcher, started and warm: starting takes longer than a round.
 struct Launched<const LAUNCHER: u8> {
     size_bytes: usize,
-    /// And how many make a batch. They are played once.
+    /// The ranks, which are played once, and the number of operations in a batch.
     ranks: Mutex<Option<(Ranks, u64)>>,
 }
 
@@ -268,7 +272,7 @@ fn cpus(rig: &Rig) -> [u32; 2] {
     }
 }
 
-/// A message without content: what a call without arguments stands beside.
+/// Empty messages, for comparison with a call without arguments.
 struct PingPong<const LAUNCHER: u8>(Launched<LAUNCHER>);
 
 impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
@@ -285,7 +289,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     }
 
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        // The ranks are on the parties' CPUs.
+        // The ranks run on the participants' CPUs.
         if party.index == 0 { self.0.measure(out) } else { Ok(()) }
     }
 }
@@ -317,7 +321,7 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for Moved<LAUNCHER, PUSHES
     }
 }
 
-/// MPI's contenders, of both libraries.
+/// The contenders of both MPI libraries.
 pub const ALL: &[Bench] = &[
     Bench::many::<PingPong<OPEN_MPI>>(Contender::peer("open-mpi").waits(Wait::Spin)),
     Bench::many::<PingPong<MPICH>>(Contender::peer("mpich").waits(Wait::Spin)),

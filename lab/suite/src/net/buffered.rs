@@ -1,4 +1,5 @@
-//! rustls by its usual interface, which keeps buffers of its own: what one would write without this house.
+//! Peer: rustls by its usual interface, which has its own buffers: the hand-written solution
+//! without this project.
 
 use super::handshake::{Shaken, Shaking, ticks_since};
 use super::load::NetLoad;
@@ -22,14 +23,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// What is taken at a time of what was opened.
+/// Maximum number of decrypted bytes taken at a time.
 const READ_BYTES: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(refused)
 }
 
-/// As ours: tickets, and nothing kept.
+/// Configured like our server: tickets, and no stored sessions.
 fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(refused)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -53,17 +54,17 @@ fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
         .with_no_client_auth())
 }
 
-/// A connection of the loop.
+/// A connection of the event loop.
 struct Talk {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Opened, and no whole message yet.
+    /// Decrypted bytes of an incomplete message.
     begun: Vec<u8>,
     has_ended: bool,
 }
 
 impl Talk {
-    /// Reads all there is and echoes what is whole.
+    /// Reads all available bytes and echoes whole messages.
     fn serve(&mut self, buffer: &mut [u8]) -> Result<(), Fault> {
         self.send()?;
         loop {
@@ -105,7 +106,7 @@ impl Talk {
     }
 }
 
-/// A loop around epoll, written out for this one thing: no limits, no time-outs.
+/// An event loop around epoll for this purpose alone: no limits, no time-outs.
 pub(super) struct Epoll;
 
 impl Securing for Epoll {
@@ -118,7 +119,7 @@ impl Securing for Epoll {
             stream.set_nonblocking(true)?;
             epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
             let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(refused)?;
-            // What is on its way at a time may be more than its default.
+            // More bytes may be in transit than the default limit allows.
             tls.set_buffer_limit(None);
             talks.push(Talk { stream, tls, begun: Vec::new(), has_ended: false });
         }
@@ -148,7 +149,7 @@ impl Securing for Epoll {
     }
 }
 
-/// Handshakes as it does them, its suites in its own order.
+/// Handshakes of plain rustls, with its default order of cipher suites.
 pub(super) struct Sides {
     identity: Identity,
     server: Arc<ServerConfig>,
@@ -198,7 +199,7 @@ impl Shaking for Sides {
     }
 }
 
-/// All that one side has to say.
+/// Returns all bytes that one side has to send.
 fn say<'a, D: SideData>(
     side: &mut ConnectionCommon<D>,
     bytes: &'a mut Vec<u8>,

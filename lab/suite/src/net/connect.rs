@@ -1,4 +1,4 @@
-//! Connections that come, ask once, and go: who accepts them.
+//! Servers of short connections, each with one message.
 
 use super::wait::wait;
 use crate::floor::connect::{Accepting, END, LENGTH_BYTES};
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[cfg(feature = "peers")]
 use std::{cell::Cell, rc::Rc};
 
-/// The declaration, of all who accept.
+/// Common declaration of all servers.
 const SPEC: Spec = Spec {
     id: "net/connect",
     what: "a connection to the event handler over loopback TCP, a message echoed, closed",
@@ -25,7 +25,7 @@ const SPEC: Spec = Spec {
     ..Spec::DEFAULT
 };
 
-/// The event handler of this house.
+/// Our event handler.
 pub(super) struct Ours;
 
 struct Echo {
@@ -45,7 +45,7 @@ impl Handler for Echo {
             return;
         }
         self.echoed += 1;
-        // Refused only where the peer is gone, who then tells.
+        // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(message);
     }
 }
@@ -66,7 +66,7 @@ impl Accepting for Ours {
     }
 }
 
-/// What came of a connection's one message, and whether that is all of it.
+/// A connection of the event loop: its message, and the number of bytes received.
 struct Asking {
     stream: TcpStream,
     came: Vec<u8>,
@@ -74,7 +74,8 @@ struct Asking {
 }
 
 impl Asking {
-    /// Reads and echoes; whether the peer has gone, or this was the last.
+    /// Reads and echoes. Returns `Some(false)` if the peer has closed, `Some(true)` after the last
+    /// message, `None` otherwise.
     fn serve(&mut self, echoed: &mut u64) -> Result<Option<bool>, Fault> {
         loop {
             match self.stream.read(&mut self.came[self.filled..]) {
@@ -89,17 +90,18 @@ impl Asking {
             if self.came[LENGTH_BYTES] == END {
                 return Ok(Some(true));
             }
-            // There is room for one message.
+            // The socket buffer has room for one message.
             self.stream.write_all(&self.came)?;
             self.filled = 0;
             *echoed += 1;
-            // All there was, as each asks once; its end makes an edge of its own.
+            // No more bytes follow, as each client sends one message; the end of the connection
+            // causes another edge event.
             return Ok(None);
         }
     }
 }
 
-/// A loop around epoll, by its edges, written out for this one thing: no limits, no time-outs.
+/// An edge-triggered event loop around epoll for this purpose alone: no limits, no time-outs.
 pub(super) struct Epoll;
 
 impl Accepting for Epoll {
@@ -155,7 +157,7 @@ impl Accepting for Epoll {
     }
 }
 
-/// A task for each connection, all on one thread.
+/// A tokio task for each connection, all on one thread.
 #[cfg(feature = "peers")]
 pub(super) struct Tokio;
 
@@ -183,7 +185,7 @@ impl Accepting for Tokio {
                                 let _ = ended.send(());
                                 return;
                             }
-                            // Refused where the peer is gone, who then tells.
+                            // Fails only if the peer has closed; the client then reports that.
                             if stream.write_all(&message).await.is_ok() {
                                 echoed.set(echoed.get() + 1);
                             }

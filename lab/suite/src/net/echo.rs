@@ -1,4 +1,4 @@
-//! One message at a time to one connection, and its echo back.
+//! One message at a time over one connection, and its echo.
 
 use super::wait::wait;
 use crate::floor::relay::{Medium, Relay};
@@ -17,7 +17,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 args! {
-    /// What an echo over a connection sends.
+    /// Size of a message.
     pub struct NetEcho {
         /// Bytes in each message, its length of four bytes included, both ways.
         message_bytes: Bytes = 64 (smoke 8, range 5 ..= 65536),
@@ -25,23 +25,23 @@ args! {
 }
 
 const LENGTH_BYTES: usize = 4;
-/// In place of the first byte of a message: is the echo at its work? It is answered and not counted.
+/// Value in place of a message's first byte: asks if the echo works; answered and not counted.
 const GREETING: u8 = 0xfe;
-/// In place of the first byte of a message: the round is over.
+/// Value in place of a message's first byte: the round is over.
 const END: u8 = 0xff;
 
-/// The benchmark, with that server, and a client who sleeps until an echo comes.
+/// Benchmark of a server of kind `E`, with a client that sleeps until an echo comes.
 pub(super) type Relayed<E> = Relay<Link<E, false>>;
-/// The same with a client who never sleeps.
+/// Benchmark of a server of kind `E`, with a client that never sleeps.
 pub(super) type Spinning<E> = Relay<Link<E, true>>;
 
-/// Who echoes what comes over a stream.
+/// A server that echoes the messages of a stream.
 pub(super) trait Echoing: Send + Sync + 'static {
-    /// Serves until the stream ends; how many messages were echoed, the greeting apart.
+    /// Serves until the stream ends; returns the number of messages echoed, without the greeting.
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
 }
 
-/// Ours, asleep between messages, or spinning for so long.
+/// Our event handler, sleeping between messages, or spinning for `SPIN_NS` first.
 pub(super) struct Ours<const SPIN_NS: u32>;
 
 struct Echo {
@@ -59,7 +59,7 @@ impl Handler for Echo {
             Some(&GREETING) => {}
             _ => self.turns += 1,
         }
-        // Refused only where the peer is gone, who then tells.
+        // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(message);
     }
 
@@ -85,8 +85,8 @@ impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
     }
 }
 
-/// A loop written out for this one stream: no framing beyond its own messages, no state, no limits. Asleep
-/// between messages, or where it `SPINS` only after polling for as long as the event handler does.
+/// An event loop for this one stream: no framing beyond its own messages, no state, no limits.
+/// Sleeps between messages; if `SPINS`, only after polling for as long as the event handler does.
 pub(super) struct Epoll<const SPINS: bool>;
 
 impl<const SPINS: bool> Echoing for Epoll<SPINS> {
@@ -121,20 +121,20 @@ impl<const SPINS: bool> Echoing for Epoll<SPINS> {
                     GREETING => {}
                     _ => turns += 1,
                 }
-                // One message at a time: there is always room for it.
+                // One message at a time always fits into the socket buffer.
                 far.write_all(&buffer[..message_bytes])?;
                 filled = 0;
-                // All there was, as there is only one at a time.
+                // No more bytes follow, as there is only one message at a time.
                 break;
             }
         }
     }
 }
 
-/// As long as the event handler may poll, before whoever is to be woken sleeps.
+/// Time for which the event handler may poll before it sleeps.
 const SPIN_NS: u64 = 50_000;
 
-/// The bare calls: polls for what comes for as long as the event handler does, then sleeps in read.
+/// The bare calls: polls for as long as the event handler does, then sleeps in read.
 pub(super) struct Bare;
 
 impl Echoing for Bare {
@@ -165,7 +165,7 @@ impl Echoing for Bare {
     }
 }
 
-/// A connection whose far end echoes, and whose near end never sleeps where it `SPINS`.
+/// A connection whose far end echoes. If `SPINS`, its near end never sleeps.
 pub(super) struct Link<E, const SPINS: bool> {
     near: TcpStream,
     far: TcpStream,
@@ -193,11 +193,11 @@ const AWAKE: Spec = Spec {
     ..SPEC
 };
 
-/// What the pinging party sends and what came back.
+/// The message that the pinging participant sends, and the last echo.
 pub(super) struct Messages {
     sent: Vec<u8>,
     came: Vec<u8>,
-    /// What was wrong with the greeting, which has no way to say so.
+    /// Fault of the greeting, kept because `ping()` cannot return it.
     fault: Option<Fault>,
 }
 
@@ -232,7 +232,7 @@ impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
     }
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
-        // The last echo is looked at, untimed; every one before it was read into the same place.
+        // The last echo is checked, untimed; every earlier one was read into the same buffer.
         let right = messages.came == messages.sent;
         messages.sent[LENGTH_BYTES] = END;
         Ends::<_, SPINS>::write(&self.near, &messages.sent)?;

@@ -1,4 +1,4 @@
-//! What a handshake of TLS takes of either side.
+//! Cost of a TLS handshake for either side.
 
 use super::secured::{identity, refused};
 use handover_base::clock;
@@ -7,37 +7,37 @@ use handover_net::engine::Tls;
 use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
 use handover_record::{Part, Spec};
 
-/// The parts of the spec.
+/// Indices of the spec's parts.
 const FULL: usize = 0;
 const RESUMED: usize = 1;
 const CLIENT: usize = 2;
 
-/// What a handshake took.
+/// Cost of a handshake.
 pub(super) struct Shaken {
     pub(super) client_ticks: u64,
     pub(super) server_ticks: u64,
     pub(super) is_resumed: bool,
 }
 
-/// Both sides of handshakes, and no network.
+/// Both sides of handshakes, without a network.
 pub(super) trait Shaking: Sized + 'static {
-    /// What a client knows, sessions among it.
+    /// State of a client, sessions included.
     type Client;
 
     fn rig() -> Result<Self, Fault>;
 
-    /// A client that knows of no session.
+    /// Returns a client without sessions.
     fn fresh(&self) -> Result<Self::Client, Fault>;
 
     fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault>;
 }
 
-/// The time since then.
+/// Returns the ticks since `began`.
 pub(super) fn ticks_since(began: u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Those of this house.
+/// Our TLS sides.
 pub(super) struct Ours {
     identity: Identity,
     server: Server,
@@ -85,14 +85,14 @@ impl Shaking for Ours {
     }
 }
 
-/// The benchmark.
+/// Workload: handshakes of both kinds.
 pub(super) struct Handshake<S: Shaking> {
     sides: S,
     client: S::Client,
 }
 
 impl<S: Shaking> Handshake<S> {
-    /// A handshake that must, or must not, resume a session.
+    /// Performs a handshake that must, or must not, resume a session.
     fn shaken(&self, client: &S::Client, is_resumed: bool) -> Result<Shaken, Fault> {
         let shaken = self.sides.shake(client)?;
         match shaken.is_resumed == is_resumed {
@@ -102,7 +102,7 @@ impl<S: Shaking> Handshake<S> {
         }
     }
 
-    /// One of each kind; whoever knew of no session is gone with it.
+    /// Performs one handshake of each kind; the client without a session is then dropped.
     fn both(&self) -> Result<(Shaken, Shaken), Fault> {
         let full = self.shaken(&self.sides.fresh()?, false)?;
         Ok((full, self.shaken(&self.client, true)?))
@@ -133,7 +133,7 @@ impl<S: Shaking> Workload for Handshake<S> {
         let sides = S::rig()?;
         let client = sides.fresh()?;
         let rigged = Self { sides, client };
-        // From now on it knows of a session.
+        // From now on the client has a session.
         rigged.shaken(&rigged.client, false)?;
         Ok(rigged)
     }

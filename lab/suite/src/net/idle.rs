@@ -1,5 +1,5 @@
-//! What an idle connection takes of a server's memory: `RssAnon` of a process that serves so many, beside
-//! what it was when it served one.
+//! Server memory per idle connection: `RssAnon` of a process that serves `connections_count`,
+//! compared with its value for one connection.
 
 use super::secured::{Sealed, ends};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
 args! {
-    /// How many are idle.
+    /// Number of idle connections.
     pub struct NetIdle {
         /// Connections, each of which has had a message echoed before. Either process opens as many descriptors.
         connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
     }
 }
 
-/// What is echoed on each.
+/// Message that is echoed on each connection.
 const MESSAGE: &[u8] = b"\0\0\0\x05hello";
-/// How long it may take until the server listens.
+/// Maximum time until the server listens.
 const SOON: Duration = Duration::from_secs(10);
-/// What the last message has freed is free by then.
+/// Time after which the memory of the last message has been freed.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Told by the server once it listens: the port last.
+/// State published by the server once it listens; the port is written last.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Told {
@@ -35,7 +35,7 @@ struct Told {
     port: AtomicU64,
 }
 
-/// Echoes until the last connection is gone.
+/// Echoes until the last connection is closed.
 struct Echo {
     left: u32,
     stopper: Option<Stopper<()>>,
@@ -46,7 +46,7 @@ impl Handler for Echo {
     type Data = ();
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
-        // Refused only where the peer is gone, who then tells.
+        // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(message);
     }
 
@@ -60,7 +60,7 @@ impl Handler for Echo {
     }
 }
 
-/// The benchmark, plain or by TLS.
+/// Workload: idle connections, plain or with TLS.
 pub(super) struct Idle<const TLS: bool> {
     connections_count: u32,
     client: tls::Client,
@@ -81,14 +81,14 @@ impl<const TLS: bool> Idle<TLS> {
             listen = listen.tls(&self.server);
         }
         let port = reactor.listen_at(&listen).map_err(refused)?.port();
-        // Relaxed: published by the port below.
+        // Relaxed: published by the store of the port below.
         self.told.process.store(u64::from(std::process::id()), Ordering::Relaxed);
-        // Release: pairs with the Acquire in server(), so that the process is there.
+        // Release: pairs with the Acquire in server(), which makes the process id visible.
         self.told.port.store(u64::from(port), Ordering::Release);
         reactor.run().map_err(refused).map(drop)
     }
 
-    /// Where it listens, and in which process, once it does.
+    /// Waits for the server; returns its address and its process id.
     fn server(&self) -> Result<(SocketAddr, u64), Fault> {
         let begin = Instant::now();
         loop {
@@ -104,7 +104,8 @@ impl<const TLS: bool> Idle<TLS> {
         }
     }
 
-    /// Connects and has a message echoed: it has been at work before it is idle.
+    /// Connects and has one message echoed, so that the connection has been active before it is
+    /// idle.
     fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
         let mut stream = TcpStream::connect(address)?;
         if TLS {
@@ -122,7 +123,7 @@ impl<const TLS: bool> Idle<TLS> {
     }
 }
 
-/// The memory of that process that is neither file nor shared.
+/// Returns the anonymous memory of a process in bytes.
 fn anon_bytes(process: u64) -> Result<u64, Fault> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

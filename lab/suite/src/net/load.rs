@@ -1,5 +1,5 @@
-//! Many messages on their way over many connections: one client, who keeps so many on each, and whoever
-//! serves them on a CPU of its own.
+//! Many outstanding messages over many connections: one client, which keeps `depth` on each, and a
+//! server on its own CPU.
 
 use super::wait::wait;
 use crate::floor::socket::Loopback;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use zerocopy::FromZeros;
 
 args! {
-    /// How many messages are on their way, and how long they are.
+    /// Number and size of the outstanding messages.
     pub struct NetLoad {
         /// Connections, all served by one thread.
         connections_count: u32 = 16 (smoke 3, range 1..=1024),
@@ -28,14 +28,14 @@ args! {
     }
 }
 
-/// A message's length stands in its first bytes.
+/// Size of the length prefix of a message.
 pub(super) const LENGTH_BYTES: usize = 4;
-/// Messages that are timed together where there are many on their way.
+/// Messages that are timed together if many are outstanding.
 const BATCH_MESSAGES: u64 = 1024;
-/// The parts of the spec.
+/// Indices of the spec's parts.
 const MESSAGE: usize = 0;
 const SERVER: usize = 1;
-/// The server's CPU time is told for so many messages.
+/// Number of messages for which the server's CPU time is recorded.
 const SERVER_MESSAGES: u64 = 1_000;
 
 /// The figures of a load.
@@ -46,13 +46,14 @@ pub(super) const PARTS: &[Part] = &[
 ];
 const PLAIN_PARTS: &[Part] = &[PARTS[0], Part { floor: None, ..PARTS[1] }];
 
-/// Who echoes messages of all these streams, each until it ends. What its thread had used when it was set up,
-/// so that what it takes to begin is nobody's cost of a message.
+/// A server that echoes the messages of all these streams, each until it ends. Returns its thread's
+/// resource usage at the end of the setup, so that the cost of setup is excluded from the cost of a
+/// message.
 pub(super) trait Serving: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault>;
 }
 
-/// Written once by the server, at its end.
+/// State that the server writes once, at its end.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(super) struct Told {
@@ -61,7 +62,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Serves, and tells what it took from when it was set up, as `serve` says.
+    /// Serves, and publishes the CPU time used since the end of the setup, which `serve` returns.
     pub(super) fn timed(&self, serve: impl FnOnce() -> Result<Usage, Fault>) -> Result<(), Fault> {
         let served = serve();
         let used = served.as_ref().map_or(Usage::default(), |&set_up| usage::thread() - set_up);
@@ -72,9 +73,10 @@ impl Told {
         served.map(drop)
     }
 
-    /// Notes the server's CPU time for each of so many messages, once it has ended.
+    /// Waits until the server has ended, and records its CPU time for each of `messages_count`
+    /// messages.
     pub(super) fn note(&self, messages_count: u64, out: &mut Samples) {
-        // Acquire: pairs with the Release in timed(), so that the time is there.
+        // Acquire: pairs with the Release in timed(), which makes the CPU time visible.
         while self.has_ended.load(Ordering::Acquire) == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -85,23 +87,23 @@ impl Told {
     }
 }
 
-/// How the client's side of a connection talks.
+/// The client's side of a connection: plain or encrypted.
 pub(super) trait Talking: Send {
-    /// What is to be sent for these bytes.
+    /// Returns the bytes to send for `plain`.
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault>;
 
-    /// What came in these bytes.
+    /// Returns the content of the received bytes.
     fn open<'a>(
         &'a mut self,
         came: &'a mut [u8],
         plain: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Fault>;
 
-    /// What is to be said last, if anything is.
+    /// Appends a close notification, if there is one.
     fn part(&mut self, _: &mut Vec<u8>) {}
 }
 
-/// In the clear.
+/// Without encryption.
 pub(super) struct Plain;
 
 impl Talking for Plain {
@@ -118,19 +120,19 @@ impl Talking for Plain {
 struct Near<'a, T> {
     stream: &'a TcpStream,
     talk: T,
-    /// How many bytes of the echoes have come; they repeat with each message.
+    /// Number of bytes received of the echoes, which repeat with each message.
     came_bytes: u64,
-    /// What the kernel has not taken.
+    /// Bytes that the kernel has not taken yet.
     unsent: Vec<u8>,
 }
 
-/// One client of all connections.
+/// One client with all connections.
 pub(super) struct Client<'a, T> {
     nears: Vec<Near<'a, T>>,
-    /// One message, and as many as are ever sent together.
+    /// Size of a message, and as many messages as are ever sent together.
     message_bytes: usize,
     lot: Vec<u8>,
-    /// Every echo is compared with what was sent.
+    /// `true` to compare every echo with the message sent.
     is_checking: bool,
     set: std::os::fd::OwnedFd,
     buffer: Vec<u8>,
@@ -140,7 +142,7 @@ pub(super) struct Client<'a, T> {
     pub(super) done_count: u64,
 }
 
-/// That message: its length, then letters.
+/// Returns the message: its length, then letters.
 pub(super) fn message(message_bytes: usize) -> Vec<u8> {
     let body_bytes = message_bytes - LENGTH_BYTES;
     let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
@@ -148,7 +150,7 @@ pub(super) fn message(message_bytes: usize) -> Vec<u8> {
 }
 
 impl<'a, T: Talking> Client<'a, T> {
-    /// With the first messages on their way, and all of them back once, looked at.
+    /// Sends the first messages, and checks echoes until as many have come back.
     pub(super) fn begin(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
         load: &NetLoad,
@@ -184,7 +186,7 @@ impl<'a, T: Talking> Client<'a, T> {
         Ok(client)
     }
 
-    /// Sends so many messages on that connection, together.
+    /// Sends `count` messages together on connection `at`.
     fn send(&mut self, at: usize, count: usize) -> Result<(), Fault> {
         self.sent_count += count as u64;
         let Near { stream, talk, unsent, .. } = &mut self.nears[at];
@@ -198,8 +200,8 @@ impl<'a, T: Talking> Client<'a, T> {
         Ok(())
     }
 
-    /// Goes on until so many messages have come back in all, each of them followed by another where
-    /// `sends`.
+    /// Runs until `done_count` messages have come back in total; if `sends`, sends another message
+    /// for each.
     pub(super) fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.done_count < done_count {
@@ -227,7 +229,7 @@ impl<'a, T: Talking> Client<'a, T> {
         Ok(())
     }
 
-    /// Takes what has come on that connection.
+    /// Receives the available bytes of connection `at`.
     fn take(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
         loop {
             let near = &mut self.nears[at];
@@ -255,14 +257,15 @@ impl<'a, T: Talking> Client<'a, T> {
             if sends && count > 0 {
                 self.send(at, count as usize)?;
             }
-            // Less than was asked for is all there was, and what follows makes an edge of its own.
+            // A short read has emptied the socket; later bytes cause a new edge event.
             if is_all {
                 return Ok(());
             }
         }
     }
 
-    /// Takes what is on its way, each byte of it looked at, and ends.
+    /// Receives and checks all outstanding messages, and closes. Returns the number of messages
+    /// sent.
     pub(super) fn end(mut self) -> Result<u64, Fault> {
         self.is_checking = true;
         let sent_count = self.sent_count;
@@ -270,7 +273,7 @@ impl<'a, T: Talking> Client<'a, T> {
         for near in &mut self.nears {
             self.sealed.clear();
             near.talk.part(&mut self.sealed);
-            // All that was sent is back: there is room.
+            // All echoes have come back, so the socket buffer has room.
             send_some(near.stream, &self.sealed)?;
             shutdown(near.stream, Shutdown::Write)?;
         }
@@ -282,7 +285,7 @@ impl<'a, T: Talking> Client<'a, T> {
         }
     }
 
-    /// A round: batches are timed until the time is up.
+    /// Times batches until the round's time is up.
     pub(super) fn play(&mut self, out: &mut Samples) -> Result<(), Fault> {
         let on_their_way = self.sent_count - self.done_count;
         let batch = if on_their_way > 1 { BATCH_MESSAGES.max(on_their_way) } else { 1 };
@@ -291,7 +294,7 @@ impl<'a, T: Talking> Client<'a, T> {
             let began = clock::ticks();
             self.pump(goal, true)?;
             out.note_batch(MESSAGE, clock::ticks().saturating_sub(began), batch);
-            // Once at least: handshakes may have taken the round's time.
+            // At least once: handshakes may have taken the round's time.
             if !out.running() {
                 return Ok(());
             }
@@ -310,7 +313,7 @@ fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
     }
 }
 
-/// So many connections of this process with itself.
+/// Creates the load's connections of this process with itself.
 pub(super) fn connections(
     load: &NetLoad,
     rig: &mut Rig,
@@ -318,7 +321,7 @@ pub(super) fn connections(
     (0..load.connections_count).map(|_| Loopback::ends(rig)).collect()
 }
 
-/// The benchmark, with that server.
+/// Workload: a load on a server of kind `S`.
 pub(super) struct Load<S> {
     ends: Vec<(TcpStream, TcpStream)>,
     load: NetLoad,

@@ -1,4 +1,4 @@
-//! The same load by TLS, through records.
+//! The load of `net/load` with TLS.
 
 use super::load::{Client, NetLoad, PARTS, Talking, Told, connections};
 use super::servers::Echo;
@@ -17,7 +17,7 @@ pub(super) fn refused(error: impl std::fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// A certificate made on the spot.
+/// Creates a certificate.
 pub(super) fn identity() -> Result<Identity, Fault> {
     Identity::made_for(&["localhost"]).map_err(refused)
 }
@@ -32,19 +32,19 @@ fn server(identity: &Identity, record_per_message: bool) -> Result<tls::Server, 
     tls::Server::new(identity, options).map_err(refused)
 }
 
-/// Both ends' configuration.
+/// Returns both ends' configuration.
 pub(super) fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
     Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
 }
 
-/// The client's side of a connection, and where each of its messages ends.
+/// The client's side of a connection, with the end offset of each message of a send.
 pub(super) struct Sealed {
     tls: Tls,
     ends: Vec<usize>,
 }
 
 impl Sealed {
-    /// Shakes hands, one after the other.
+    /// Performs the handshake, blocking.
     pub(super) fn shake(
         stream: &TcpStream,
         client: &tls::Client,
@@ -57,7 +57,7 @@ impl Sealed {
         let mut buffer = vec![0; 1 << 14];
         let mut stream_ref = stream;
         loop {
-            // A few hundred bytes, for which there is room.
+            // A few hundred bytes, which fit into the socket buffer.
             stream_ref.write_all(&out)?;
             out.clear();
             if tls.is_ready() {
@@ -75,7 +75,7 @@ impl Sealed {
         }
     }
 
-    /// Has one message echoed, and forgets what it knows of the connection.
+    /// Has one message echoed, and drops the connection's TLS state.
     pub(super) fn echo(mut self, mut stream: &TcpStream, message: &[u8]) -> Result<(), Fault> {
         let (mut plain, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
         self.tls.seal(message, &[], &mut out).map_err(refused)?;
@@ -85,7 +85,7 @@ impl Sealed {
         while plain.len() < message.len() {
             match stream.read(&mut buffer)? {
                 0 => return Err(Fault::new("the server has ended the connection")),
-                // Tickets come with it.
+                // Session tickets come with the echo.
                 count => self.tls.open(&mut buffer[..count], &mut plain, &mut out),
             }
             .map_err(refused)?;
@@ -124,13 +124,13 @@ impl Talking for Sealed {
     }
 }
 
-/// Who echoes messages of all these streams by TLS, each until it ends. What its thread had used when all
-/// handshakes were done.
+/// A server that echoes the messages of all these streams with TLS, each until it ends. Returns its
+/// thread's resource usage when all handshakes were done.
 pub(super) trait Securing: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault>;
 }
 
-/// The event handler of this house: with all that goes together in one record, or with a record for each
+/// Our event handler: all messages that are sent together in one record, or a record for each
 /// message.
 pub(super) struct Ours<const EACH: bool>;
 
@@ -143,7 +143,7 @@ impl<const EACH: bool> Securing for Ours<EACH> {
     }
 }
 
-/// The benchmark, with that server and a client who does as it does.
+/// Workload: a load on a server of kind `S`, with a client that forms records in the same way.
 pub(super) struct Load<S, const EACH: bool> {
     ends: Vec<(TcpStream, TcpStream)>,
     identity: Identity,

@@ -1,5 +1,6 @@
-//! Who echoes: ours, a loop around epoll written out for this one thing, and the libraries that one would
-//! take instead. All of them read as much at a time, cut it into messages, and send all echoes together.
+//! Servers of the load: our event handler, a hand-written epoll loop, and the libraries that are
+//! alternatives. All of them read the same number of bytes at a time, split them into messages, and
+//! send all echoes together.
 
 use super::load::{LENGTH_BYTES, NetLoad, Serving};
 use super::wait::wait;
@@ -12,27 +13,27 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// What is read at a time.
+/// Maximum number of bytes per read.
 const READ_BYTES: usize = 1 << 16;
 
 pub(super) fn length_max(load: &NetLoad) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
-/// The event handler of this house. Its handler sends each message back as it came; or where `OWN`, an equal
-/// one of its own, as one does whose answers are not what was asked.
+/// Our event handler. Sends each message back as received or, if `OWN`, an equal message of its
+/// own, like a server whose answers differ from the requests.
 pub(super) struct Ours<const OWN: bool>;
 
-/// Echoes until the last of so many connections is gone.
+/// Echoes until the last of its connections is closed.
 pub(super) struct Echo<const OWN: bool> {
     left: usize,
     stopper: Option<Stopper<()>>,
     fault: Option<Fault>,
-    /// Those that were not accepted yet.
+    /// Number of connections not accepted yet.
     coming: usize,
-    /// What the thread had used when the last was.
+    /// The thread's resource usage when the last connection was accepted.
     set_up: Usage,
-    /// The first message, of which all others are copies.
+    /// Copy of the first message, which equals all others.
     own: Vec<u8>,
 }
 
@@ -51,7 +52,7 @@ impl<const OWN: bool> Handler for Echo<OWN> {
         if OWN && self.own.is_empty() {
             self.own = message.to_vec();
         }
-        // Refused only where the peer is gone, who then tells.
+        // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(if OWN { &self.own } else { message });
     }
 
@@ -75,8 +76,8 @@ impl<const OWN: bool> Handler for Echo<OWN> {
 }
 
 impl<const OWN: bool> Echo<OWN> {
-    /// Runs a thread of connections, which `adopt` hands to it, until all of them are gone. What the thread
-    /// had used when all of them were there, their handshakes done.
+    /// Runs the connections that `adopt` hands over until all of them are closed. Returns the
+    /// thread's resource usage when all of them were set up, their handshakes done.
     pub(super) fn serve(
         config: Config,
         connections_count: usize,
@@ -121,7 +122,7 @@ impl<const OWN: bool> Serving for Ours<OWN> {
     }
 }
 
-/// The same, as io_uring tells who is ready.
+/// Our event handler, with io_uring in place of epoll.
 #[cfg(feature = "io-uring")]
 pub(super) struct Uring;
 
@@ -133,7 +134,7 @@ impl Serving for Uring {
     }
 }
 
-/// A loop around epoll that sends back what it has read, wherever a message ends in it.
+/// Floor: an epoll loop that sends back what it has read, without regard to message boundaries.
 pub(super) struct Bare;
 
 impl Serving for Bare {
@@ -142,7 +143,7 @@ impl Serving for Bare {
     }
 }
 
-/// How many of these bytes are whole messages.
+/// Returns the number of bytes in whole messages.
 pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes[at..].first_chunk::<LENGTH_BYTES>() {
@@ -155,7 +156,7 @@ pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     at
 }
 
-/// A connection of the hand-written loops: what came and is no message yet, what is not sent yet.
+/// A connection of the hand-written loops: bytes of an incomplete message, and bytes not sent yet.
 struct Talk<S> {
     stream: S,
     begun: Vec<u8>,
@@ -168,7 +169,8 @@ impl<S: Read + Write> Talk<S> {
         Self { stream, begun: Vec::new(), unsent: Vec::new(), has_ended: false }
     }
 
-    /// Reads all there is and echoes what is whole; whether the peer has ended and has all it asked for.
+    /// Reads all available bytes and echoes whole messages; returns `true` if the peer has closed
+    /// and has all its echoes.
     fn serve(
         &mut self,
         buffer: &mut [u8],
@@ -205,7 +207,7 @@ impl<S: Read + Write> Talk<S> {
         Ok(true)
     }
 
-    /// Whether the kernel took all of it.
+    /// Echoes the bytes; returns `true` if the kernel took all of them.
     fn echo(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         if bytes.is_empty() {
             return Ok(true);
@@ -220,12 +222,12 @@ impl<S: Read + Write> Talk<S> {
     }
 }
 
-/// The room for a read behind the beginning of a message.
+/// Returns a buffer for a read behind the beginning of a message.
 fn buffer(load: &NetLoad) -> Vec<u8> {
     vec![0; READ_BYTES + length_max(load) as usize]
 }
 
-/// A loop around epoll, by its edges, written out for this one thing: no limits, no time-outs.
+/// An edge-triggered event loop around epoll for this purpose alone: no limits, no time-outs.
 pub(super) struct Epoll;
 
 impl Serving for Epoll {
@@ -264,7 +266,7 @@ fn serve_by_epoll(
     Ok(set_up)
 }
 
-/// The thin layer that many runtimes stand on.
+/// The thin layer under many runtimes.
 #[cfg(feature = "peers")]
 pub(super) struct Mio;
 
@@ -301,7 +303,7 @@ impl Serving for Mio {
     }
 }
 
-/// A task for each connection, all on one thread.
+/// A tokio task for each connection, all on one thread.
 #[cfg(feature = "peers")]
 pub(super) struct Tokio;
 
@@ -325,7 +327,7 @@ impl Serving for Tokio {
     }
 }
 
-/// As one writes it: reads, echoes what is whole.
+/// Reads and echoes whole messages, in the usual style.
 #[cfg(feature = "peers")]
 async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<(), Fault> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

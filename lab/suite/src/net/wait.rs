@@ -1,4 +1,4 @@
-//! The wait of the hand-written loops.
+//! The epoll wait of the hand-written loops.
 
 use handover_harness::Fault;
 use rustix::buffer::spare_capacity;
@@ -6,8 +6,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// Has an epoll set fill in who is ready, as many as there is room for; nobody where a signal came first.
-/// Without a time-out it sleeps until somebody is.
+/// Waits for events, and stores as many as `events` has capacity for; none if a signal came first.
+/// Without a time-out, sleeps until there is an event.
 pub(super) fn wait(
     set: &OwnedFd,
     events: &mut Vec<epoll::Event>,

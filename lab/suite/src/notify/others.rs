@@ -1,4 +1,4 @@
-//! What one takes where both sides are threads: a flag, and something of the library's to sleep on.
+//! Alternatives if both sides are threads: a flag, and a library's primitive to sleep on.
 
 use super::Wired;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -8,9 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Something that one side sets and the other waits for; a second setting before the wait is the same as one.
+/// A signal that one side sets and the other waits for; setting it twice before a wait has the
+/// effect of once.
 pub(super) trait Signal: Send + Sync + Sized + 'static {
-    /// What the waiting thread has for itself.
+    /// State of the waiting thread.
     type Own: Send + 'static;
     fn new() -> Result<(Self, Self::Own), Fault>;
     fn set(&self);
@@ -19,7 +20,7 @@ pub(super) trait Signal: Send + Sync + Sized + 'static {
 
 /// The sending side of a signal.
 pub(super) struct Sender<S>(Arc<S>);
-/// The waiting side.
+/// The waiting side of a signal.
 pub(super) struct Receiver<S: Signal>(Arc<S>, S::Own);
 
 impl<S: Signal> Notify for Sender<S> {
@@ -45,7 +46,7 @@ impl<S: Signal> Wait for Receiver<S> {
     }
 }
 
-/// A signal as a mechanism of one process.
+/// A signal as a mechanism within one process.
 pub(super) struct By<S>(std::marker::PhantomData<S>);
 
 impl<S: Signal> Wired for By<S> {
@@ -107,7 +108,8 @@ impl Signal for StdPark {
 
     #[inline]
     fn set(&self) {
-        // SeqCst: before the look at the thread; pairs with the swap in take(), after the thread was told.
+        // SeqCst: before the thread is read; pairs with the swap in take(), which comes after the
+        // thread is stored.
         self.is_set.store(true, Ordering::SeqCst);
         if let Some(waiting) = self.waiting.get() {
             waiting.unpark();
@@ -117,7 +119,7 @@ impl Signal for StdPark {
     #[inline]
     fn take(&self, (): &mut ()) {
         self.waiting.get_or_init(thread::current);
-        // SeqCst: as in set().
+        // SeqCst: pairs with the store in set().
         while !self.is_set.swap(false, Ordering::SeqCst) {
             thread::park();
         }
@@ -172,7 +174,8 @@ mod peers {
 
         #[inline]
         fn set(&self) {
-            // SeqCst, here and below: the event orders listening before the second look at the flag.
+            // SeqCst, here and below: the event orders the listening before the second read of the
+            // flag.
             self.is_set.store(true, Ordering::SeqCst);
             self.event.notify(1);
         }
@@ -182,7 +185,8 @@ mod peers {
             // SeqCst: pairs with set().
             while !self.is_set.swap(false, Ordering::SeqCst) {
                 listener!(self.event => listener);
-                // SeqCst: pairs with set(), which either is seen here or notifies this listener.
+                // SeqCst: pairs with set(), whose store is either seen here or followed by a
+                // notification of this listener.
                 if self.is_set.swap(false, Ordering::SeqCst) {
                     return;
                 }
@@ -191,7 +195,7 @@ mod peers {
         }
     }
 
-    /// `tokio::sync::Notify`, awaited in a runtime of one thread.
+    /// `tokio::sync::Notify`, awaited in a single-threaded runtime.
     #[derive(Default)]
     pub(in crate::notify) struct Tokio(tokio::sync::Notify);
 

@@ -1,4 +1,4 @@
-//! Reading a recording back.
+//! Reading a recording.
 
 use super::ours::{Probes, WANTED};
 use super::streamed::record;
@@ -12,17 +12,17 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 args! {
-    /// How much is read.
+    /// Size of the recording.
     pub struct Readings {
         /// Events in the file.
         events_count: u32 = 1_000_000 (smoke 2000, range 1000..=100_000_000)
     }
 }
 
-/// A file that is opened, and its events gone through in the order of time.
+/// Workload: opens a file and iterates over its events in the order of time.
 pub(super) struct Decoded {
     path: PathBuf,
-    /// As the recording counted them.
+    /// Number of events as counted by the recording.
     events_count: u64,
     _folder: TempDir,
 }

@@ -1,5 +1,5 @@
-//! The `fastrace` crate: off, there is no parent to which a span would belong; on, spans are collected in
-//! memory by the thread that has them.
+//! The `fastrace` crate. Off: a span has no parent to belong to. On: spans are collected in memory
+//! by their thread.
 
 use super::{Recorded, Sites, calls};
 use fastrace::local::{LocalCollector, LocalSpan};
@@ -8,10 +8,10 @@ use handover_base::clock;
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::Spec;
 
-/// Spans that are collected at a time: it keeps 10,240 and drops what comes after.
+/// Number of spans per collection: fastrace keeps 10,240 and drops later ones.
 const BATCH: u64 = 5000;
 
-/// Its spans and events.
+/// The spans and events of `fastrace`.
 pub(super) struct Fastrace;
 
 impl Sites for Fastrace {
@@ -41,8 +41,8 @@ impl Sites for Fastrace {
     }
 }
 
-/// The calls, and what begins and ends each collection, in which what is too old goes: ours does so too, a
-/// block at a time.
+/// Workload: the calls, and the begin and end of each collection, which discards old spans; our
+/// probes also discard old events, a block at a time.
 pub(super) struct Collected;
 
 impl Workload for Collected {

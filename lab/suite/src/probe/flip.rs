@@ -1,4 +1,4 @@
-//! Switching: one place in the code, a hundred, and ten thousand.
+//! Switching sites on: one place in the code, a hundred, and ten thousand.
 
 use super::ours::recorded;
 use handover_base::clock;
@@ -7,14 +7,14 @@ use handover_probe::{disable, enable, probe};
 use handover_record::{Part, Spec};
 use std::hint::black_box;
 
-/// Each part's sites, and in how many places they stand.
+/// The sites of each part, and the number of places in the code that they have.
 const PATTERNS: [(&str, u64); 3] =
     [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
 
-/// Many places are switched once in so many turns.
+/// Number of turns per switching of many places.
 const TURNS_OF_MANY: u32 = 64;
 
-/// Sites that are switched on, and off again untimed.
+/// Workload: switches sites on, and off again untimed.
 pub(super) struct Flip {
     turns_count: u32,
 }
@@ -36,11 +36,11 @@ impl Workload for Flip {
     };
 
     fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        run_through(); // where sites are flags, those that have run are known
+        run_through(); // sites that are flags are known only once they have run
         Ok(Flip { turns_count: 0 })
     }
 
-    /// There are as many places as is said, and all are switched.
+    /// Checks that there are as many places as declared, and that all are switched.
     fn check(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
             let events_count = recorded(pattern, run_through)?;
@@ -71,11 +71,11 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// A hundred sites, which stand once in the code for each `N`.
+/// Runs a hundred sites, compiled once for each `N`.
 #[inline(never)]
 fn many<const N: u32>() {
     ten!(ten!(probe!("suite.flip.many");););
-    black_box(N); // or all were one function
+    black_box(N); // prevents the merging of the instances
 }
 
 #[inline(never)]
@@ -96,7 +96,7 @@ macro_rules! thousands { ($($n:literal)*) => { $(
     many::<{ 10 * $n + 9 }>();
 )* } }
 
-/// Through each place once.
+/// Runs through each place once.
 fn run_through() {
     probe!("suite.flip.one");
     hundred();

@@ -4,10 +4,10 @@ use super::{Sites, Tracer, folder, refused};
 use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
-/// The name of what is recorded.
+/// Name of the sites that are recorded.
 pub(super) const WANTED: &str = "suite.wanted";
 
-/// Sites in the code.
+/// Our sites.
 pub(super) struct Probes;
 
 impl Sites for Probes {
@@ -49,7 +49,8 @@ impl Tracer for Probes {
     }
 }
 
-/// Runs `f` while what matches `pattern` is recorded in memory; says how many events were.
+/// Runs `f` while the sites that match `pattern` are recorded in memory; returns the number of
+/// events.
 pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let folder = folder()?;
     let config = Config::last(folder.path().join("last.trace"));
@@ -65,7 +66,7 @@ pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     }
 }
 
-/// A recording that did not stop early.
+/// Returns the summary of a recording that did not stop early, or a fault.
 pub(super) fn complete(summary: Summary) -> Result<Summary, Fault> {
     match &summary.failure {
         None => Ok(summary),
@@ -73,7 +74,7 @@ pub(super) fn complete(summary: Summary) -> Result<Summary, Fault> {
     }
 }
 
-/// Sites that are on until this is dropped.
+/// Sites that are enabled until dropped.
 pub(super) struct Switched<'a>(&'a str);
 
 impl<'a> Switched<'a> {
@@ -89,7 +90,7 @@ impl<'a> Switched<'a> {
 
 impl Drop for Switched<'_> {
     fn drop(&mut self) {
-        // Said by off(); here a panic passes through, which says more.
+        // An error is reported by off(); during a panic, the panic is more informative.
         let _ = disable(self.0);
     }
 }

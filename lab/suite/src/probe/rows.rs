@@ -1,7 +1,7 @@
-//! The rows of the classic program `calls`: loops of a function that could be traced, and recording them.
+//! Rows of the classic program `calls`: loops of a traceable function, and recordings of them.
 //!
-//! Loops as in [`call`](crate::call): `n` calls, each of which needs the one before it, and the result proves
-//! that none was left out.
+//! The loops are as in [`call`](crate::call): `n` calls, each of which depends on the previous one,
+//! and the result proves that none was left out.
 
 use super::ours::{Probes, Switched, WANTED};
 use super::{Sites, Tracer, bare, between_stamps, calls, refused};
@@ -11,22 +11,23 @@ use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary};
 use std::path::Path;
 
-/// What the function does beside adding one.
+/// Work of the function besides adding one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Inside {
-    /// Nothing.
+    /// No further work.
     Nothing,
-    /// It calls two further functions, where it begins and where it ends.
+    /// Calls two further functions, at its begin and at its end.
     TwoCalls,
-    /// It tells the time twice and keeps it nowhere.
+    /// Reads the clock twice and discards the time stamps.
     TwoStamps,
-    /// A probe, which is off.
+    /// Has a probe that is off.
     OneProbe,
-    /// A probe where it begins and one where it ends, off unless [`recording`] is told otherwise.
+    /// Has a probe at its begin and one at its end, which are off unless [`recording`] enables
+    /// them.
     TwoProbes,
 }
 
-/// Calls the function `n` times and returns how many it counted, which is `n`.
+/// Calls the function `n` times and returns the number counted, which is `n`.
 #[must_use]
 pub fn turns(inside: Inside, n: u64) -> u64 {
     match inside {
@@ -46,32 +47,32 @@ fn two_calls(x: u64) -> u64 {
     y
 }
 
-/// What is kept of a recording.
+/// Events that a recording keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kept {
     /// The newest events, in memory.
     Newest,
-    /// All, written to the file by a thread of its own.
+    /// All events, written to the file by a thread.
     All,
 }
 
-/// What a recording came to.
+/// Counts of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// Events that were recorded, those that newer ones took the place of included.
+    /// Number of events recorded, including those overwritten by newer ones.
     pub events_count: u64,
-    /// Events for which there was no room.
+    /// Number of events lost for lack of room.
     pub lost_count: u64,
-    /// The finished file.
+    /// Size of the finished file.
     pub bytes: u64,
 }
 
-/// Runs `f` while `path` is recorded to, with the probes of [`Inside::TwoProbes`] on, or, if they are not
-/// `wanted`, off, as if they were filtered. The rings of what is streamed lie at `rings`.
+/// Runs `f` during a recording to `path`, with the probes of [`Inside::TwoProbes`] on or, if not
+/// `wanted`, off as if they were filtered. A streaming recording has its rings at `rings`.
 ///
 /// # Errors
-/// If the files cannot be made or the code cannot be changed, and if recording stopped early, as on a disk
-/// that is full: in the words of the operating system.
+/// Fails if the files cannot be created or the code cannot be changed, and if the recording stopped
+/// early, for example on a full disk; the message is the operating system's.
 pub fn recording<T>(
     kept: Kept,
     wanted: bool,
@@ -82,7 +83,7 @@ pub fn recording<T>(
         Kept::Newest => Config::last(path),
         Kept::All => Config::stream(path).rings_path(rings),
     };
-    // The writing thread goes where this one may, which would be to the CPU that is measured.
+    // The writing thread inherits the affinity of this one, which would put it on the measured CPU.
     let home = affinity::mask();
     affinity::set_mask(&topology::allowed()).map_err(refused)?;
     let recording = Recording::start(config).map_err(refused);

@@ -1,4 +1,4 @@
-//! Everything that is recorded, into a file.
+//! Recording of all events to a file.
 
 use super::ours::{Probes, Switched, WANTED, complete};
 use super::{Tracer, folder, refused, timed_calls};
@@ -10,7 +10,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 args! {
-    /// How much is recorded.
+    /// Size of a recording.
     pub struct Recordings {
         /// Calls in each recording.
         calls_count: u32 = 4_000_000 (smoke 2000, range 1000..=100_000_000)
@@ -20,17 +20,18 @@ args! {
 const CALL: usize = 0;
 const WHOLE: usize = 1;
 const CPU: usize = 2;
-/// Counters are divided by the operations of all parts, where it is each call's that is wanted.
+/// Number of parts; a tally is divided by the operations of all parts, but is wanted per call.
 const PARTS_COUNT: f64 = 3.0;
 
-/// So many calls are timed at once.
+/// Number of calls timed together.
 const BATCH: u64 = 1000;
 
-/// Without a pause between calls, the writing thread may fall behind. One event in so many may be lost, and is
-/// told in the record's counters; beyond, it is not recording that is measured, and the round is a fault.
+/// Divisor of the number of events that gives the maximum number of lost ones. Without a pause
+/// between calls, the writing thread may fall behind; losses are in the record's counters. With
+/// more losses, the round would not measure recording, and is a fault.
 const LOST_MAX: u64 = 4;
 
-/// A recording a round, from its start to its finished file.
+/// Workload: a recording per round, from its start to the finished file.
 pub(super) struct Streamed {
     folder: TempDir,
     batches_count: u64,
@@ -60,7 +61,7 @@ impl Workload for Streamed {
         Ok(Streamed { folder: folder()?, batches_count: u64::from(args.calls_count) / BATCH })
     }
 
-    /// What is said to be in the file can be read back from it.
+    /// Checks that the events counted in the summary can be read from the file.
     fn check(&mut self) -> Result<(), Fault> {
         let path = self.folder.path().join("checked.trace");
         let summary = record(&path, || {
@@ -100,9 +101,9 @@ impl Workload for Streamed {
     }
 }
 
-/// Streams what `f` does to `path`.
+/// Records to `path` the events of `f`.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
-    // The writing thread goes where this one may, which would be to the CPU that is measured.
+    // The writing thread inherits the affinity of this one, which would put it on the measured CPU.
     let home = affinity::mask();
     affinity::set_mask(&topology::allowed()).map_err(refused)?;
     let recording = Recording::start(Config::stream(path)).map_err(refused);

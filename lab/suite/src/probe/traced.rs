@@ -1,5 +1,5 @@
-//! The `tracing` crate. Off, nobody subscribes; otherwise somebody does who does the least that can be
-//! done, and what is subtracted from a real subscriber's cost is all in its favour.
+//! The `tracing` crate. Off: without a subscriber. On: with the cheapest possible subscriber, so
+//! that the comparison favours `tracing` over its use with a real one.
 
 use super::{Sites, Tracer};
 use handover_base::clock;
@@ -10,10 +10,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-/// How many time stamps are kept; as many bytes as our own ring has.
+/// Number of time stamps kept: as many bytes as in our own ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
-/// Its events and spans, of the level `TRACE`.
+/// The events and spans of `tracing`, of level `TRACE`.
 pub(super) struct Tracing;
 
 impl Sites for Tracing {
@@ -61,12 +61,12 @@ impl Tracer for Tracing {
 
 fn gone(dispatch: Dispatch) {
     drop(dispatch);
-    // Or its sites would go on asking who wants them.
+    // Without this, the sites would still ask for a subscriber's interest.
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// The same spans, kept in `tracing-subscriber`'s registry as most programs keep them, with a layer that
-/// tells the time when one is entered and when it is left, and does nothing else.
+/// The same spans in `tracing-subscriber`'s registry, as in most programs, with a layer that only
+/// reads the clock when a span is entered and left.
 pub(super) struct Registered;
 
 impl Sites for Registered {
@@ -101,12 +101,12 @@ impl Tracer for Registered {
     }
 }
 
-/// Whether it is the span that is recorded.
+/// Returns `true` for the span that is recorded.
 fn is_wanted(metadata: &Metadata<'_>) -> bool {
     metadata.name() == "wanted" && metadata.target() == module_path!()
 }
 
-/// Keeps the newest time stamps of one thread, and nothing else.
+/// Subscriber that only keeps the newest time stamps of one thread.
 struct Stamps {
     stamps: Box<[AtomicU64]>,
     count: AtomicU64,
@@ -119,14 +119,14 @@ impl Stamps {
     }
 
     fn count(&self) -> u64 {
-        // Relaxed: by the thread that counted.
+        // Relaxed: read by the thread that counted.
         self.count.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     fn note(&self) {
         let count = self.count();
-        // Relaxed, both: one thread records, and reads.
+        // Relaxed, both: one thread writes and reads.
         self.stamps[count as usize % STAMPS_COUNT].store(clock::ticks(), Ordering::Relaxed);
         self.count.store(count + 1, Ordering::Relaxed);
     }

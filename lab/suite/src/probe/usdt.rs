@@ -1,10 +1,10 @@
-//! Probes as `<sys/sdt.h>` makes them. On, each would be a trap into the kernel, several microseconds: what
-//! is compared is what they cost off.
+//! Probes in the form of `<sys/sdt.h>`. On, each would be a trap into the kernel, several
+//! microseconds; only their cost when off is compared.
 
 use super::Sites;
 use crate::raw::usdt;
 
-/// A `nop` each, and a note of where it stands.
+/// A `nop` for each probe, and a note of its address.
 pub(super) struct Usdt;
 
 impl Sites for Usdt {

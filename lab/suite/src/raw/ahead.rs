@@ -1,6 +1,6 @@
-//! Hints for the caches. They access nothing in the sense of the language.
+//! Prefetch hints. They are no accesses in the sense of the language.
 
-/// Asks for the line of a place, to read it soon.
+/// Prefetches the cache line of `place` for reading.
 #[inline(always)]
 pub(crate) fn fetch<T>(place: &T) {
     // SAFETY: PREFETCHT0 writes nothing, cannot fault, and the address is that of a live reference.
@@ -10,10 +10,10 @@ pub(crate) fn fetch<T>(place: &T) {
     }
 }
 
-/// Asks for the line of a place, to write it soon.
+/// Prefetches the cache line of `place` for writing.
 #[inline(always)]
 pub(crate) fn claim<T>(place: &T) {
-    // SAFETY: PREFETCHW changes no value, cannot fault, and is a NOP where the processor does not have it.
+    // SAFETY: PREFETCHW changes no value, cannot fault, and is a NOP on processors without it.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) place,
             options(nostack, preserves_flags, readonly));

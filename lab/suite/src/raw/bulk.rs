@@ -1,4 +1,5 @@
-//! Copying as barely as it can be done: past the caches, and by the kernel from process to process.
+//! Copies of memory with the least overhead: with non-temporal stores, and by the kernel between
+//! processes.
 
 use std::arch::x86_64::{
     __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_load_si128, _mm_prefetch, _mm_sfence,
@@ -6,12 +7,12 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-/// A multiple of what any width copies in a turn of the loop, which is four registers.
+/// Size of a block: a multiple of four registers of any width, which one turn of the loop copies.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 2048;
 
-/// Width of the stores that a copy past the caches uses.
+/// Width of the non-temporal stores of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
     /// AVX-512F.
@@ -36,35 +37,38 @@ impl Width {
     }
 }
 
-/// Copies past the caches, asking for the source ahead, with the widest stores that the processor has.
+/// Copies with the widest non-temporal stores of the processor, prefetching the source.
 ///
 /// # Panics
-/// When the two are not equally long, not whole blocks, or not on cache lines.
+/// Panics if the slices differ in length, are not whole blocks, or do not begin on a cache line.
 pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
     let widest = Width::ALL.into_iter().find(|width| width.is_supported());
     stream_by(widest.unwrap_or(Width::Bytes16), from, to);
 }
 
-/// Copies past the caches with stores of one width.
+/// Copies with non-temporal stores of one width.
 ///
 /// # Panics
-/// As `stream`, and when the processor lacks the width.
+/// Panics like `stream`, and if the processor does not support the width.
 pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
     assert!(from.len() == to.len() && from.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
     let is_on_line = |place: *const u8| place.align_offset(LINE_BYTES) == 0;
     assert!(is_on_line(from.as_ptr()) && is_on_line(to.as_ptr()), "lines");
     assert!(width.is_supported(), "{width:?}");
     match width {
-        // SAFETY: AVX-512F was asserted above, as were equal lengths, whole blocks and aligned places.
+        // SAFETY: the asserts above check AVX-512F, equal lengths, whole blocks and alignment to a
+        // cache line.
         Width::Bytes64 => unsafe { by_lines(from, to) },
-        // SAFETY: AVX2 was asserted above, and the same of lengths and places.
+        // SAFETY: the asserts above check AVX2, equal lengths, whole blocks and alignment to a
+        // cache line.
         Width::Bytes32 => unsafe { by_halves(from, to) },
-        // SAFETY: x86_64 implies SSE2; lengths and places were asserted above.
+        // SAFETY: x86_64 implies SSE2; the asserts above check lengths, whole blocks and alignment
+        // to a cache line.
         Width::Bytes16 => unsafe { by_quarters(from, to) },
     }
 }
 
-/// Stores of one width, in blocks of whole lines.
+/// Defines a copy with stores of one width.
 macro_rules! blocks {
     ($name:ident, $feature:literal, $held:ty, $load:ident, $store:ident) => {
         /// # Safety
@@ -79,22 +83,24 @@ macro_rules! blocks {
                     _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 }
                 let place = |part: usize| source.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: below from.len(), a multiple of four widths, and aligned, as the whole is to a line.
+                // SAFETY: the offset is below from.len(), a multiple of four widths, and a multiple
+                // of the width from an aligned begin.
                 let first: $held = unsafe { $load(place(0)) };
-                // SAFETY: as above.
+                // SAFETY: as for `first`: the second of the four widths.
                 let second: $held = unsafe { $load(place(1)) };
-                // SAFETY: as above.
+                // SAFETY: as for `first`: the third of the four widths.
                 let third: $held = unsafe { $load(place(2)) };
-                // SAFETY: as above.
+                // SAFETY: as for `first`: the fourth of the four widths.
                 let fourth: $held = unsafe { $load(place(3)) };
                 let place = |part: usize| target.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: below to.len(), aligned as above, and borrowed for this.
+                // SAFETY: the offset is below to.len() == from.len(), aligned like the source, and
+                // `to` is borrowed mutably.
                 unsafe { $store(place(0), first) };
-                // SAFETY: as above.
+                // SAFETY: as for `first`: the second of the four widths of `to`.
                 unsafe { $store(place(1), second) };
-                // SAFETY: as above.
+                // SAFETY: as for `first`: the third of the four widths of `to`.
                 unsafe { $store(place(2), third) };
-                // SAFETY: as above.
+                // SAFETY: as for `first`: the fourth of the four widths of `to`.
                 unsafe { $store(place(3), fourth) };
             }
             _mm_sfence();
@@ -106,23 +112,24 @@ blocks!(by_lines, "avx512f", __m512i, _mm512_load_si512, _mm512_stream_si512);
 blocks!(by_halves, "avx2", __m256i, _mm256_load_si256, _mm256_stream_si256);
 blocks!(by_quarters, "sse2", __m128i, _mm_load_si128, _mm_stream_si128);
 
-/// Has the kernel copy from that place in a process. How many bytes.
+/// Copies from an address of a process, by the kernel; returns the number of bytes copied.
 pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::io::Result<usize> {
-    // A place that is none is refused by the kernel.
+    // The kernel refuses an invalid address.
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: to.len() };
     let ours = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    // SAFETY: the kernel writes nothing but the slice, which is borrowed for that; what it reads it looks at itself.
+    // SAFETY: the kernel writes only to `to`, which is borrowed mutably, and checks the address
+    // that it reads from.
     let count = unsafe { libc::process_vm_readv(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
 }
 
-/// Has the kernel copy to that place in a process. How many bytes.
+/// Copies to an address of a process, by the kernel; returns the number of bytes copied.
 pub(crate) fn copy_to_process(pid: i32, address: u64, from: &[u8]) -> std::io::Result<usize> {
-    // A place that is none is refused by the kernel.
+    // The kernel refuses an invalid address.
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: from.len() };
     let ours = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
-    // SAFETY: the kernel reads nothing but the slice; what it writes it looks at itself, in a process that
-    // has told the place for that.
+    // SAFETY: the kernel reads only `from`, and checks the address that it writes to, which the
+    // process has published for this purpose.
     let count =
         unsafe { libc::process_vm_writev(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())

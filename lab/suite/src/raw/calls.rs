@@ -1,7 +1,8 @@
-//! The loops that build.rs compiled into archives, and an optimiser's blindfold.
+//! The loops that build.rs compiled into archives, and functions that hide values from the
+//! optimiser.
 
-// SAFETY: each is defined with this signature in `c/`, and build.rs compiles it for both levels. They
-// touch no memory but their own stack; what a pointer loop is given is safe to call with any number.
+// SAFETY: `c/` defines each function with this signature, and build.rs compiles it for both levels.
+// They access only their own stack; the pointer loop calls a safe function.
 unsafe extern "C" {
     pub(crate) safe fn handover_loop_alone_o0(n: u64) -> u64;
     pub(crate) safe fn handover_loop_alone_o3(n: u64) -> u64;
@@ -21,25 +22,25 @@ unsafe extern "C" {
     pub(crate) safe fn handover_next_static_o3(i: u64) -> u64;
 }
 
-/// The same number, of which the compiler no longer knows anything. Costs nothing, where
-/// [`black_box`](std::hint::black_box) would store it and load it again.
+/// Returns the same number, hidden from the compiler. Costs nothing, whereas
+/// [`black_box`](std::hint::black_box) would store and load it.
 #[inline(always)]
 pub(crate) fn forget(mut number: u64) -> u64 {
-    // SAFETY: no instruction at all; the register keeps what it holds.
+    // SAFETY: the template has no instruction; the register keeps its value.
     unsafe {
         core::arch::asm!("/* {0} */", inout(reg) number, options(nomem, nostack, preserves_flags))
     };
     number
 }
 
-/// The same reference, of which the compiler no longer knows what it refers to; as [`forget`].
+/// Returns the same reference, with its referent hidden from the compiler, like [`forget`].
 #[inline(always)]
 pub(crate) fn forget_place<T>(place: &T) -> &T {
     let mut address: *const T = place;
-    // SAFETY: no instruction at all; the register keeps what it holds.
+    // SAFETY: the template has no instruction; the register keeps its value.
     unsafe {
         core::arch::asm!("/* {0} */", inout(reg) address, options(readonly, nostack, preserves_flags))
     };
-    // SAFETY: still the address of `place`, borrowed for as long.
+    // SAFETY: still the address of `place`, which is borrowed for the returned lifetime.
     unsafe { &*address }
 }

@@ -2,22 +2,23 @@
 
 use core::arch::x86_64::{__cpuid, __rdtscp, _mm_lfence, _rdtsc};
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[inline(always)]
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86_64 processor has RDTSC; it touches no memory.
     unsafe { _rdtsc() }
 }
 
-/// The time-stamp counter after everything before has been executed, and which CPU it was.
+/// Reads the time-stamp counter after all earlier instructions have executed.
 #[inline(always)]
 pub(crate) fn rdtscp() -> u64 {
     let mut cpu = 0;
-    // SAFETY: `cpu` is writable; a processor without RDTSCP ends the process, no memory is at risk.
+    // SAFETY: `cpu` is writable; on a processor without RDTSCP the instruction traps, and accesses
+    // no memory.
     unsafe { __rdtscp(&mut cpu) }
 }
 
-/// Whether the processor has `rdtscp`.
+/// Returns `true` if the processor has `rdtscp`.
 pub(crate) fn has_rdtscp() -> bool {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const EXTENDED_FEATURES: u32 = 0x8000_0001;
@@ -26,7 +27,7 @@ pub(crate) fn has_rdtscp() -> bool {
         && __cpuid(EXTENDED_FEATURES).edx & RDTSCP_EDX != 0
 }
 
-/// The time-stamp counter after every load before has been done.
+/// Reads the time-stamp counter after all earlier loads have completed.
 #[inline(always)]
 pub(crate) fn lfence_rdtsc() -> u64 {
     // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which touches no memory.
@@ -34,20 +35,21 @@ pub(crate) fn lfence_rdtsc() -> u64 {
     rdtsc()
 }
 
-/// `clock_gettime` of the C library: seconds and nanoseconds.
+/// Returns the result of the C library's `clock_gettime`: seconds and nanoseconds.
 #[inline(always)]
 pub(crate) fn clock_gettime(clock: libc::clockid_t) -> (i64, i64) {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a writable timespec for the time of the call.
+    // SAFETY: `now` is a writable timespec for the duration of the call.
     unsafe { libc::clock_gettime(clock, &mut now) };
     (now.tv_sec, now.tv_nsec)
 }
 
-/// `gettimeofday` of the C library: seconds and microseconds.
+/// Returns the result of the C library's `gettimeofday`: seconds and microseconds.
 #[inline(always)]
 pub(crate) fn gettimeofday() -> (i64, i64) {
     let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    // SAFETY: `now` is a writable timeval for the time of the call, and the zone may be null.
+    // SAFETY: `now` is a writable timeval for the duration of the call, and the time zone may be
+    // null.
     unsafe { libc::gettimeofday(&mut now, core::ptr::null_mut()) };
     (now.tv_sec, now.tv_usec)
 }

@@ -1,7 +1,7 @@
 //! The allocator of the C library.
 
-/// Gives back to the kernel what is free.
+/// Returns free memory to the kernel.
 pub(crate) fn trim() {
-    // SAFETY: it takes a number and touches nothing that is in use.
+    // SAFETY: malloc_trim takes a number and releases only free memory.
     unsafe { libc::malloc_trim(0) };
 }

@@ -1,11 +1,12 @@
-//! Memory of a file without a name, mapped: in huge pages where the kernel has them, and all of it there.
+//! Mapped memory of an anonymous file: in huge pages if the kernel has them, with all pages
+//! populated.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::ptr::NonNull;
 
-/// A file of so many zeros.
+/// Creates a file of `bytes` zeros.
 pub(crate) fn file(bytes: usize) -> rustix::io::Result<OwnedFd> {
     let file = memfd_create("handover-moved", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes as u64)?;
@@ -21,47 +22,51 @@ pub(crate) struct Mapped {
 
 // SAFETY: a mapping belongs to the process, not to a thread.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; whoever copies through it promises to be alone at the place.
+// SAFETY: every caller of the copying methods ensures that no other thread accesses the same range
+// at that time.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps as many bytes as the file was made with.
+    /// Maps a file that was created with at least `bytes` bytes.
     pub(crate) fn of(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; the file
-        // was made so long.
+        // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is
+        // touched; the file was created with `bytes` bytes.
         let start =
             unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
-        // SAFETY: the mapping just made; the advice changes no content.
+        // SAFETY: the range is the mapping just created; the advice changes no content.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
-        // SAFETY: as above; touching the pages changes no content either.
+        // SAFETY: the range is the mapping just created; populating pages changes no content.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxPopulateWrite) };
         let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Self { start, bytes })
     }
 
-    /// Has every byte be this one.
+    /// Sets every byte to `byte`.
     pub(crate) fn fill(&self, byte: u8) {
-        // SAFETY: the whole mapping, which is writable; nobody copies before all have filled theirs.
+        // SAFETY: the range is the whole mapping, which is writable; no copy begins before every
+        // participant has filled its memory.
         unsafe { self.start.as_ptr().write_bytes(byte, self.bytes) };
     }
 
-    /// The byte at `at`.
+    /// Returns the byte at `at`.
     pub(crate) fn byte(&self, at: usize) -> u8 {
         assert!(at < self.bytes, "{at} of {}", self.bytes);
-        // SAFETY: within the mapping, as was asserted above; whoever writes it has said that it is done.
+        // SAFETY: the assert above checks the bounds; the callers read only after the writer has
+        // signalled its end.
         unsafe { self.start.as_ptr().wrapping_add(at).read_volatile() }
     }
 
-    /// Copies past the caches what lies at `at` to the same place of another mapping. Of one place there is
-    /// one copy at a time.
+    /// Copies the range at `at` to the same offset of another mapping, with non-temporal stores.
+    /// The caller ensures that no other copy writes the range and that nothing writes the source.
     pub(crate) fn stream_to(&self, to: &Mapped, at: usize, bytes: usize) {
         assert!(at + bytes <= self.bytes.min(to.bytes), "{bytes} at {at} of {}", self.bytes);
         let from = self.start.as_ptr().wrapping_add(at);
-        // SAFETY: within the mapping, as was asserted above; nobody writes to the source of a copy.
+        // SAFETY: the assert above checks the bounds; nothing writes the source of a copy.
         let from = unsafe { std::slice::from_raw_parts(from, bytes) };
         let into = to.start.as_ptr().wrapping_add(at);
-        // SAFETY: within the other mapping; the caller is the only one who copies to this place.
+        // SAFETY: the assert above checks the bounds; the caller is the only one that accesses this
+        // range.
         let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
         super::bulk::stream(from, into);
     }
@@ -69,7 +74,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the range that mmap returned, which nothing borrows from any more.
+        // SAFETY: the range is what mmap returned, and no reference to it outlives a method call.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,9 +1,9 @@
-//! The few functions of an MPI library that are used here, found when they are needed.
+//! The functions of an MPI library that this crate uses, loaded at run time.
 //!
-//! MPI fixes names and arguments, and leaves to each library what its handles are: Open MPI's are pointers to
-//! objects of its own, those of MPICH and its descendants (one ABI, since 2013) are numbers of 32 bits. On
-//! this architecture both travel in a register of 64 bits, of which a callee that wants 32 reads the lower
-//! half; so one set of signatures, with handles as `usize`, is right for both.
+//! MPI standardises names and arguments, but not handles: Open MPI's are pointers to its objects,
+//! those of MPICH and its descendants (one ABI, since 2013) are 32-bit numbers. On this
+//! architecture both are passed in a 64-bit register, of which a callee that expects 32 bits reads
+//! the lower half; so one set of signatures, with handles as `usize`, is right for both.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -13,12 +13,13 @@ use std::sync::OnceLock;
 
 type Handle = usize;
 
-/// What `MPI_SUCCESS` is in both.
+/// Value of `MPI_SUCCESS` in both libraries.
 const SUCCESS: c_int = 0;
-/// More than the longest description of a library (`MPI_MAX_LIBRARY_VERSION_STRING`: 8192 in MPICH).
+/// Size of the buffer for a library's description: more than the longest
+/// (`MPI_MAX_LIBRARY_VERSION_STRING`, 8192 in MPICH).
 const VERSION_BYTES: usize = 16_384;
 
-/// The functions, as both libraries have them.
+/// The functions, with the same signatures in both libraries.
 #[derive(Clone, Copy)]
 struct Functions {
     init: unsafe extern "C" fn(*const c_int, *const c_void) -> c_int,
@@ -46,11 +47,12 @@ struct Functions {
     get: Moves,
 }
 
-/// From or to this side's memory; the window's offset is in its units, bytes here.
+/// Type of `MPI_Get` and `MPI_Put`: local memory, and an offset in the window in its units, bytes
+/// here.
 type Moves =
     unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, isize, c_int, Handle, Handle) -> c_int;
 
-/// The handles and the constants in which the two differ.
+/// The handles and constants in which the two libraries differ.
 #[derive(Clone, Copy)]
 struct Constants {
     world: Handle,
@@ -60,18 +62,18 @@ struct Constants {
     no_status: usize,
 }
 
-/// A library that was found.
+/// A loaded library.
 #[derive(Clone, Copy)]
 struct Loaded {
     functions: Functions,
     constants: Constants,
 }
 
-/// Where Open MPI is, and MPICH: by the names that their ABIs have.
+/// File names of Open MPI and MPICH, by their ABIs.
 const OPEN_MPI: &[&str] = &["libmpi.so.40"];
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12"];
 
-/// The library of whoever has launched this process; otherwise whichever there is.
+/// Returns the names of the launcher's library, or of both libraries without a launcher.
 fn names() -> Vec<&'static str> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     match (is_set("OMPI_COMM_WORLD_RANK"), is_set("PMI_RANK")) {
@@ -84,8 +86,8 @@ fn names() -> Vec<&'static str> {
 fn load() -> Result<Loaded, String> {
     let mut refused = Vec::new();
     for name in names() {
-        // SAFETY: an MPI library's initialisers set up its own state; it stays loaded for ever. Open MPI's
-        // plug-ins look for its symbols among those that all can see.
+        // SAFETY: an MPI library's initialisers set up only its own state, and it is never
+        // unloaded. RTLD_GLOBAL, as Open MPI's plug-ins use its symbols.
         match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
             Ok(library) => return of(library).map_err(|error| format!("{name}: {error}")),
             Err(error) => refused.push(error.to_string()),
@@ -97,7 +99,8 @@ fn load() -> Result<Loaded, String> {
 fn of(library: Library) -> Result<Loaded, libloading::Error> {
     macro_rules! function {
         ($name:literal) => {
-            // SAFETY: the MPI standard fixes name and arguments; for handles see the module.
+            // SAFETY: the MPI standard fixes name and arguments; the module's documentation
+            // explains the handles.
             *unsafe { library.get($name) }?
         };
     }
@@ -119,7 +122,7 @@ fn of(library: Library) -> Result<Loaded, libloading::Error> {
         get: function!("MPI_Get"),
     };
     let object = |name: &str| {
-        // SAFETY: only its address is taken.
+        // SAFETY: only the symbol's address is used.
         let symbol = unsafe { library.get::<*mut c_void>(name) };
         symbol.map(|it| it.into_raw() as Handle)
     };
@@ -130,17 +133,19 @@ fn of(library: Library) -> Result<Loaded, libloading::Error> {
             no_info: object("ompi_mpi_info_null")?,
             no_status: 0,
         },
-        // Of MPICH's ABI.
+        // MPICH's ABI.
         Err(_) => {
             Constants { world: 0x4400_0000, byte: 0x4c00_010d, no_info: 0x1c00_0000, no_status: 1 }
         }
     };
-    // MPI cannot be begun again, nor its library be unloaded: it has threads and exit handlers.
+    // Never unloaded: MPI cannot be initialised again, and its library has threads and exit
+    // handlers.
     std::mem::forget(library);
     Ok(Loaded { functions, constants })
 }
 
-/// What a function returned, by its name. MPI's own way, unless told otherwise, is to end the process.
+/// Converts the return value of a function, which `name` names. By default MPI ends the process on
+/// an error instead.
 fn done(name: &str, code: c_int) -> Result<(), String> {
     if code == SUCCESS { Ok(()) } else { Err(format!("{name} failed with {code}")) }
 }
@@ -149,31 +154,31 @@ fn count_of(name: &str, bytes: usize) -> Result<c_int, String> {
     c_int::try_from(bytes).map_err(|_| format!("{name}: {bytes} bytes are more than MPI counts"))
 }
 
-/// MPI, from its beginning to its end: of one process once, and of the thread that has begun it.
+/// MPI from initialisation to finalisation: once per process, used by the initialising thread.
 pub(crate) struct World {
     loaded: Loaded,
-    /// MPI may be used by the thread that has begun it.
+    /// Makes the type `!Send`: only the thread that initialised MPI may use it.
     here: std::marker::PhantomData<*const ()>,
 }
 
 impl World {
-    /// Begins it.
+    /// Initialises MPI.
     pub(crate) fn begin() -> Result<Self, String> {
         static BEGUN: OnceLock<()> = OnceLock::new();
         if BEGUN.set(()).is_err() {
             return Err("MPI can be begun once in a process".into());
         }
         let loaded = load()?;
-        // SAFETY: the first and only call in this process; no arguments are handed in.
+        // SAFETY: BEGUN makes this the only call in the process; MPI_Init accepts null arguments.
         done("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
         Ok(Self { loaded, here: std::marker::PhantomData })
     }
 
-    /// What the library says that it is, in one line.
+    /// Returns the first line of the library's description of itself.
     pub(crate) fn library(&self) -> Result<String, String> {
         let (mut text, mut bytes) = (vec![0u8; VERSION_BYTES], 0);
         let to = text.as_mut_ptr().cast();
-        // SAFETY: room for more than the longest description, and for its length.
+        // SAFETY: the buffer is longer than the longest description, and `bytes` is writable.
         done("MPI_Get_library_version", unsafe {
             (self.loaded.functions.version)(to, &raw mut bytes)
         })?;
@@ -181,56 +186,57 @@ impl World {
         Ok(text.to_string_lossy().lines().next().unwrap_or_default().to_owned())
     }
 
-    /// Which rank this process is, of how many.
+    /// Returns this process's rank and the number of ranks.
     pub(crate) fn rank(&self) -> Result<(u32, u32), String> {
         let Loaded { functions, constants } = &self.loaded;
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: MPI has begun; room for an int.
+        // SAFETY: MPI is initialised while `self` exists; `rank` is a writable int.
         done("MPI_Comm_rank", unsafe { (functions.rank)(constants.world, &raw mut rank) })?;
-        // SAFETY: as above.
+        // SAFETY: MPI is initialised while `self` exists; `size` is a writable int.
         done("MPI_Comm_size", unsafe { (functions.size)(constants.world, &raw mut size) })?;
         Ok((rank.try_into().unwrap_or_default(), size.try_into().unwrap_or_default()))
     }
 
-    /// Sends bytes, and waits until they can be changed.
+    /// Sends bytes, and waits until they may be changed.
     #[inline]
     pub(crate) fn send(&self, to_rank: u32, bytes: &[u8]) -> Result<(), String> {
         let Loaded { functions, constants } = &self.loaded;
         let (count, rank) = (count_of("MPI_Send", bytes.len())?, to_rank as c_int);
         let from = bytes.as_ptr().cast();
-        // SAFETY: MPI reads the slice while the call lasts.
+        // SAFETY: MPI reads `count` bytes of the slice, during the call only.
         done("MPI_Send", unsafe {
             (functions.send)(from, count, constants.byte, rank, 0, constants.world)
         })
     }
 
-    /// Waits for so many bytes at most.
+    /// Waits for a message of at most `into.len()` bytes.
     #[inline]
     pub(crate) fn receive(&self, from_rank: u32, into: &mut [u8]) -> Result<(), String> {
         let Loaded { functions, constants } = &self.loaded;
         let (count, rank) = (count_of("MPI_Recv", into.len())?, from_rank as c_int);
         let no_status = constants.no_status as *mut c_void;
         let to = into.as_mut_ptr().cast();
-        // SAFETY: MPI writes to the slice while the call lasts; the last argument is its own constant for
-        // "no status is wanted".
+        // SAFETY: MPI writes at most `count` bytes to the slice, during the call only; the last
+        // argument is the library's constant for "no status".
         done("MPI_Recv", unsafe {
             (functions.receive)(to, count, constants.byte, rank, 0, constants.world, no_status)
         })
     }
 
-    /// Seconds, of MPI's clock.
+    /// Returns the seconds of MPI's clock.
     #[inline]
     pub(crate) fn wtime(&self) -> f64 {
-        // SAFETY: MPI has begun.
+        // SAFETY: MPI is initialised while `self` exists.
         unsafe { (self.loaded.functions.wtime)() }
     }
 
-    /// Memory of each rank that the others can reach; all ranks ask for it together.
+    /// Allocates memory on each rank that the other ranks can access; called by all ranks together.
     pub(crate) fn window(&self, bytes: usize) -> Result<Window<'_>, String> {
         let Loaded { functions, constants } = &self.loaded;
         let size = isize::try_from(bytes).map_err(|error| error.to_string())?;
         let (mut start, mut window): (*mut u8, Handle) = (null_mut(), 0);
-        // SAFETY: room for a pointer, and for a handle of either width, which is 0 beforehand.
+        // SAFETY: `start` is a writable pointer, and `window` is zero and has room for a handle of
+        // either width.
         done("MPI_Win_allocate", unsafe {
             (functions.window)(
                 size,
@@ -242,19 +248,19 @@ impl World {
             )
         })?;
         let window = Window { world: self, window, start, bytes };
-        // SAFETY: the window is there; no assertions are made.
+        // SAFETY: the window was created above; 0 means no assertions.
         done("MPI_Win_lock_all", unsafe { (functions.lock_all)(0, window.window) })?;
         Ok(window)
     }
 
-    /// Ends it, together with all other ranks.
+    /// Finalises MPI, together with all other ranks.
     pub(crate) fn end(self) -> Result<(), String> {
-        // SAFETY: MPI has begun, and `self` was the only way to use it.
+        // SAFETY: MPI is initialised, and `self`, the only value that uses it, is consumed.
         done("MPI_Finalize", unsafe { (self.loaded.functions.finalize)() })
     }
 }
 
-/// Memory of this rank that others reach.
+/// Memory of this rank that other ranks can access.
 pub(crate) struct Window<'a> {
     world: &'a World,
     window: Handle,
@@ -263,18 +269,20 @@ pub(crate) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Fills this rank's own memory; nobody may reach for it meanwhile.
+    /// Fills this rank's own memory; no other rank may access it at that time.
     pub(crate) fn fill(&mut self, byte: u8) {
-        // SAFETY: MPI_Win_allocate has given so many bytes to this rank, writable until the window is freed.
+        // SAFETY: MPI_Win_allocate has given this rank `bytes` bytes at `start`, writable until the
+        // window is freed.
         unsafe { self.start.write_bytes(byte, self.bytes) }
     }
 
-    /// The first and the last byte of this rank's own memory; nobody may reach for it meanwhile.
+    /// Returns the first and the last byte of this rank's own memory; no other rank may write it at
+    /// that time.
     pub(crate) fn ends(&self) -> Option<(u8, u8)> {
         let last = self.bytes.checked_sub(1)?;
-        // SAFETY: as in fill(): at least one byte long.
+        // SAFETY: `start` has `bytes` bytes, at least one by checked_sub() above.
         let first = unsafe { self.start.read_volatile() };
-        // SAFETY: the last of its bytes.
+        // SAFETY: `last` is below `bytes`.
         Some((first, unsafe { self.start.wrapping_add(last).read_volatile() }))
     }
 
@@ -289,28 +297,28 @@ impl Window<'_> {
         }
         let Loaded { functions, constants } = &self.world.loaded;
         let (count, byte, rank) = (count_of(name, bytes)?, constants.byte, rank as c_int);
-        // SAFETY: so many bytes lie at `ours`, by the callers below, and at that offset of the window, which
-        // is as long on each rank; it is locked.
+        // SAFETY: `ours` has `bytes` bytes, by the callers below; the window has `offset + bytes`
+        // bytes on each rank, as all ranks allocate the same size; it is locked.
         let moved = unsafe {
             moves(ours.cast(), count, byte, rank, offset as isize, count, byte, self.window)
         };
         done(name, moved)?;
-        // SAFETY: the window is locked.
+        // SAFETY: the window is locked since window().
         done("MPI_Win_flush", unsafe { (functions.flush)(rank, self.window) })
     }
 
-    /// Copies from that rank's memory, and waits until it is there.
+    /// Copies from another rank's memory, and waits for completion.
     #[inline]
     pub(crate) fn get(&self, rank: u32, offset: usize, into: &mut [u8]) -> Result<(), String> {
         let how = ("MPI_Get", self.world.loaded.functions.get);
         self.move_by(how, into.as_mut_ptr(), (rank, offset, into.len()))
     }
 
-    /// Copies into that rank's memory, and waits until it is there.
+    /// Copies to another rank's memory, and waits for completion.
     #[inline]
     pub(crate) fn put(&self, rank: u32, offset: usize, from: &[u8]) -> Result<(), String> {
         let how = ("MPI_Put", self.world.loaded.functions.put);
-        // MPI_Put reads it only.
+        // MPI_Put only reads it.
         self.move_by(how, from.as_ptr().cast_mut(), (rank, offset, from.len()))
     }
 }
@@ -318,9 +326,9 @@ impl Window<'_> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         let functions = &self.world.loaded.functions;
-        // SAFETY: locked in window(). What fails now fails in MPI_Finalize too, where it is told.
+        // SAFETY: window() has locked it. A failure here also fails MPI_Finalize, which reports it.
         unsafe { (functions.unlock_all)(self.window) };
-        // SAFETY: made in window(), and freed once; together with the other ranks.
+        // SAFETY: window() has created it; this frees it once, together with the other ranks.
         unsafe { (functions.free)(&raw mut self.window) };
     }
 }

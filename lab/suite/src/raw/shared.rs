@@ -1,4 +1,4 @@
-//! The shared objects that build.rs linked, embedded here and loaded through memory files, so that a
+//! The shared objects linked by build.rs, embedded and loaded through memory files, so that a
 //! program that is moved or copied still finds them.
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// What is called; it is loaded first, and found again by its soname.
+/// The callee's object; loaded first, and found by its soname.
 pub(crate) const CALLEE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_callee.so"));
-/// The loops that call it.
+/// The loops' object, which calls the callee.
 pub(crate) const CALLER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_caller.so"));
 
 type Loop = extern "C" fn(u64) -> u64;
@@ -20,12 +20,12 @@ type Loop = extern "C" fn(u64) -> u64;
 pub(crate) struct Loops {
     pub(crate) plt: [Loop; 2],
     pub(crate) no_plt: [Loop; 2],
-    /// Kept open: the loader knows the objects by the numbers of their descriptors, and would take
-    /// another file under the same number for one of them.
+    /// Kept open: the loader identifies the objects by the paths of their descriptors, and would
+    /// mistake another file with the same number for one of them.
     _files: [OwnedFd; 2],
 }
 
-/// The loops, loaded on first use and for as long as the process lives.
+/// Returns the loops, loaded on first use and never unloaded.
 pub(crate) fn loops() -> Result<&'static Loops, &'static str> {
     static LOADED: OnceLock<Result<Loops, String>> = OnceLock::new();
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
@@ -44,7 +44,7 @@ fn load() -> Result<Loops, String> {
         no_plt: [found("handover_loop_no_plt_o0")?, found("handover_loop_no_plt_o3")?],
         _files: [callee_file, caller_file],
     };
-    // Never unloaded: whoever has a loop may call it at any time.
+    // Never unloaded: a loop may be called at any time.
     let _ = (callee.into_raw(), caller.into_raw());
     Ok(loops)
 }
@@ -53,7 +53,8 @@ fn open(name: &str, bytes: &[u8]) -> Result<(Library, OwnedFd), String> {
     let file = memory_file(name, bytes)
         .map_err(|error| format!("{name} cannot be put into a memory file: {error}"))?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // SAFETY: the file is what build.rs linked from c/, which has neither constructors nor destructors.
+    // SAFETY: the file is the object that build.rs linked from c/, which has neither constructors
+    // nor destructors.
     let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
     Ok((library.map_err(|error| format!("{name} cannot be loaded: {error}"))?, file))
 }

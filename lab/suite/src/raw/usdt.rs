@@ -1,9 +1,9 @@
-//! Functions with USDT probes as `<sys/sdt.h>` makes them: a `nop`, and a note in a section that is not
-//! loaded, which says where it stands. A tracer would put a breakpoint in the `nop`'s place.
+//! Functions with USDT probes in the form of `<sys/sdt.h>`: a `nop`, and a note of its address in a
+//! section that is not loaded. A tracer would replace the `nop` by a breakpoint.
 
 macro_rules! usdt {
     ($name:literal) => {
-        // SAFETY: a nop; the note beside it lies in a section that nobody loads.
+        // SAFETY: the only instruction is a nop; the note is in a section that is not loaded.
         unsafe {
             core::arch::asm!(
                 "990: nop",
@@ -12,7 +12,7 @@ macro_rules! usdt {
                 ".4byte 992f-991f, 994f-993f, 3",
                 "991: .asciz \"stapsdt\"",
                 "992: .balign 4",
-                // where it stands, where the base does, and no semaphore
+                // the address of the nop, that of the base, and no semaphore
                 "993: .8byte 990b, _.stapsdt.base, 0",
                 concat!(".asciz \"handover\", \"", $name, "\", \"\""),
                 "994: .balign 4",

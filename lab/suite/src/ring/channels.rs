@@ -1,6 +1,6 @@
-//! Ours and what a user would pick instead, behind one trait: bounded, polled, eight bytes an item.
+//! Our rings and their peers, behind one trait: bounded, polled, eight bytes per item.
 //!
-//! Everybody is asked without waiting, so that all wait alike: [`Pause`].
+//! Every queue is called without blocking, so that all wait in the same way: with [`Pause`].
 
 use handover_harness::{Fault, Rig};
 use handover_ring::{mpsc, spsc};
@@ -8,28 +8,28 @@ use std::{fmt, sync::mpsc as std_mpsc};
 
 /// A bounded queue that is polled at both ends.
 pub(super) trait Channel: 'static {
-    /// The end that pushes.
+    /// The pushing end.
     type Sender: Send + 'static;
-    /// The end that pops.
+    /// The popping end.
     type Receiver: Send + 'static;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// False: full, and to be tried again.
+    /// Pushes an item; returns `false` if the queue is full.
     fn push(sender: &mut Self::Sender, item: u64) -> bool;
     fn pop(receiver: &mut Self::Receiver) -> Option<u64>;
-    /// No item follows soon.
+    /// Publishes pushed items, as no further item follows soon.
     fn flush(_: &mut Self::Sender) {}
 }
 
-/// One that takes and gives several items at once.
+/// A queue that pushes and pops several items at once.
 pub(super) trait Batched: Channel {
-    /// Pushes the next of these items, as many as there is room for.
+    /// Pushes as many of these items as there is room for; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
-    /// Pops up to `items_max`.
+    /// Pops at most `items_max` items; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// What to do between two tries: nothing where each party has a CPU, or let the other run.
+/// Wait between two polls: none if each participant has a CPU, otherwise a yield.
 #[derive(Clone, Copy)]
 pub(super) struct Pause {
     yields: bool,
@@ -50,7 +50,7 @@ impl Pause {
         }
     }
 
-    /// Until there is something.
+    /// Polls until `look` returns a value.
     #[inline(always)]
     pub(super) fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> T {
         loop {
@@ -61,7 +61,7 @@ impl Pause {
         }
     }
 
-    /// Until it has succeeded.
+    /// Polls until `attempt` succeeds.
     #[inline(always)]
     pub(super) fn until_done(self, mut attempt: impl FnMut() -> bool) {
         while !attempt() {
@@ -74,7 +74,7 @@ fn refused(error: impl fmt::Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// Our ring of one producer; with `LATER`, publishing as lines fill.
+/// Our ring with one producer; if `LATER`, published as cache lines fill.
 pub(super) enum Spsc<const LATER: bool = false> {}
 
 impl<const LATER: bool> Channel for Spsc<LATER> {
@@ -111,7 +111,7 @@ impl Batched for Spsc {
     }
 }
 
-/// Our ring of many producers.
+/// Our ring with many producers.
 pub(super) enum Mpsc {}
 
 impl Channel for Mpsc {
@@ -134,7 +134,8 @@ impl Channel for Mpsc {
 impl Batched for Mpsc {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
-        // The length of a range of u64 need not fit into a usize everywhere; that of these does.
+        // A `Range<u64>` is no `ExactSizeIterator`, as its length may exceed a usize; that of these
+        // items does not.
         let first = items.start;
         let mut exact = (0..(items.end - first) as usize).map(|it| first + it as u64);
         let pushed = sender.push_batch(&mut exact);
@@ -147,7 +148,7 @@ impl Batched for Mpsc {
     }
 }
 
-/// A queue whose ends are called as those of `std::sync::mpsc` are.
+/// Defines a queue with the interface of `std::sync::mpsc`.
 macro_rules! as_in_std {
     ($(#[$doc:meta])* $name:ident: $queue:ident, $sender:ident, $bounded:ident) => {
         $(#[$doc])*

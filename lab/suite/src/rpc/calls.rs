@@ -1,4 +1,4 @@
-//! One caller and one server: calls without anything in them, calls with bytes, and many at a time.
+//! One caller and one server: empty calls, calls with bytes, and several calls at a time.
 
 use super::{Place, fault};
 use crate::floor::relay::Medium;
@@ -13,33 +13,33 @@ pub(super) const NOOP: Method = Method::named("noop");
 const ECHO: Method = Method::named("echo");
 const STOP: Method = Method::named("stop");
 
-/// By which way.
+/// Transports: indices into `PLACES`.
 pub(super) const SM: usize = 0;
 pub(super) const TCP: usize = 1;
 pub(super) const UDS: usize = 2;
 const PLACES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
-/// How both sides wait: as they do by default, looking for a while before they sleep; without ever sleeping;
-/// without looking first.
+/// Ways of waiting of both sides: the default, which polls for a while before it sleeps; without
+/// sleeping; without polling.
 pub(super) const USUAL: usize = 0;
 pub(super) const SPINS: usize = 1;
 pub(super) const SLEEPS: usize = 2;
 
-/// What is called, and how one call follows the other.
+/// Kind of the calls, and their order.
 pub(super) trait Work: Send + Sync + Sized + 'static {
     type Args: Args;
 
-    /// The declarations, by way and by how both sides wait.
+    /// The declarations, by transport and by way of waiting.
     const SPECS: [[Spec; 3]; 3];
 
     fn new(args: &Self::Args) -> Self;
 
-    /// So many providers of each procedure.
+    /// Returns the number of providers of each procedure.
     fn providers_count(&self) -> u16 {
         1
     }
 
-    /// One more call.
+    /// Makes one more call.
     fn call(&self, caller: &mut Caller) -> Result<(), Fault>;
 }
 
@@ -57,7 +57,7 @@ const fn spec(id: &'static str, what: &'static str, floor: &'static str, batched
     Spec { id, what, floor: Some(floor), batched, ..SPEC }
 }
 
-/// Without arguments or a result.
+/// Calls without arguments or a result.
 pub(super) struct Noop;
 
 impl Work for Noop {
@@ -129,7 +129,7 @@ impl Work for Noop {
 }
 
 args! {
-    /// What is sent and comes back, through memory.
+    /// Size of the payload, through memory.
     pub struct Copied {
         /// Bytes of the arguments, and of the result.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 1048576),
@@ -137,14 +137,14 @@ args! {
 }
 
 args! {
-    /// What is sent and comes back, over a socket.
+    /// Size of the payload, over a socket.
     pub struct Sent {
         /// Bytes of the arguments, and of the result.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
     }
 }
 
-/// How long arguments and results are.
+/// Size of arguments and results.
 pub(super) trait Payload: Args + Send + Sync + 'static {
     const SPECS: [[Spec; 3]; 3];
     fn bytes(&self) -> Bytes;
@@ -188,7 +188,7 @@ impl Payload for Sent {
     }
 }
 
-/// Bytes that come back.
+/// Calls that echo bytes.
 pub(super) struct Echoed<A> {
     sent: Vec<u8>,
     args: std::marker::PhantomData<fn() -> A>,
@@ -207,7 +207,7 @@ impl<A: Payload> Work for Echoed<A> {
 
     #[inline]
     fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
-        // All of the first results is looked at, and afterwards whether they are of the right length.
+        // The first results are compared completely, later ones by length.
         let looked_at = if caller.calls_count < 4 { self.sent.len() } else { 0 };
         let is_right = |came: &[u8]| {
             came.len() == self.sent.len() && came[..looked_at] == self.sent[..looked_at]
@@ -221,7 +221,7 @@ impl<A: Payload> Work for Echoed<A> {
 }
 
 args! {
-    /// How many calls are under way, and of whom they are asked.
+    /// Number of calls in progress, and number of providers.
     pub struct Concurrent {
         /// Calls under way at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
@@ -230,7 +230,7 @@ args! {
     }
 }
 
-/// Many calls under way at a time: one is begun, and the oldest waited for.
+/// Several calls in progress at a time: begins one, and waits for the oldest.
 pub(super) struct Many {
     concurrency_count: usize,
     providers_count: u16,
@@ -256,7 +256,7 @@ impl Work for Many {
     };
 
     fn new(args: &Concurrent) -> Self {
-        // Both within their ranges.
+        // Both are within their declared ranges.
         let providers_count = args.providers_count as u16;
         Self { concurrency_count: args.concurrency_count as usize, providers_count }
     }
@@ -295,7 +295,7 @@ impl Caller {
     }
 }
 
-/// Two endpoints, one in each party.
+/// Medium: two endpoints, one in each participant.
 pub(super) struct Called<W, const WAY: usize, const WAITS: usize> {
     work: W,
     place: Region<Place>,
@@ -305,11 +305,11 @@ pub(super) struct Called<W, const WAY: usize, const WAITS: usize> {
 impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WAITS> {
     type Args = W::Args;
     const SPEC: Spec = W::SPECS[WAY][WAITS];
-    /// Or what went wrong when it connected, which has no other way to say so.
+    /// The caller, or the fault of connecting, as `ping()` cannot return it.
     type Ping = Result<Caller, Fault>;
 
     fn rig(args: &W::Args, rig: &mut Rig) -> Result<Self, Fault> {
-        // Where both share a CPU, whoever spins for ever keeps the other from answering.
+        // If both share a CPU, a side that spins without end would keep the other from answering.
         let crowded = matches!(rig.cpus(), [first, second, ..] if first == second);
         let mut config = Config { spin_forever: WAITS == SPINS && !crowded, ..Config::default() };
         if WAITS == SLEEPS {
@@ -348,7 +348,7 @@ impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WA
     fn echo(&self) -> Result<u64, Fault> {
         let mut endpoint = Endpoint::new(self.config.clone()).map_err(fault)?;
         let turns = Arc::new(AtomicU64::new(0));
-        // Relaxed: this thread is the only one, and reads it when it has served.
+        // Relaxed: written by this thread alone, which reads it after serving.
         let count = |turns: &AtomicU64| {
             turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         };
@@ -374,8 +374,8 @@ impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WA
         endpoint.register("stop", 0, stop).map_err(fault)?;
         let address = endpoint.listen(&PLACES[WAY].parse().map_err(fault)?).map_err(fault)?;
         self.place.tell(&address.to_string())?;
-        // Nothing else ends it; what was answered last is on its way, in memory that lives as long as the
-        // caller's, or in the kernel's.
+        // Nothing else ends it. The last answer is still on its way, in memory that lives as long
+        // as the caller's, or in the kernel.
         endpoint.serve();
         Ok(turns.load(Ordering::Relaxed))
     }

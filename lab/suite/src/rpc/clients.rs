@@ -1,4 +1,4 @@
-//! Many clients of one server: how often it has one, and how fair it is.
+//! Many clients of one server: throughput and fairness.
 
 use super::calls::NOOP;
 use super::{Place, fault};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 args! {
-    /// How many are served.
+    /// Number of clients.
     pub struct ClientsOfOne {
         /// Clients, each of which waits for the answer before it asks again.
         clients_count: u32 = 10 (smoke 3, range 1 ..= 1000),
@@ -20,22 +20,23 @@ args! {
 
 const CALL: usize = 0;
 const LEAST: usize = 1;
-/// The least served client's figure is told for so many calls.
+/// Number of calls for which the least served client's figure is recorded.
 const LEAST_CALLS: u64 = 1000;
 
-/// A server, which is timed, and its clients, which call without a pause.
+/// Workload: a server, which is timed, and its clients, which call without a pause.
 pub(super) struct Clients {
     place: Region<Place>,
     clients_count: usize,
-    /// Whether parties share CPUs, so that nobody who waits may keep one.
+    /// `true` if participants share CPUs; a waiting participant must then not keep its CPU.
     crowded: bool,
 }
 
-/// What the handlers count, all on the server's thread: Relaxed throughout.
+/// Counters of the handlers. All accesses are Relaxed: only the server's thread uses them.
 struct Counts {
-    /// Requests of each client, by its place among the peers.
+    /// Number of requests of each client, by its index among the peers.
     of_each: Vec<AtomicU64>,
-    /// Requests of all, and with which of them the handler ends the serving; some may come behind it.
+    /// Number of all requests, and the number at which the handler ends the serving; some requests
+    /// may come after it.
     served: AtomicU64,
     last: AtomicU64,
 }
@@ -77,13 +78,13 @@ impl Handover for Clients {
         if party.index > 0 {
             return self.ask(config);
         }
-        // The server has a CPU to itself, wherever its clients are.
+        // The server has its own CPU, regardless of its clients' placement.
         self.serve(Config::default(), out)
     }
 }
 
 impl Clients {
-    /// A client: calls until the server has ended.
+    /// Plays a client: calls until the server has ended.
     fn ask(&self, config: Config) -> Result<(), Fault> {
         let address = self.place.hear()?.parse().map_err(fault)?;
         let mut endpoint = Endpoint::new(config).map_err(fault)?;
@@ -128,17 +129,17 @@ impl Clients {
         counts: &Counts,
         out: &mut Samples,
     ) -> Result<(), Fault> {
-        // More than come behind the last: the server takes up to 64 of each client before it sees that it is to
-        // end, and once more.
+        // More than the requests that come after the last one: the server takes up to 64 of each
+        // client before it sees that it must end, and once more.
         let batch = 256 * self.clients_count as u64;
         let mut serve = || {
             let last = counts.last.load(Ordering::Relaxed) + batch;
             counts.last.store(last, Ordering::Relaxed);
             endpoint.serve();
         };
-        // Those that were served while others connected.
+        // Excludes the requests that were served while clients connected.
         counts.last.store(counts.served.load(Ordering::Relaxed), Ordering::Relaxed);
-        // Those that have just come fall into step first.
+        // Clients that have just connected get into a steady state first.
         serve();
         let before = self.counted(counts);
         let all_began = clock::ticks();

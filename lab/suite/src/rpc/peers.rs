@@ -1,7 +1,7 @@
-//! What users would pick instead: tarpc and tonic, over the same kinds of sockets as ours.
+//! Peers: tarpc and tonic, over the same kinds of sockets as ours.
 //!
-//! Either side has a runtime of one thread, in which both libraries answer soonest: a call is then one
-//! wake-up each way, as ours is. tarpc's messages are in the encoding of ours.
+//! Both sides have a single-threaded runtime, in which both libraries answer fastest: a call then
+//! has one wake-up in each direction, like ours. tarpc's messages use our encoding.
 
 mod tarpc;
 mod tonic;
@@ -23,23 +23,23 @@ use tokio::runtime::{Builder, Runtime};
 pub(super) use tarpc::Tarpc;
 pub(super) use tonic::Tonic;
 
-/// What is sent once, before anything is timed, and must come back as it was.
+/// Payload that is echoed once, untimed, and compared.
 const SAID: &[u8] = b"correct before fast";
 
-/// A kind of socket, and what it is measured as.
+/// A kind of socket, with the benchmark that uses it.
 pub(super) trait Kind: Send + Sync + 'static {
-    /// The declaration of our own contender's benchmark.
+    /// Declaration of the benchmark that our contender has too.
     const SPEC: Spec;
-    /// What listens.
+    /// Type of a listening socket.
     type Listener;
-    /// A connection.
+    /// Type of a connection.
     type Stream: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
 
-    /// Listens; where, in words.
+    /// Listens; returns the listener and its address as text.
     fn listen() -> Result<(Self::Listener, String), Fault>;
     async fn accept(listener: &Self::Listener) -> io::Result<Self::Stream>;
     async fn connect(place: &str) -> io::Result<Self::Stream>;
-    /// That place as tonic's users write it.
+    /// Returns the address as a URI for tonic.
     fn uri(place: &str) -> String;
 }
 
@@ -75,7 +75,7 @@ impl Kind for Tcp {
     }
 }
 
-/// A Unix stream socket, in a folder of its own.
+/// A Unix stream socket, in its own folder.
 pub(super) struct Unix;
 
 impl Kind for Unix {
@@ -103,29 +103,29 @@ impl Kind for Unix {
     }
 }
 
-/// A library for calling procedures of other processes.
+/// A library for remote procedure calls.
 pub(super) trait Library: Send + Sync + 'static {
-    /// A caller that is connected.
+    /// A connected caller.
     type Client;
 
     async fn connect<K: Kind>(place: &str) -> Result<Self::Client, Fault>;
-    /// Has bytes sent back.
+    /// Has bytes echoed.
     async fn echo(client: &mut Self::Client, bytes: Vec<u8>) -> Result<Vec<u8>, Fault>;
-    /// The call that is timed.
+    /// Makes the timed call.
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
-    /// Hangs up; the server has answered everything by then.
+    /// Closes the connection; the server has answered all calls by then.
     async fn end(client: Self::Client) -> Result<(), Fault>;
-    /// Serves one connection to its end; how many of the timed calls there were.
+    /// Serves one connection to its end; returns the number of timed calls.
     async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault>;
 }
 
-/// That library over that kind of socket.
+/// Medium: a library over a kind of socket.
 pub(super) struct Instead<L, K> {
     place: Region<Place>,
     over: PhantomData<fn() -> (L, K)>,
 }
 
-/// Who calls, and the thread's runtime.
+/// A connected caller, and its thread's runtime.
 pub(super) struct Caller<C> {
     runtime: Runtime,
     client: C,
@@ -152,7 +152,7 @@ impl<L: Library, K: Kind> Instead<L, K> {
 impl<L: Library, K: Kind> Medium for Instead<L, K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
-    /// What went wrong when it connected has no other way to say so.
+    /// The caller, or the fault of connecting, as `ping()` cannot return it.
     type Ping = Result<Caller<L::Client>, Fault>;
 
     fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {

@@ -1,4 +1,4 @@
-//! What one would write by hand in place of a call.
+//! Hand-written alternatives to a call.
 
 use super::calls::{Called, Noop, SM, USUAL};
 use crate::floor::bed::{Bed, Manner};
@@ -10,13 +10,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use zerocopy::FromZeros;
 
-/// A byte over a pair of Unix sockets, and another back; both sides ask again and again where it `SPINS`.
+/// Peer: a byte over a pair of Unix sockets, and one back. If `SPINS`, both sides repeat
+/// non-blocking calls.
 pub(super) struct Sockets<const SPINS: bool> {
     near: UnixStream,
     far: UnixStream,
 }
 
-/// In place of a call: the round is over.
+/// Value in place of a call: the round is over.
 const END: u8 = 0xff;
 
 impl<const SPINS: bool> Medium for Sockets<SPINS> {
@@ -67,7 +68,7 @@ impl<const SPINS: bool> Medium for Sockets<SPINS> {
     }
 }
 
-/// The next byte.
+/// Receives the next byte.
 fn take(mut end: &UnixStream) -> Result<u8, Fault> {
     let mut byte = [0];
     loop {
@@ -81,17 +82,17 @@ fn take(mut end: &UnixStream) -> Result<u8, Fault> {
     }
 }
 
-/// What one writes by hand in shared memory: a slot for a request and one for its answer, each with a length
-/// and bytes, checked by whoever reads it; and a `match` over the procedures.
+/// Peer: hand-written shared memory: a slot for a request and one for its answer, each with a
+/// length and bytes that the reader checks; and a `match` over the procedures.
 pub(super) struct Memory<const ADAPTS: bool> {
     slots: Region<[Slot; 2]>,
     manner: Manner,
 }
 
-/// Bytes of a request or an answer, its length before them.
+/// Number of words in a request or an answer, including the procedure and the length.
 const SLOT_WORDS: usize = 7;
 
-/// A message, and beside it its number.
+/// A message with its number.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(super) struct Slot {
@@ -103,7 +104,7 @@ const NOOP: u64 = 1;
 const STOP: u64 = 2;
 
 impl Slot {
-    /// Writes a message of so many words of arguments, and hands it over.
+    /// Writes a message without arguments, and hands it over.
     #[inline(always)]
     fn send(&self, number: u32, procedure: u64, manner: Manner) {
         // Relaxed: published by the Release in hand().
@@ -112,7 +113,7 @@ impl Slot {
         self.bed.hand(number, manner);
     }
 
-    /// Waits for that message, and reads which procedure it is for.
+    /// Waits for message `number`; returns its procedure.
     #[inline(always)]
     fn receive(&self, number: u32, manner: Manner) -> Result<u64, Fault> {
         self.bed.wait(manner, |it| it == number);

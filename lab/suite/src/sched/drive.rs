@@ -1,5 +1,5 @@
-//! The scheduler at work: from a client to the arbiter and back, with each mailbox, and as one would
-//! write it first.
+//! The scheduler in use: from a client to the arbiter and back, with each mailbox, and in the
+//! simplest hand-written form.
 
 #[cfg(feature = "peers")]
 use crossbeam_queue::ArrayQueue;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 args! {
-    /// Who sends how much at a time. Clients beyond the CPUs share them.
+    /// Number of clients, and amount that each sends at a time. Clients beyond the CPUs share them.
     pub struct Driven {
         /// Clients that send without pause.
         clients_count: u32 = 1 (smoke 2, range 1..=64),
@@ -39,17 +39,17 @@ args! {
     }
 }
 
-/// As long as each packet is.
+/// Length of each packet.
 pub(super) const LENGTH_BYTES: u32 = 1500;
 
-/// A client looks for marks after so many packets.
+/// Maximum number of packets between two checks of a client for marks.
 const UNSEEN_MAX: usize = 128;
 
 pub(super) fn refused(error: impl Display) -> Fault {
     Fault::new(error.to_string())
 }
 
-/// An algorithm, and how to make it.
+/// An algorithm with its constructor.
 pub(super) trait Make: Send + Sync + 'static {
     type Scheduler: Scheduler<Token> + Send + 'static;
     fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
@@ -75,7 +75,7 @@ algorithms!(
     OfWf2qPlus => Queued<Token, Wf2qPlus>
 );
 
-/// A scheduler in whose flows as many packets have room as can be on their way.
+/// Creates a scheduler whose flows have room for all packets that can be in progress.
 pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
@@ -89,7 +89,7 @@ pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
     Ok(scheduler)
 }
 
-/// Whether each party has a CPU.
+/// Returns `Spin` if each participant has a CPU, `Share` otherwise.
 pub(super) fn patience(rig: &Rig) -> Patience {
     let mut cpus = rig.cpus().to_vec();
     cpus.sort_unstable();
@@ -97,20 +97,20 @@ pub(super) fn patience(rig: &Rig) -> Patience {
     if cpus.len() < rig.cpus().len() { Patience::Share } else { Patience::Spin }
 }
 
-/// Between two looks that found nothing.
+/// Waits between two unsuccessful polls.
 pub(super) fn pause(patience: Patience) {
     if patience == Patience::Share {
         std::thread::yield_now();
     }
 }
 
-/// What a party takes for itself when its round begins.
+/// Takes something that a participant owns from its round's begin on.
 pub(super) fn take<T>(place: &Mutex<Option<T>>) -> Result<T, Fault> {
     let taken = place.lock().unwrap_or_else(PoisonError::into_inner).take();
     taken.ok_or_else(|| Fault::new("the party plays twice"))
 }
 
-/// The next packets of a client.
+/// Iterator over a client's next packets.
 struct Offers<'a> {
     flows: &'a mut Flows,
     left: u64,
@@ -127,13 +127,13 @@ impl Iterator for Offers<'_> {
     }
 }
 
-/// What is varied between contenders.
+/// Differences between the benchmarks of a client and an arbiter.
 trait Manner: Send + Sync + 'static {
     const SPEC: Spec;
     const STAMPING: Stamping = Stamping::None;
 }
 
-/// Clients and an arbiter.
+/// Workload: clients and an arbiter.
 struct Driver<A: Make, L: Lane, M: Manner> {
     arbiter: Mutex<Option<Arbiter<A::Scheduler, L>>>,
     hub: Hub<L>,
@@ -143,7 +143,7 @@ struct Driver<A: Make, L: Lane, M: Manner> {
     sent: AtomicU64,
     transmitted: AtomicU64,
     dropped: AtomicU64,
-    /// What the arbiter marked, plus one: 0 until it has ended.
+    /// Number of packets that the arbiter marked, plus one; 0 until it has ended.
     marked: AtomicU64,
     manner: PhantomData<M>,
 }
@@ -186,7 +186,8 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
     fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
         if party.index == 1 {
             let closed = take(&self.arbiter)?.run();
-            // Relaxed, here and below: read when the parties have ended, which their end orders.
+            // Relaxed, here and below: read when the participants have ended, which orders the
+            // accesses.
             self.marked.store(closed.sum().marked + 1, Ordering::Relaxed);
             return Ok(());
         }
@@ -233,7 +234,7 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
 }
 
 impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
-    /// Sends `n` packets, and transmits what has come back meanwhile.
+    /// Sends `n` packets, and transmits those whose marks have come back.
     #[inline(always)]
     fn send(&self, client: &mut Client<L>, flows: &mut Flows, n: u64) -> Result<(), Fault> {
         let (mut left, mut unseen) = (n, 0);
@@ -257,7 +258,7 @@ impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
     }
 }
 
-/// The algorithms, with our mailboxes.
+/// Our algorithms with our mailboxes.
 enum Algorithms {}
 
 impl Manner for Algorithms {
@@ -274,7 +275,7 @@ impl Manner for Algorithms {
     };
 }
 
-/// Round robin, with each mailbox.
+/// Round robin with each mailbox.
 enum Mailboxes {}
 
 impl Manner for Mailboxes {
@@ -290,7 +291,7 @@ impl Manner for Mailboxes {
     };
 }
 
-/// Round robin, with stamps.
+/// Round robin with time stamps.
 enum StampsOf<const PACKETS: bool> {}
 
 impl<const PACKETS: bool> Manner for StampsOf<PACKETS> {
@@ -298,7 +299,7 @@ impl<const PACKETS: bool> Manner for StampsOf<PACKETS> {
     const SPEC: Spec = NoStamps::SPEC;
 }
 
-/// Round robin, without stamps.
+/// Round robin without time stamps.
 enum NoStamps {}
 
 impl Manner for NoStamps {
@@ -313,13 +314,13 @@ impl Manner for NoStamps {
     };
 }
 
-/// Told in place of a packet: the round is over.
+/// Value in place of a packet: the round is over.
 const END: u64 = 1 << 62;
 
-/// What the two ends of a mailbox hold.
+/// The two ends of a mailbox.
 type Ends<L> = (<L as Lane>::Sender<1>, <L as Lane>::Receiver<1>);
 
-/// A mailbox and nothing behind it.
+/// Workload: a mailbox without an arbiter.
 struct Mailbox<L: Lane> {
     sender: Mutex<Option<<L as Lane>::Sender<1>>>,
     receiver: Mutex<Option<<L as Lane>::Receiver<1>>>,
@@ -379,7 +380,7 @@ impl<L: Lane> Handover for Mailbox<L> {
                 number += n;
             });
             send(END..END + 1);
-            // Relaxed, here and below: read when both parties have ended.
+            // Relaxed, here and below: read when both participants have ended.
             self.sent.store(number, Ordering::Relaxed);
             return Ok(());
         }
@@ -415,9 +416,9 @@ impl<L: Lane> Handover for Mailbox<L> {
     }
 }
 
-/// What one would write first: the scheduler in a mutex, clients that lock it to put packets in, and
-/// somebody who locks it to take them out; for each packet, or for as many together as our clients send
-/// and our arbiter takes.
+/// Peer: the simplest hand-written form: the scheduler in a mutex that clients lock to enqueue
+/// packets, and a participant that locks it to dequeue them; for each packet, or for as many
+/// together as our clients send and our arbiter takes.
 struct Locked<A: Make, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
     args: Driven,
@@ -453,7 +454,7 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
             let batch_max = together(self.args.batch_max);
             let mut taken = 0;
             loop {
-                // Acquire: pairs with the AcqRel below; what the clients put in is seen.
+                // Acquire: pairs with the AcqRel below; the clients' packets are visible.
                 let over = self.clients_left.load(Ordering::Acquire) == 0;
                 let mut scheduler = lock();
                 let mut batch = 0;
@@ -464,7 +465,7 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
                 taken += u64::from(batch);
                 if batch == 0 {
                     if over {
-                        // Relaxed, here and below: read when the parties have ended.
+                        // Relaxed, here and below: read when the participants have ended.
                         self.taken.store(taken, Ordering::Relaxed);
                         return Ok(());
                     }
@@ -601,7 +602,7 @@ impl<const W: usize> Collect<W> for CrossbeamEnd<W> {
     fn release(&mut self) {}
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of clients and arbiter.
 pub(super) const ALL: &[Bench] = &[
     Bench::many::<Mailbox<Laps>>(Contender::ours("laps").waits(Wait::Spin)),
     Bench::many::<Mailbox<Marks>>(Contender::ours("marks").waits(Wait::Spin)),

@@ -1,5 +1,6 @@
-//! The cost of an algorithm for each packet: making it up, putting it in and taking it out; beside it, in
-//! rounds of its own, the same packets through a ring in the scheduler's place. Nothing is subtracted.
+//! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in
+//! rounds of their own, the same packets through a ring in the scheduler's place. Nothing is
+//! subtracted.
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
@@ -13,7 +14,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 args! {
-    /// Among how many flows.
+    /// Flow set.
     pub struct Flows {
         /// Flows, each with two packets queued or three.
         flows_count: u32 = 16 (smoke 4, range 1..=1_000_000),
@@ -22,20 +23,20 @@ args! {
     }
 }
 
-/// So many packets go in, and then as many out.
+/// Number of packets that are enqueued, and then dequeued.
 const SWING_PACKETS: u64 = 64;
-/// Swings that are timed at once.
+/// Number of swings timed together.
 const SWINGS: u64 = 16;
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 const PACKETS: u64 = STEPS / 2;
 
-/// An algorithm that is measured. The packets carry 8 bytes of their owner's.
+/// An algorithm to measure. Its packets carry 8 bytes of their owner.
 pub(super) trait Engine: 'static {
     const ID: &'static str;
     const WHAT: &'static str;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
-    /// The flow set's weights.
+    /// Returns the weights of the flow set.
     fn weights(mixed: bool) -> &'static str {
         if mixed { "1-1000-50" } else { "1" }
     }
@@ -74,7 +75,7 @@ engines! {
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
 
-/// Packets through an algorithm.
+/// Workload: packets through an algorithm.
 pub(super) struct Turnover<E: Engine> {
     scheduler: E::Scheduler,
     tester: Tester,
@@ -102,7 +103,7 @@ const fn spec<E: Engine>() -> Spec {
     Spec { id: E::ID, what: E::WHAT, batched: true, file: file!(), line: line!(), ..Spec::DEFAULT }
 }
 
-/// Packets of a flow set that come and go, once as many as there are, so that memory is in no order.
+/// Creates a flow set and turns all its packets over once, so that their memory is in random order.
 fn begun<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
     let mut tester = Tester::new(options, scheduler).map_err(fault)?.unwatched();
     let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
@@ -146,7 +147,7 @@ impl<E: Engine> Workload for Turnover<E> {
     }
 }
 
-/// The same packets made up, through a ring in the scheduler's place.
+/// Floor: the same packets created, through a ring in the scheduler's place.
 pub(super) struct Making<E> {
     nothing: Nothing<u64>,
     tester: Tester,
@@ -165,7 +166,7 @@ impl<E: Engine> Workload for Making<E> {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        // It goes the way that the algorithms are given: as many packets stay queued.
+        // It is used like the algorithms: the number of queued packets stays the same.
         let before = self.nothing.len();
         self.tester.run(&mut self.nothing, STEPS);
         match self.nothing.len().abs_diff(before) as u64 <= SWING_PACKETS {
@@ -187,7 +188,7 @@ impl<E: Engine> Workload for Making<E> {
     }
 }
 
-/// One step of a random walk over as much memory as flows and their packets take.
+/// Floor: one step of a random walk over as much memory as flows and their packets take.
 pub(super) struct Walking<E>(Walk, PhantomData<E>);
 
 impl<E: Engine> Workload for Walking<E> {
@@ -214,7 +215,7 @@ fn timed(operations: impl FnOnce()) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Cache lines in one random circle, each of which names the next.
+/// Cache lines in one random cycle, each of which names the next.
 struct Walk {
     lines: Vec<Line>,
     at: u32,
@@ -251,7 +252,7 @@ impl Walk {
     }
 }
 
-/// An algorithm; and beside it, in rounds of their own, its packets without it and a walk over its memory.
+/// An algorithm and, in rounds of their own, its packets without it and a walk over its memory.
 macro_rules! rows {
     ($($engine:ty),*) => {
         &[$(
@@ -262,6 +263,6 @@ macro_rules! rows {
     };
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of the algorithms alone.
 pub(super) const ALL: &[Bench] =
     rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);

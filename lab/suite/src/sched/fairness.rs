@@ -1,4 +1,5 @@
-//! How far an algorithm lets a flow fall behind its share: the worst-case fair index, in bytes.
+//! Fairness of an algorithm: the worst-case fair index, in bytes, by which a flow can fall behind
+//! its share.
 
 use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q, fault};
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
@@ -8,7 +9,7 @@ use handover_sched::tester::{Options, Tester};
 use std::marker::PhantomData;
 
 args! {
-    /// Which flows, and for how long.
+    /// Flow set, and number of packets.
     pub struct Index {
         /// The set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
         flow_set: u32 = 2 (smoke 0, range 0..=5),
@@ -17,7 +18,7 @@ args! {
     }
 }
 
-/// The sets that schedulers are compared on, and ten thousand flows of many weights and lengths.
+/// The sets on which schedulers are compared, and ten thousand flows of many weights and lengths.
 const SETS: [&str; 6] = [
     "1:1500:16",
     "1:1500:1000",
@@ -31,13 +32,13 @@ const WHEN_EMPTY: usize = 0;
 const BACKLOGGED: usize = 1;
 const OF_ANY_LENGTH: usize = 2;
 
-/// Packets that a backlogged flow has queued.
+/// Number of packets queued of a backlogged flow.
 const DEPTH: u32 = 2;
-/// Lengths are drawn with this; the same in every round, so that a figure differs only if the algorithm
-/// does.
+/// Seed of the packet lengths, the same in every round, so that figures differ only if the
+/// algorithm does.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An algorithm, and who sees how fair it is.
+/// Workload: an algorithm with a tester that computes its fairness.
 struct Fairness<E> {
     options: Options,
     packets: u64,
@@ -51,7 +52,7 @@ impl<E: Engine> Fairness<E> {
         Ok((scheduler, tester))
     }
 
-    /// The index each time that a flow has no packet left.
+    /// Returns the index over the times at which a flow has no packet left.
     fn when_empty(&self) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.rigged()?;
         let report = tester.run(&mut scheduler, 2 * self.packets);
@@ -61,7 +62,8 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
-    /// The index while every flow always has packets, of its longest or of any length.
+    /// Returns the index while every flow always has packets, of its maximum length or of any
+    /// length.
     fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.rigged()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets, seed);
@@ -109,7 +111,7 @@ impl<E: Engine> Workload for Fairness<E> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        // One of each in a round: they are exact. A fault would have been seen by `check`.
+        // One of each per round, as they are exact. A fault would have been found by `check`.
         if out.running()
             && let Ok(figures) = self.figures()
         {
@@ -120,7 +122,7 @@ impl<E: Engine> Workload for Fairness<E> {
     }
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of fairness.
 pub(super) const ALL: &[Bench] = &[
     Bench::one::<Fairness<Rr>>(Contender::ours("rr")),
     Bench::one::<Fairness<Wf2q>>(Contender::ours("wf2q+")),

@@ -1,4 +1,4 @@
-//! One packet at a time: from a client to the arbiter and back, with nothing else under way.
+//! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
 use super::drive::{
     Driven, LENGTH_BYTES, Make, OfDrr, OfFifo, OfQfq, OfWf2qPlus, patience, pause, refused,
@@ -11,7 +11,7 @@ use handover_sched::drive::lane::Laps;
 use handover_sched::drive::{Arbiter, Client, Config, Hub, Null, Offer, Patience, Stop};
 use std::sync::Mutex;
 
-/// What clients and arbiters otherwise are told by options.
+/// Arguments that the other benchmarks of clients and arbiter take from options.
 const ALONE: Driven = Driven {
     clients_count: 1,
     burst_packets: 1,
@@ -21,7 +21,7 @@ const ALONE: Driven = Driven {
     interval_us: 0,
 };
 
-/// A client and an arbiter.
+/// Workload: a client and an arbiter.
 struct Trip<A: Make> {
     arbiter: Mutex<Option<Arbiter<A::Scheduler, Laps>>>,
     hub: Hub<Laps>,
@@ -81,7 +81,7 @@ impl<A: Make> Handover for Trip<A> {
             }
         });
         let counts = client.counts();
-        // Relaxed: read when both parties have ended, which their end orders.
+        // Relaxed: read when both participants have ended, which orders the accesses.
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.transmitted.store(counts.transmitted, Ordering::Relaxed);
         self.hub.stop(Stop::Drain);
@@ -112,7 +112,7 @@ impl<A: Make> Trip<A> {
     }
 }
 
-/// The benchmarks of this file.
+/// The benchmarks of one packet at a time.
 pub(super) const ALL: &[Bench] = &[
     Bench::many::<Trip<OfFifo>>(Contender::ours("fifo").waits(Wait::Spin)),
     Bench::many::<Trip<OfDrr>>(Contender::ours("drr").waits(Wait::Spin)),

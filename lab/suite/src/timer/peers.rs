@@ -1,4 +1,4 @@
-//! The timers of other libraries, which count milliseconds.
+//! Timers of other libraries, which count milliseconds.
 
 use super::{MS_NS, Timers};
 use handover_harness::Fault;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-/// hierarchical_hash_wheel_timer's, of the kind that can cancel.
+/// The cancellable wheel of `hierarchical_hash_wheel_timer`.
 pub(super) struct HashedWheel {
     wheel: QuadWheelWithOverflow<Entry>,
     now_ms: u64,
@@ -65,9 +65,9 @@ impl Timers for HashedWheel {
     }
 }
 
-/// tokio-util's, on a runtime whose clock stands until it is told to go on.
+/// The `DelayQueue` of `tokio-util`, on a runtime with a paused clock.
 pub(super) struct Delays {
-    // Before the runtime, so that it is dropped before it.
+    // Declared before the runtime, so that it is dropped first.
     queue: DelayQueue<u32>,
     began: Instant,
     now_ns: u64,
@@ -80,7 +80,7 @@ impl Timers for Delays {
     fn new(timers_max: u32) -> Result<Self, Fault> {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| Fault::new(format!("no runtime: {error}")))?;
-        // Both look at the clock, which outside would be another.
+        // Both read the runtime's clock; outside the runtime they would read another.
         let (began, queue) = {
             let _entered = runtime.enter();
             (Instant::now(), DelayQueue::with_capacity(timers_max as usize))
@@ -111,7 +111,7 @@ impl Timers for Delays {
                 }
                 Poll::Ready(())
             });
-            // Without tokio's fairness, by which a task has to yield now and then.
+            // Without tokio's budget, which would force the task to yield now and then.
             tokio::task::unconstrained(poll).await;
         });
     }

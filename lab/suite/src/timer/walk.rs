@@ -1,11 +1,11 @@
-//! The floor of the timers: a table with a place for each, of which as many are touched as timers would
-//! be, and in as random an order. There are no deadlines in it and nothing is ever early.
+//! The floor of the timers: a table with a place for each timer, of which as many are accessed as
+//! timers would be, in equally random order. It has no deadlines, and nothing is ever early.
 
 use super::{HORIZON_NS, Timers};
 use handover_harness::Fault;
 
-/// Half a cache line: the least that a deadline, a handle's other half and something to hand over
-/// can do with, or twice that.
+/// Half a cache line: the least that a deadline, the other half of a handle and a value can do
+/// with, or twice that.
 #[derive(Clone, Copy)]
 struct Place {
     key: u32,
@@ -17,7 +17,7 @@ struct Place {
 pub(super) struct Walk {
     places: Vec<Place>,
     vacant: Vec<u32>,
-    /// All places, in random order: the way that expiry goes.
+    /// All places in random order: the order of expiry.
     way: Vec<u32>,
     at: usize,
     now_ns: u64,
@@ -79,7 +79,7 @@ impl Timers for Walk {
         }
     }
 
-    /// Whether each place is left once, by whoever holds it.
+    /// Checks that each place is left exactly once.
     fn obeys() -> Result<(), Fault> {
         const COUNT: u32 = 1000;
         let mut walk = Self::new(COUNT)?;
@@ -87,7 +87,7 @@ impl Timers for Walk {
         let cancelled = ids.iter().step_by(3).filter(|&&id| walk.cancel(id)).count();
         let mut keys = Vec::new();
         walk.expire(HORIZON_NS, &mut keys);
-        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the place for the pair is on the way
+        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the place for the pair is in the walk
         keys.sort_unstable();
         keys.dedup();
         if cancelled + keys.len() != COUNT as usize || keys.iter().any(|key| key % 3 == 0) {

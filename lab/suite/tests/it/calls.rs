@@ -1,5 +1,5 @@
-//! No call was optimised away: counted by what is called where that can be ours, read from the machine
-//! code of this very program and of the embedded shared objects where it cannot.
+//! Tests that no call was optimised away: counted by the callee if the test can supply it,
+//! otherwise read from the machine code of this program and of the embedded shared objects.
 
 use crate::image::{Call, Image};
 use handover_suite::call::rust::{Step, through_dyn, through_pointer};
@@ -75,7 +75,7 @@ fn what_is_called_through_a_pointer_or_a_trait_object_counts_every_call() {
     assert_eq!(counting.0.get(), 700);
 }
 
-/// The one call in the loop of the function whose symbol contains `name`, and what it goes to.
+/// Returns the only call in the loop of the function whose symbol contains `name`.
 #[track_caller]
 fn call_in_loop(image: &Image, name: &str) -> Call {
     let function = image.function(name);
@@ -129,12 +129,13 @@ fn a_function_with_two_further_calls_makes_both() {
 
 #[test]
 fn rust_loops_call_their_function() {
-    // Named here, so that the linker keeps them.
+    // Called here, so that the linker keeps them.
     for run in [rust::same_file, rust::pointer, rust::dynamic] {
         assert_eq!(run(3), 3);
     }
     let program = Image::of_this_program();
-    // Beside the call there may be one to what ends the program when a C function unwinds.
+    // Besides the call there may be one to the code that ends the program when a C function
+    // unwinds.
     let calls = program.function("call4rust9same_file").calls_in_loops();
     let names: Vec<String> = calls.iter().flat_map(|call| program.names_at(call)).collect();
     assert!(names.iter().any(|name| name.contains("call4rust4next")), "{names:?}");
@@ -180,7 +181,7 @@ fn the_shared_objects_are_loaded_from_memory_so_that_the_program_can_be_moved() 
 #[test]
 fn an_environment_variable_is_found_when_set_and_not_otherwise() {
     assert!(!library::getenv(2, c"HANDOVER_CERTAINLY_UNSET"));
-    // Cargo sets it for every test; a bare run of this program has at least something.
+    // Cargo sets variables for every test; a bare run of this program has at least one variable.
     let set = std::env::vars_os().next().map(|(name, _)| name.into_encoded_bytes());
     let name = std::ffi::CString::new(set.unwrap()).unwrap();
     assert!(library::getenv(2, &name));

@@ -1,4 +1,4 @@
-//! Copies past the caches, with stores of each width.
+//! Tests of copies with non-temporal stores of each width.
 
 use handover_suite::floor::{Width, stream_by};
 

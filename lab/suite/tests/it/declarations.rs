@@ -1,18 +1,19 @@
-//! What the suite declares holds together.
+//! Tests of the consistency of the suite's declarations.
 
 use handover_harness::Bench;
 use handover_record::{ContenderKind, Spec};
 use handover_suite::ALL;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The default run takes about a minute; more specs than this would each get too little of it.
+/// Maximum number of specs on the ladder: the default run takes about a minute, of which each needs
+/// enough.
 const LADDER_MAX: usize = 30;
 
 fn benches() -> impl Iterator<Item = &'static Bench> {
     ALL.iter().flat_map(|benches| benches.iter())
 }
 
-/// Every spec once, by id.
+/// Returns every spec once, by id.
 fn specs() -> BTreeMap<&'static str, &'static Spec> {
     benches().map(|bench| (bench.spec().id, bench.spec())).collect()
 }
@@ -137,7 +138,7 @@ fn what_is_handed_over_is_so_declared() {
 
 #[test]
 fn contender_of_several_participants_declares_how_it_waits() {
-    // A try, a passive side, and what copies or holds memory wait for nobody.
+    // A try, a passive side, and contenders that copy or hold memory do not wait.
     let waits_for_nobody =
         |id: &str| id.starts_with("lock/") || id.starts_with("bulk/") || id.contains("-copy");
     for bench in benches().filter(|it| it.spec().hands_over) {

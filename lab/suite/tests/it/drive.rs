@@ -1,11 +1,11 @@
-//! Machines that send to themselves, to each other and by a topic.
+//! Tests of machines that send to themselves, to each other and by a topic.
 
 use handover_event::Config;
 use handover_event::Ended;
 use handover_suite::event::drive::*;
 use std::thread;
 
-/// Says the first hello, and answers always.
+/// Pace that sends the first hello and always answers.
 struct Opens;
 
 impl Pace for Opens {

@@ -1,5 +1,5 @@
-//! Declarations of the benchmarks, the machine code of the call ladder, and the loops that workloads share
-//! with the classic programs.
+//! Tests of the benchmarks' declarations, the machine code of the call benchmarks, and the loops
+//! that workloads share with the classic programs.
 
 mod calls;
 mod copies;

@@ -1,4 +1,4 @@
-//! The task that a rank of MPI is given as text.
+//! Tests of the text form of an MPI rank's task.
 
 use handover_suite::mpi::{Task, Work};
 

@@ -1,4 +1,4 @@
-//! The loops of `probe/*`, and the recordings of them.
+//! Tests of the loops of `probe/*` and of their recordings.
 
 use handover_suite::probe::rows::{Inside, Kept, recording, turns};
 

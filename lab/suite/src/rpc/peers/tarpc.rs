@@ -27,7 +27,7 @@ struct Server {
 
 impl Peer for Server {
     async fn noop(self, _: context::Context) {
-        // Relaxed: one thread.
+        // Relaxed: used by one thread.
         self.calls_count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -36,7 +36,7 @@ impl Peer for Server {
     }
 }
 
-/// Messages in the encoding that ours have: what tarpc's users choose among is not kept any more, or text.
+/// Our message encoding: the encodings that tarpc offers are unmaintained or textual.
 #[derive(Debug, Clone, Copy)]
 struct Postcard;
 
@@ -60,7 +60,7 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
     }
 }
 
-/// See the module.
+/// The library `tarpc`.
 pub(crate) struct Tarpc;
 
 impl Library for Tarpc {
@@ -92,7 +92,7 @@ impl Library for Tarpc {
         while let Some(request) = requests.next().await {
             tokio::spawn(request);
         }
-        // Relaxed: one thread.
+        // Relaxed: used by one thread.
         Ok(server.calls_count.load(Ordering::Relaxed))
     }
 }

@@ -1,5 +1,5 @@
-//! tonic: gRPC, over HTTP/2. What its generator would write, by hand: it needs the compiler of Protocol
-//! Buffers.
+//! tonic: gRPC, over HTTP/2. The code that its generator would write is written by hand, as the
+//! generator needs the compiler of Protocol Buffers.
 
 use super::{Fault, Kind, Library, fault};
 use ::tonic::body::Body;
@@ -23,7 +23,7 @@ const NOOP: &str = "/rpc.Peer/Noop";
 const ECHO: &str = "/rpc.Peer/Echo";
 const STOP: &str = "/rpc.Peer/Stop";
 
-/// The one message, of bytes; without any it is of no length.
+/// The only message type: bytes; an empty message has length zero.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Payload {
     #[prost(bytes = "vec", tag = "1")]
@@ -36,7 +36,7 @@ struct Peer {
     stop: Arc<Notify>,
 }
 
-/// One procedure of it, by its path.
+/// One procedure of the peer, by its path.
 struct Procedure {
     of: Peer,
     path: String,
@@ -48,7 +48,7 @@ impl UnaryService<Payload> for Procedure {
 
     fn call(&mut self, request: Request<Payload>) -> Self::Future {
         match self.path.as_str() {
-            // Relaxed: one thread.
+            // Relaxed: used by one thread.
             NOOP => drop(self.of.calls_count.fetch_add(1, Ordering::Relaxed)),
             ECHO => {}
             STOP => self.of.stop.notify_one(),
@@ -88,7 +88,7 @@ async fn ask(
     Ok(answer.into_inner().bytes)
 }
 
-/// See the module.
+/// The library `tonic`.
 pub(crate) struct Tonic;
 
 impl Library for Tonic {
@@ -114,13 +114,14 @@ impl Library for Tonic {
     async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault> {
         let peer = Peer::default();
         let (calls_count, stop) = (Arc::clone(&peer.calls_count), Arc::clone(&peer.stop));
-        // The one connection, and no end of it: otherwise the server would be shut down at once.
+        // The connection, followed by a stream without end: at the end of the stream the server
+        // would shut down.
         let incoming =
             tokio_stream::once(Ok::<_, io::Error>(stream)).chain(tokio_stream::pending());
         let stopped = async move { stop.notified().await };
         let served = Server::builder().serve_with_incoming_shutdown(peer, incoming, stopped);
         served.await.map_err(fault)?;
-        // Relaxed: one thread.
+        // Relaxed: used by one thread.
         Ok(calls_count.load(Ordering::Relaxed))
     }
 }

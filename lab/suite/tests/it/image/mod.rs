@@ -1,4 +1,4 @@
-//! The machine code of a program or a shared object, as far as calls and loops are concerned.
+//! Calls and loops in the machine code of a program or a shared object.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
@@ -12,25 +12,25 @@ pub struct Image {
 /// A call instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// To an address that the instruction names.
+    /// To an address in the instruction.
     Direct { target: u64 },
-    /// To where a register or a place in memory points.
+    /// To the address in a register or in memory.
     Indirect,
 }
 
 /// The instructions of one function.
 pub struct Function(Vec<Instruction>);
 
-/// What a stub of the procedure linkage table has at most.
+/// Maximum size of a stub in the procedure linkage table.
 const STUB_BYTES: u64 = 16;
 
 impl Image {
-    /// The program that is running.
+    /// Parses the running program.
     pub fn of_this_program() -> Image {
         Image::of_bytes(std::fs::read("/proc/self/exe").unwrap().leak())
     }
 
-    /// A file that is in memory.
+    /// Parses a file in memory.
     pub fn of_bytes(bytes: &'static [u8]) -> Image {
         Image { file: object::File::parse(bytes).unwrap() }
     }
@@ -39,7 +39,7 @@ impl Image {
         self.file.symbols().chain(self.file.dynamic_symbols())
     }
 
-    /// The function whose symbol contains `part`.
+    /// Returns the function whose symbol contains `part`.
     #[track_caller]
     pub fn function(&self, part: &str) -> Function {
         let named = |it: &object::Symbol<'_, '_>| {
@@ -51,7 +51,7 @@ impl Image {
         function
     }
 
-    /// The function that is called.
+    /// Returns the called function.
     #[track_caller]
     pub fn function_at(&self, call: &Call) -> Function {
         let Call::Direct { target } = *call else { panic!("{call:?} names no address") };
@@ -60,7 +60,7 @@ impl Image {
         self.decode(target, symbol.size())
     }
 
-    /// Every name of the function that is called.
+    /// Returns all names of the called function.
     pub fn names_at(&self, call: &Call) -> Vec<String> {
         let Call::Direct { target } = *call else { return Vec::new() };
         self.symbols()
@@ -69,7 +69,7 @@ impl Image {
             .collect()
     }
 
-    /// Where the stub that is called finds what it jumps to.
+    /// Returns the address of the slot from which the called stub loads its target.
     #[track_caller]
     pub fn slot_of_stub(&self, call: &Call) -> u64 {
         let Call::Direct { target } = *call else { panic!("{call:?} names no address") };
@@ -81,7 +81,7 @@ impl Image {
         }
     }
 
-    /// The symbol whose address the loader writes into the slot at `address`.
+    /// Returns the symbol whose address the loader writes into the slot at `address`.
     pub fn symbol_in_slot(&self, address: u64) -> Option<String> {
         let (_, relocation) =
             self.file.dynamic_relocations()?.find(|(offset, _)| *offset == address)?;
@@ -90,7 +90,7 @@ impl Image {
         symbol.name().ok().map(str::to_string)
     }
 
-    /// Whether the symbol stands in this file, for others to use.
+    /// Returns `true` if this file defines the symbol for other files.
     pub fn defines(&self, name: &str) -> bool {
         self.file.dynamic_symbols().any(|it| it.name() == Ok(name) && it.is_definition())
     }
@@ -110,23 +110,23 @@ impl Image {
 }
 
 impl Function {
-    /// Every call.
+    /// Returns all calls.
     pub fn calls(&self) -> Vec<Call> {
         self.0.iter().filter_map(call).collect()
     }
 
-    /// Every call that a later jump leads back to.
+    /// Returns all calls within a loop: a later jump leads back before them.
     pub fn calls_in_loops(&self) -> Vec<Call> {
         self.looped().filter_map(call).collect()
     }
 
-    /// How many jumps lead back.
+    /// Returns the number of jumps that lead back.
     pub fn loops_count(&self) -> usize {
         self.0.iter().filter(|it| jumps_back(it)).count()
     }
 
-    /// Where the one call in the loop finds its target: in memory, or in a register that was loaded
-    /// from there.
+    /// Returns the address of the slot with the target of the only call in the loop: in memory, or
+    /// loaded from there into a register.
     #[track_caller]
     pub fn slot_of_loop_call(&self) -> u64 {
         let calls: Vec<_> = self.looped().filter(|it| call(it).is_some()).collect();
