@@ -453,7 +453,7 @@ fn ranks_that_spin_run_on_two_cpus() {
         return skipped("two ranks on two CPUs", "this process has one CPU");
     }
     let home = home();
-    let line = "exec ./margo-p2p-latency -n sm:// -t 0,0 -i 1000000000";
+    let line = "exec ./margo-p2p-latency -n sm:// -t 0,0 -i 1000000000 -w 1";
     let mut running = home.start(home.shell(line));
     wait_until("both run", || home.processes().len() == 2 || running.has_ended());
     let mut cpus = Vec::new();
@@ -463,6 +463,7 @@ fn ranks_that_spin_run_on_two_cpus() {
         cpus.len() == 2 && cpus[0] != cpus[1] && cpus.iter().all(|it| it.parse::<u32>().is_ok())
     });
     assert!(!running.told().contains("warning"), "{}", running.told());
+    at_work(running.id());
     running.signal_all(Signal::INT);
     let said = running.finish().code(130);
     assert!(said.out.contains("\tsm\tspin\tspin\t"), "{said}");
