@@ -9,6 +9,7 @@ pub mod orderings;
 pub mod rooms;
 pub mod rungs;
 pub mod sizes;
+pub mod summaries;
 pub mod unsafe_code;
 pub mod words;
 
@@ -71,6 +72,11 @@ pub const RULES: &[Rule] = &[
         name: documents::NAME,
         asks: "the documents name what stands, and their links lead somewhere",
         check: documents::check,
+    },
+    Rule {
+        name: summaries::NAME,
+        asks: "a summary is a noun phrase or begins with a verb",
+        check: summaries::check,
     },
     Rule {
         name: words::NAME,

@@ -26,8 +26,8 @@ const WORDS: &[&str] = &[
     "fence",
 ];
 
-/// Number of code lines between comment and ordering at which the comment no longer counts.
-const LINES_BETWEEN_MAX: usize = 4;
+/// Maximum number of code lines between comment and ordering.
+const LINES_BETWEEN_MAX: usize = 3;
 
 /// Finds orderings outside tests that no comment explains.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -71,7 +71,7 @@ fn uses(source: &Source<'_>) -> Vec<usize> {
     found
 }
 
-/// Returns `true` if a comment about orderings is on `line`, or above it with fewer than
+/// Returns `true` if a comment about orderings is on `line`, or above it with at most
 /// [`LINES_BETWEEN_MAX`] lines of code between. All lines of a comment count as one; doc comments
 /// do not count, as they address callers.
 fn explained(source: &Source<'_>, line: usize) -> bool {
@@ -86,7 +86,7 @@ fn explained(source: &Source<'_>, line: usize) -> bool {
         if at + 1 < line && !comment_only {
             between += 1;
         }
-        if between >= LINES_BETWEEN_MAX {
+        if between > LINES_BETWEEN_MAX {
             return false;
         }
     }

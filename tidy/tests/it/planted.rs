@@ -289,6 +289,9 @@ planted! {
         "documents" at "Cargo.toml:14",
         |tree| replace(tree, "docs/decisions/0002-libraries.md", "`toml`", "It");
 
+    a_summary_that_is_a_riddle_is_found:
+        "summaries" at "lab/suite/src/lock.rs:2",
+        |tree| append(tree, "lab/suite/src/lock.rs", "/// Whose turn it is.\n/// Which is so.\nstruct Turn;\n");
     a_note_to_self_is_found:
         "words" at "lab/suite/src/lock.rs:2",
         |tree| append(tree, "lab/suite/src/lock.rs", "// TODO: measure it.\n");

@@ -1,0 +1,64 @@
+//! Summaries of doc comments: a noun phrase or a third-person verb, never a question.
+
+use crate::{Tree, Violation};
+
+/// The rule's name.
+pub const NAME: &str = "summaries";
+
+/// Words that open a question or a riddle.
+const OPENERS: &[&str] = &[
+    "What", "Whose", "Who", "Whoever", "Whom", "Whether", "How", "That", "So", "Until", "Where",
+    "Nothing", "When", "Why", "Which",
+];
+
+/// Finds summaries that open with such a word.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for source in tree.sources() {
+        let mut marker_before = "";
+        for (line, number) in source.comments.lines().zip(1..) {
+            let (marker, text) = doc(line);
+            if !marker.is_empty()
+                && marker != marker_before
+                && let Some(opener) = opener(text)
+            {
+                let what = format!("a summary that opens with `{opener}`");
+                let instead = "a noun phrase (\"Maximum number of queued packets.\") or a verb \
+                               (\"Wakes the receiver if it is parked.\")";
+                found.push(Violation::new(NAME, source.path, number, what, instead));
+            }
+            marker_before = marker;
+        }
+    }
+    found
+}
+
+/// Returns the marker of a doc comment, or an empty one, and the comment's text.
+fn doc(line: &str) -> (&'static str, &str) {
+    let line = line.trim_start();
+    for marker in ["///", "//!"] {
+        if let Some(text) = line.strip_prefix(marker) {
+            return (marker, text.trim_start());
+        }
+    }
+    ("", "")
+}
+
+fn opener(text: &str) -> Option<&'static str> {
+    let word = text.split(|c: char| !c.is_alphanumeric()).next()?;
+    OPENERS.iter().copied().find(|opener| *opener == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_first_word_opens() {
+        assert_eq!(opener("What a party needs."), Some("What"));
+        assert_eq!(opener("Whether it is on"), Some("Whether"));
+        assert_eq!(opener("Whatever"), None);
+        assert_eq!(opener("Returns what is left."), None);
+        assert_eq!(opener(""), None);
+    }
+}
