@@ -12,10 +12,10 @@ use crate::workspace::Workspace;
 /// Options of `bench-twice`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// How long to measure
+    /// Duration of the measuring
     #[arg(long, default_value = "quick")]
     profile: String,
-    /// Which benchmarks; without any, the ladder
+    /// Benchmarks; without any, the ladder
     patterns: Vec<String>,
 }
 

@@ -14,10 +14,10 @@ use crate::workspace::Workspace;
 /// Options of `peers`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// How many calls are traced in each run
+    /// Calls that are traced in each run
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     calls: u64,
-    /// How often each tracer runs, in turn; the medians are shown
+    /// Runs of each tracer, in turn; the medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Install nothing: leave out what is not there

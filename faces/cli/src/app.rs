@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What does it cost to hand work over? Measured on this machine, from a function call to an RPC.
+/// Measures what it costs to hand work over on this machine, from a function call to an RPC.
 ///
 /// Without a command: `handover run`, the ladder, in a minute and a half. It prints the table, stores the
 /// run, and writes report.html.
@@ -94,11 +94,11 @@ enum Command {
     Sched(classic::sched::Sched),
     /// Contention on a lock that is always busy, or passed around (classic)
     Trylock(classic::trylock::Trylock),
-    /// What a notification costs its receiver, and its sender (classic)
+    /// Cost of a notification to its receiver and its sender (classic)
     Notify(classic::notify::NotifyArgs),
-    /// What a function call costs, by where the function lives (classic)
+    /// Cost of a function call, by where the function lives (classic)
     Calls(classic::calls::Calls),
-    /// What small local operations cost (classic)
+    /// Cost of small local operations (classic)
     #[command(name = "node-microbench")]
     NodeMicrobench(classic::node_microbench::NodeMicrobench),
     /// Server, client, or a million idle connections, of an event handler that echoes (classic)
@@ -107,10 +107,10 @@ enum Command {
     /// The round trip of a no-op RPC between two processes; alone, by mpiexec or by srun (classic)
     #[command(name = "margo-p2p-latency")]
     MargoP2pLatency(classic::margo::latency::Latency),
-    /// How fast memory is pulled and pushed between two processes; alone, by mpiexec or by srun (classic)
+    /// Bandwidth of pulling and pushing memory between two processes; alone, by mpiexec or by srun (classic)
     #[command(name = "margo-p2p-bw")]
     MargoP2pBw(classic::margo::bw::Bandwidth),
-    /// How well many eventuals at a time are made, waited for and set (classic)
+    /// Rate at which many concurrent eventuals are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(classic::eventual::bench::Bench),
     /// abt-eventual-bench by the number of its fibers, into a file (classic)
@@ -122,7 +122,7 @@ enum Command {
     /// Print shell completions
     #[command(hide = true)]
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
     /// Print the man page
@@ -141,20 +141,20 @@ pub struct Db {
 /// Options of a run, besides the patterns.
 #[derive(Debug, Args)]
 pub struct RunOptions {
-    /// How much is measured: smoke (once, to see that it works), quick, full
+    /// Amount of measuring: smoke (once, to see that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
     /// Leave out the peers
     #[arg(long)]
     pub no_peers: bool,
-    /// Where parties are placed to each other: near, far, smt or same
+    /// Placement of the participants to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     pub place: Placement,
     /// Pause before each hand-over, 0 to 100ms, for what a cold one costs
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
     #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
-    /// What each benchmark may take, 100ms to 1h, rather than what the profile gives it
+    /// Time for each benchmark, 100ms to 1h, in place of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Keep a busy thread beside the parties
@@ -185,7 +185,7 @@ pub struct RunOptions {
     /// Show every contender in a row of its own
     #[arg(long)]
     pub all: bool,
-    /// Where the page is written
+    /// File of the page
     #[arg(long, short = 'o', value_name = "FILE", default_value = "report.html")]
     pub report: PathBuf,
     /// Write no page

@@ -240,7 +240,7 @@ args! {
 pub struct DriftArgs {
     /// The date of its begin in seconds since the Unix epoch.
     began_s: u64 = 0 (smoke 0, range 0..=2147483647),
-    /// How long it goes on.
+    /// Duration.
     lasts_ms: u64 = 1000 (smoke 1, range 1..=2147483647),
 } }
 

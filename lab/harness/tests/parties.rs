@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 args! {
 /// Behaviour of the partner.
 pub struct Echo {
-    /// What the partner does: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is stuck.
+    /// Behaviour of the partner: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is stuck.
     manner: u32 = 0 (smoke 0, range 0..=4)
 } }
 

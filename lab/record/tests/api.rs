@@ -10,7 +10,7 @@ args! {
     pub struct Kinds {
         /// Slots.
         slots_count: u32 = 64 (smoke 2, range 1..=65536),
-        /// Of a message.
+        /// Size of a message.
         message_bytes: Bytes = 65536 (smoke 64, range 1..=1048576),
         /// Between messages.
         gap_ns: Nanos = 30000 (smoke 0, range 0..=1000000)

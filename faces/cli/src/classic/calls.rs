@@ -36,7 +36,7 @@ divided by its calls: wall, user and system time, the most memory that it had, a
 written is in the system's hands then, not necessarily on the disk."
 )]
 pub struct Calls {
-    /// How many calls are made for each row, in millions
+    /// Calls for each row, in millions
     #[arg(
         short = 'm',
         value_name = "MILLIONS",
@@ -45,7 +45,7 @@ pub struct Calls {
         allow_negative_numbers = true
     )]
     millions: u64,
-    /// How many calls a process makes that is costed from its start to its end
+    /// Calls of a process that is costed from its start to its end
     #[arg(
         long,
         value_name = "COUNT",
@@ -54,7 +54,7 @@ pub struct Calls {
         allow_negative_numbers = true
     )]
     calls: u64,
-    /// Where traces are written to, beside /dev/shm: on a disk, or a network file system
+    /// Folder for traces, beside /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Print one JSON document instead of the tables

@@ -72,7 +72,7 @@ pub struct Options {
     /// No header added to each line
     #[arg(short = 'n', long = "no-header")]
     no_header: bool,
-    /// When the QUIT timer expires; a fraction will do
+    /// Time until the QUIT timer expires; a fraction will do
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     #[arg(value_parser = seconds, allow_negative_numbers = true)]
     seconds: f64,
@@ -125,7 +125,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub struct Hello1 {
     #[command(flatten)]
     options: Options,
-    /// How it sends to itself
+    /// Way in which it sends to itself
     #[arg(long, value_enum, default_value_t = Via::Call)]
     via: Via,
 }

@@ -51,7 +51,7 @@ pub struct Options {
     /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: Given,
-    /// How client and server wait, in ms: 0 spins; otherwise they look for 20 us, then sleep until
+    /// Wait of client and server in ms: 0 spins; otherwise they poll for 20 us, then sleep until
     /// they are woken, whatever the bound
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
     timeouts: Option<Timeouts>,
@@ -75,11 +75,11 @@ pub struct Options {
     /// Meet at an address of rank 0's host: needed across hosts only
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
-    /// Which rank this is, where no launcher says so: 0 serves, 1 calls
+    /// Rank of this process, where no launcher says so: 0 serves, 1 calls
     #[arg(long, value_name = "NUMBER", requires = "rendezvous")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
     rank: Option<u32>,
-    /// How long to wait for the other rank, in seconds
+    /// Longest wait for the other rank, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = crate::classic::whole(1..=WAIT_S_MAX), allow_negative_numbers = true)]
     wait: u64,

@@ -21,7 +21,7 @@ const MILLIONS_MAX: u64 = 1_000_000;
 /// Costs of small local operations: calls, clocks, locks, look-ups. Loop overhead is included.
 #[derive(Debug, Args)]
 pub struct NodeMicrobench {
-    /// How often each operation is done, in millions
+    /// Number of times that each operation is done, in millions
     #[arg(
         short = 'm',
         value_name = "MILLIONS",

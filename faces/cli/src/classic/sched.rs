@@ -102,17 +102,17 @@ pub struct Sched {
     #[arg(short = 'a', value_name = "CORE", allow_negative_numbers = true)]
     #[arg(value_parser = super::whole(0..=u64::from(u16::MAX)))]
     core: Option<u64>,
-    /// How long it runs; a fraction will do [default: as long as the longest program, or 10]
+    /// Duration; a fraction will do [default: as long as the longest program, or 10]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// Packets that the arbiter takes from a client, and marks, at once
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
     #[arg(value_parser = super::whole(1..=1024), allow_negative_numbers = true)]
     batch: u64,
-    /// What gets time stamps
+    /// Events that get time stamps
     #[arg(long, value_enum, default_value_t = Stamp::Batch)]
     stamp: Stamp,
-    /// Where transmitted packets go: null, copy (a copy of their bytes), udp://HOST:PORT
+    /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
     #[arg(long, value_name = "SINK", default_value = "null", value_parser = Target::from_str)]
     sink: Target,
     /// Draw PREFIXstages.svg and PREFIXshares.svg

@@ -21,17 +21,17 @@ pub struct Anatomy {
     /// The benchmark, by its whole id
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Which of its contenders, where several have sites
+    /// Contender, where several have sites
     #[arg(long, value_name = "NAME")]
     pub contender: Option<String>,
     /// Set an argument of the benchmark
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
-    /// How long to look
+    /// Duration
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     #[arg(allow_hyphen_values = true)]
     pub seconds: Duration,
-    /// Where parties are placed to each other: near, far, smt or same
+    /// Placement of the participants to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     pub place: Placement,
     /// Run parties as processes rather than threads

@@ -39,10 +39,10 @@ pub struct BenchArgs {
     /// Give the runs a name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How much is measured: smoke, quick, full
+    /// Amount of measuring: smoke, quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: String,
-    /// What each benchmark may take, as in 500ms
+    /// Time for each benchmark, as in 500ms
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
     /// Leave out the peers

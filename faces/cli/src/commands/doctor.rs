@@ -16,7 +16,7 @@ const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// How long to look at what the CPUs give, 0 to 1h; 0: not at all
+    /// Duration of the look at the CPUs' pace, 0 to 1h; 0: none
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     #[arg(allow_hyphen_values = true)]
     time: Duration,

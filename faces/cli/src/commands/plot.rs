@@ -27,7 +27,7 @@ pub struct Plot {
     /// The run (its id, a prefix of it, or counted back: -1), or a file
     #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
     what: String,
-    /// What the pictures' names begin with [default: for a file, its name]
+    /// Prefix of the pictures' names [default: for a file, its name]
     #[arg(long, short = 'o', value_name = "PREFIX")]
     output: Option<String>,
     #[command(flatten)]

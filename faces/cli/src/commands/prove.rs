@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 /// within the stated bound of what was planted nor within the stated interval.
 #[derive(Debug, Args)]
 pub struct Prove {
-    /// How much is measured: smoke (once, to see that it works: nothing is judged), quick, full
+    /// Amount of measuring: smoke (once, to see that it works: nothing is judged), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
-    /// What each planted cost may take, 100ms to 1h, rather than what the profile gives it
+    /// Time for each planted cost, 100ms to 1h, in place of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     time: Option<Duration>,
     /// Print one JSON document instead of the table

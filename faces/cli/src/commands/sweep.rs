@@ -24,20 +24,20 @@ pub struct Sweep {
     /// The argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
     #[arg(long, value_name = "ARG=A..B")]
     over: Over,
-    /// How much is measured: smoke (once, to see that it works), quick, full
+    /// Amount of measuring: smoke (once, to see that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
     /// Leave out the peers
     #[arg(long)]
     no_peers: bool,
-    /// Where parties are placed to each other: near, far, smt or same
+    /// Placement of the participants to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     place: Placement,
     /// Pause before each hand-over, 0 to 100ms
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
     #[arg(allow_hyphen_values = true)]
     idle_gap: Duration,
-    /// What each value may take, 100ms to 1h, rather than what the profile gives it
+    /// Time for each value, 100ms to 1h, in place of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     time: Option<Duration>,
     /// Keep a busy thread beside the parties

@@ -368,7 +368,7 @@ mod tests {
         struct Own {
             /// Bytes.
             size: u32 = 8 (smoke 1, range 1..=100),
-            /// Nothing that a floor knows of.
+            /// Number that the floor does not have.
             depth: u32 = 2 (smoke 1, range 1..=9),
         }
     }
@@ -377,7 +377,7 @@ mod tests {
         struct Floors {
             /// Bytes.
             size: u32 = 64 (smoke 1, range 1..=64),
-            /// Nothing that the benchmark knows of.
+            /// Number that the benchmark does not have.
             step: u32 = 3 (smoke 1, range 1..=9),
         }
     }

@@ -25,19 +25,19 @@ longer than its sleep was to (of up to 16 of the fibers), the system CPU time, a
 Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
 )]
 pub struct Bench {
-    /// How long, in seconds
+    /// Duration in seconds
     #[arg(short = 'd', value_name = "SECONDS", default_value_t = 5)]
     #[arg(value_parser = crate::classic::whole(1..=SECONDS_MAX), allow_negative_numbers = true)]
     seconds: u64,
-    /// How long each sleep is, in milliseconds; fractions too
+    /// Duration of each sleep in milliseconds; a fraction will do
     #[arg(short = 'i', value_name = "MSEC", default_value = "1")]
     #[arg(value_parser = super::milliseconds, allow_negative_numbers = true)]
     interval_ms: f64,
-    /// How many fibers
+    /// Number of fibers
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
     #[arg(value_parser = crate::classic::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
     fibers: u64,
-    /// How many threads run them [default: one for each 2,000,000 eventuals a second, as far as there are
+    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, as far as there are
     /// CPUs]
     #[arg(long, value_name = "COUNT")]
     #[arg(value_parser = crate::classic::whole(1..=WORKERS_MAX), allow_negative_numbers = true)]

@@ -84,7 +84,7 @@ pub struct EvhPerf {
     #[arg(short = 'm', long, value_name = "BYTES")]
     #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
     pub max: Option<u64>,
-    /// How often each thread makes its connections [default: 1]
+    /// Number of times that each thread makes its connections [default: 1]
     #[arg(short = 'r', long, value_name = "N")]
     #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
     pub reconns: Option<u64>,
@@ -95,7 +95,7 @@ pub struct EvhPerf {
     /// Print the latency histogram
     #[arg(short = 'z', long)]
     pub histo: bool,
-    /// How wide its steps are, in µs [default: 10]
+    /// Width of its steps in µs [default: 10]
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
     #[arg(value_parser = whole(1..=DELTA_MICROS_MAX), allow_negative_numbers = true)]
     pub histo_delta_micros: Option<u64>,
@@ -157,7 +157,7 @@ pub struct EvhPerf {
     /// One rate after another, 10 of them unless told, each for --duration: 1k..50k, 1k..50k:20
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
     pub ramp: Option<Ramp>,
-    /// What must hold: p99=1ms, p50=100us,p99.9=5ms. Without --duration or --rate: find the highest rate that
+    /// Bounds that must hold: p99=1ms, p50=100us,p99.9=5ms. Without --duration or --rate: find the highest rate that
     /// holds it
     #[arg(long, value_name = "PERCENTILE=TIME,...")]
     pub slo: Option<Slo>,
@@ -167,7 +167,7 @@ pub struct EvhPerf {
     /// Write the latencies to this file, as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
-    /// How long an echo, or a connection, may be waited for, in s: more than 0
+    /// Longest wait for an echo or a connection in s: more than 0
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     #[arg(value_parser = patience, allow_negative_numbers = true)]
     pub timeout: Duration,

@@ -56,11 +56,11 @@ pub struct Bandwidth {
     #[arg(short = 'x', value_name = "BYTES", allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(1..=BYTES_MAX))]
     xfer_bytes: u64,
-    /// How long each direction is measured, in seconds
+    /// Duration of each direction in seconds
     #[arg(short = 'D', value_name = "SECONDS", allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(1..=SECONDS_MAX))]
     seconds: u64,
-    /// How many transfers are under way at a time
+    /// Number of transfers under way at a time
     #[arg(short = 'c', value_name = "COUNT", default_value_t = 1, allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(1..=CONCURRENCY_MAX))]
     concurrency: u64,

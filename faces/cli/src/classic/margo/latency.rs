@@ -33,7 +33,7 @@ host they find each other through a file of the user's that is named by the job,
 --rendezvous HOST:PORT."
 )]
 pub struct Latency {
-    /// How many calls are timed
+    /// Number of calls that are timed
     #[arg(short = 'i', value_name = "ITERATIONS", allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(1..=ITERATIONS_MAX))]
     iterations: u64,
@@ -41,7 +41,7 @@ pub struct Latency {
     #[arg(short = 'x', value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
     #[arg(value_parser = crate::classic::whole(0..=PAYLOAD_BYTES_MAX))]
     payload_bytes: u64,
-    /// How many calls are made before those that are timed
+    /// Number of calls before those that are timed
     #[arg(short = 'w', value_name = "ITERATIONS", default_value_t = 100)]
     #[arg(value_parser = crate::classic::whole(0..=ITERATIONS_MAX), allow_negative_numbers = true)]
     warmup_iterations: u64,

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 pub struct Export {
     #[command(flatten)]
     pub of: Of,
-    /// Which: perfetto, chrome, folded or csv
+    /// Format: perfetto, chrome, folded or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: Format,
-    /// Where to; - for standard output [default: the first FILE with .pftrace, .json, .folded or .csv]
+    /// Output file; - for standard output [default: the first FILE with .pftrace, .json, .folded or .csv]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Keep the stacks of threads apart (folded)

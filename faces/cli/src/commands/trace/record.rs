@@ -20,7 +20,7 @@ use super::switch::Keep;
 
 #[derive(Debug, Args)]
 pub struct Record {
-    /// Where to; processes that the program starts record into FILE.PID
+    /// Output file; processes that the program starts record into FILE.PID
     #[arg(long, short = 'o', value_name = "FILE", default_value = "handover.trace")]
     pub output: PathBuf,
     /// Only functions and probes that match: * and ?; may be given again
@@ -35,7 +35,7 @@ pub struct Record {
     /// Leave out calls that took less
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub min_duration: u64,
-    /// What is kept when there is more than there is room for
+    /// Events that are kept when there are more than fit
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: Keep,
     /// Bytes of each thread's ring [default: 4 MiB, for last 1 MiB]

@@ -17,14 +17,14 @@ pub struct Show {
     /// Show what called what
     #[arg(long)]
     pub tree: bool,
-    /// How many calls within calls the tree shows
+    /// Depth of the tree, in calls within calls
     #[arg(long, value_name = "LEVELS", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=LEVELS_MAX as u64))]
     pub depth: u64,
     /// A tree for each thread rather than for each process
     #[arg(long, requires = "tree")]
     pub threads: bool,
-    /// What comes first: self, total, calls, min, p50, p99, max or name
+    /// Order of the rows: self, total, calls, min, p50, p99, max or name
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub sort: Order,
     /// Show only so many functions

@@ -18,13 +18,13 @@ pub struct On {
     /// The process
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Which probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
+    /// Probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
     #[arg(value_name = "PATTERN", allow_hyphen_values = true)]
     pub pattern: String,
-    /// Where the process is to record to, unless it records already [default: PID.trace]
+    /// File that the process is to record into, unless it records already [default: PID.trace]
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// What is kept when there is more than there is room for; a C program keeps its newest events
+    /// Events that are kept when there are more than fit; a C program keeps its newest events
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: Keep,
     /// Hold a thread up for so long at most, rather than lose an event of a stream
@@ -46,7 +46,7 @@ pub struct Off {
     /// The process
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Which probes
+    /// Probes
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
 }
