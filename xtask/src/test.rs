@@ -45,9 +45,7 @@ pub enum Step {
     Binary,
     /// A browser shows the report
     Chromium,
-    /// The documentation builds
-    Docs,
-    /// The examples in the documentation work
+    /// The libraries' documentation builds, and the examples in it work
     Doctests,
     /// The loom models find no bad interleaving
     Loom,
@@ -57,6 +55,8 @@ pub enum Step {
     Miri,
     /// Clippy finds nothing with all features, and with none (with --long)
     Clippy,
+    /// The documentation of everything builds (with --long)
+    Docs,
     /// The release binary measures, and survives its faults (with --long)
     Release,
     /// The mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
@@ -87,8 +87,9 @@ impl Step {
         match self {
             Self::Fmt | Self::Build | Self::Tidy => Phase::First,
             Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
-            Self::Docs | Self::Doctests | Self::Loom | Self::Deny | Self::Miri => Phase::Compiler,
+            Self::Doctests | Self::Loom | Self::Deny | Self::Miri => Phase::Compiler,
             Self::Clippy
+            | Self::Docs
             | Self::Release
             | Self::Sanitizers
             | Self::Fuzz
@@ -313,8 +314,8 @@ mod tests {
         let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
         assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
-        assert_eq!(names(Phase::Compiler), ["docs", "doctests", "loom", "deny", "miri"]);
-        let long = ["clippy", "release", "sanitizers", "fuzz", "soak", "dist"];
+        assert_eq!(names(Phase::Compiler), ["doctests", "loom", "deny", "miri"]);
+        let long = ["clippy", "docs", "release", "sanitizers", "fuzz", "soak", "dist"];
         assert_eq!(names(Phase::Long), long);
     }
 

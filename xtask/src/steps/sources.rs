@@ -1,5 +1,7 @@
 //! Checks of the sources: format, rules, lints, tests, documentation.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -70,13 +72,40 @@ pub fn examples(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the examples in the documentation.
+/// Program that cargo runs in place of rustdoc to test a crate's examples: it first builds the crate's
+/// documentation with warnings denied. `cargo doc` checks every dependency anew, which takes minutes.
+const DOCUMENT_AND_TEST: &str = r#"#!/bin/sh
+case " $* " in *" --test "*) ;; *) exec rustdoc "$@" ;; esac
+(
+    skip=
+    for word do
+        shift
+        case "$skip$word" in
+            --test | --no-run) ;;
+            --test-run-directory | --test-args | --test-runtool | --test-runtool-arg) skip=next: ;;
+            next:*) skip= ;;
+            *) set -- "$@" "$word" ;;
+        esac
+    done
+    exec rustdoc "$@" --deny warnings --out-dir "$HANDOVER_DOCS"
+) || exit
+exec rustdoc "$@"
+"#;
+
+/// Builds the documentation of every library with warnings denied, and runs the examples in it.
 pub fn doctests(context: &mut Context) -> Result<()> {
-    context.tests += context.cargo("cargo test --workspace --doc").count()?;
+    let target = &context.workspace.target;
+    let rustdoc = target.join("document-and-test");
+    fs::create_dir_all(target)?;
+    fs::write(&rustdoc, DOCUMENT_AND_TEST)?;
+    fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
+    let line = "cargo test --workspace --doc";
+    let run = context.cargo(line).variable("RUSTDOC", &rustdoc);
+    context.tests += run.variable("HANDOVER_DOCS", &target.join("doc")).count()?;
     Ok(())
 }
 
-/// Builds the documentation, with warnings denied.
+/// Builds the documentation of everything, programs and examples too, with warnings denied.
 pub fn docs(context: &mut Context) -> Result<()> {
     cargo(context, "cargo doc --workspace --no-deps").set("RUSTDOCFLAGS", "-D warnings").pass()
 }
