@@ -136,11 +136,13 @@ impl Over {
         if step == 0 {
             return Err(OverError::Stuck { name, what: "the step must be above 0" });
         }
-        let count = (to - from) / step + 1;
-        if count >= VALUES_MAX as u64 {
+        let steps_count = (to - from) / step;
+        let is_between = !(to - from).is_multiple_of(step);
+        let count = steps_count.saturating_add(1 + u64::from(is_between));
+        if count > VALUES_MAX as u64 {
             return Err(OverError::TooMany { name, count });
         }
-        let mut values: Vec<u64> = (0..count).map(|place| from + place * step).collect();
+        let mut values: Vec<u64> = (0..=steps_count).map(|place| from + place * step).collect();
         if values.last() != Some(&to) {
             values.push(to);
         }
@@ -209,6 +211,14 @@ mod tests {
         assert_eq!(values("size=1KiB..8KiB:log"), Ok(vec![1024, 2048, 4096, 8192]));
         assert_eq!(values("size=3..4"), Ok(vec![3, 4]));
         assert_eq!(values("size=0..1200").map(|it| (it.len(), it[1])), Ok((13, 100)));
+        assert_eq!(values("size=1..256:1").map(|it| it.len()), Ok(256), "as many as may be");
+        let many = |count| OverError::TooMany { name: "size".to_string(), count };
+        assert_eq!(values("size=1..257:1"), Err(many(257)));
+        assert_eq!(values("size=0..1019:4"), Ok((0..255).map(|at| at * 4).chain([1019]).collect()));
+        assert_eq!(values("size=0..1021:4"), Err(many(257)));
+        let wide = Param { kind: Kind::Count, max: u64::MAX, ..BYTES };
+        let all = format!("size=0..{}:1", u64::MAX).parse::<Over>();
+        assert_eq!(all.and_then(|it| it.values(&wide)), Err(many(u64::MAX)));
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Staged {
         const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
         const RECORD: &str = "place, id, contender, kind, unit, started_unix_ns, median, low, high,
-            p99, rate_per_s, body, rounds, histogram, checksum";
+            p99, rate_per_s, body, rounds, histogram, checksum, timing";
         copy_rows(&self.connection, "runs", RUN, key, to, None)?;
         copy_rows(&self.connection, "records", RECORD, key, to, Some(to.last_insert_rowid()))
     }

@@ -29,13 +29,13 @@ const COSTS_KEPT_MAX: usize = 1 << 20;
 /// Tries between two checks of whether all threads are done.
 const TRIES_PER_LOOK: u64 = 1 << 12;
 
-/// Contention on a lock that is always busy (test A), or passed around (test B, -F).
-///
-/// Each thread is pinned to a CPU of its own, as long as there are enough, and goes on until every
-/// thread has done its tries, so that the contention stays the same to the end.
+/// Arguments of `handover trylock`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Test A prints, for each thread, how many tries found the lock busy and how \
+    after_help = "Each thread is pinned to a CPU of its own, as long as there are enough, and goes on until every \
+thread has done its tries, so that the contention stays the same to the end.
+
+Test A prints, for each thread, how many tries found the lock busy and how \
 many tries it did a second. Test B prints the mean cost of a try that found the lock busy, of one that \
 found it free, and of the unlock (post), each between two readings of the clock, which are part of it."
 )]

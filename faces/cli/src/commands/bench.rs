@@ -13,12 +13,13 @@ use std::io::{BufRead, BufReader, Seek, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
-/// Measure the workloads of the package in this folder, and store the run: then `list`, `show`, `compare`,
-/// `history` and `export` know it like any other.
-///
-/// The package has a bench target whose `main` is `handover_harness::bench_main(&[ALL])`. A link to this
-/// binary named cargo-handover makes this `cargo handover`.
+/// Arguments of `handover bench`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The package has a bench target whose `main` is `handover_harness::bench_main(&[ALL])`. The run \
+is stored: `list`, `show`, `compare`, `history` and `export` know it like any other. A link to this binary named \
+cargo-handover makes this `cargo handover`."
+)]
 pub struct BenchArgs {
     /// A prefix of an id, or a glob; none: all that the package has
     #[arg(value_name = "PATTERN")]

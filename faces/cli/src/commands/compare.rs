@@ -23,15 +23,14 @@ const PRINTED_BYTES_MAX: u64 = 1 << 28;
 /// Maximum size of a run's messages that is read.
 const SAID_BYTES_MAX: u64 = 1 << 16;
 
-/// Compare two sides of runs, figure by figure: better, worse, the same, or too noisy to say. Exit 1 if
-/// something regressed.
-///
-/// A side is a name (all runs that have it: `handover tag`, `handover run --name`), a run, a file of
-/// `handover export` or `show --json`, or several of these with commas between. Each run is a process, and
-/// each side needs five: `handover run --repeat 7 --name before` makes seven.
+/// Arguments of `handover compare`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A figure is called worse when its ratio is above the threshold and above what ours \
+    after_help = "A side is a name (all runs that have it: `handover tag`, `handover run --name`), a run, a file of \
+`handover export` or `show --json`, or several of these with commas between. Each run is a process, and each side \
+needs five: `handover run --repeat 7 --name before` makes seven.
+
+A figure is called worse when its ratio is above the threshold and above what ours \
 against ours shows in the same processes; when Mann and Whitney's test calls it different at 5 %; and when \
 dealing the processes out anew makes any figure look so much worse in less than one of a hundred ways (Westfall \
 and Young, step-down maxT)."

@@ -14,11 +14,12 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Show a figure over all stored runs, and the runs from which on it changed.
-///
-/// Runs on another machine than the last, or than --host names, are left out; so are those with other
-/// arguments or placement than the last of this machine, and smoke runs, which measure nothing.
+/// Arguments of `handover history`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Runs on another machine than the last, or than --host names, are left out; so are those with \
+other arguments or placement than the last of this machine, and smoke runs, which measure nothing."
+)]
 pub struct Follow {
     /// The figure's id, as `handover show` prints it
     #[arg(value_name = "ID")]

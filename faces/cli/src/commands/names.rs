@@ -8,9 +8,11 @@ use clap::Args;
 use handover_store::{Store, StoreError};
 use std::io::Write;
 
-/// Give a run a name; as many runs as you like may have it. A name stands for all runs that have it, and where
-/// one alone can be shown, for the latest of them.
+/// Arguments of `handover tag`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A name stands for all runs that have it; where a command takes one run, for the latest of them."
+)]
 pub struct Tag {
     /// The run: its id, a prefix of it, a name, or counted back from the last (-1)
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
@@ -25,8 +27,9 @@ pub struct Tag {
     db: Db,
 }
 
-/// Forget runs, with all that was measured in them. A name stands for all runs that have it.
+/// Arguments of `handover delete`.
 #[derive(Debug, Args)]
+#[command(after_help = "A name stands for all runs that have it.")]
 pub struct Delete {
     /// The runs: by id, a prefix of it, a name, or counted back from the last (-1)
     #[arg(value_name = "RUN", allow_negative_numbers = true, required = true)]
@@ -35,7 +38,7 @@ pub struct Delete {
     db: Db,
 }
 
-/// Give back the space that deleted runs have left in the store.
+/// Arguments of `handover vacuum`.
 #[derive(Debug, Args)]
 pub struct Vacuum {
     #[command(flatten)]

@@ -17,12 +17,13 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Plant known costs, and read them back by the same method as every figure.
-///
-/// Constants from 1 ns to 10 ms, a tail, two modes, a drift, a stall in an open loop, a slowed peer, our lock
-/// beside itself with a known delay, and one function at two alignments. Exit 1 if what is read is neither
-/// within the stated bound of what was planted nor within the stated interval.
+/// Arguments of `handover prove`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Planted are constants from 1 ns to 10 ms, a tail, two modes, a drift, a stall in an open loop, \
+a slowed peer, our lock beside itself with a known delay, and one function at two alignments. Exit 1 if a figure is \
+neither within the stated bound of the planted one nor has it in its interval."
+)]
 pub struct Prove {
     /// Amount of measuring: smoke (once, to see that it works: nothing is judged), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]

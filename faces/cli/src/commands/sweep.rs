@@ -12,11 +12,12 @@ use handover_record::Over;
 use std::io::Write;
 use std::time::Duration;
 
-/// Measure one benchmark with several values of one of its arguments.
-///
-/// All values are measured in each pass, so that a spell of noise falls on a few rounds of each. Stored as
-/// one run, which `handover plot` draws.
+/// Arguments of `handover sweep`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "All values are measured in each pass, so that a spell of noise falls on a few rounds of each. \
+They are stored as one run, which `handover plot` draws."
+)]
 pub struct Sweep {
     /// The benchmark, by its full id: `handover list` shows them
     #[arg(value_name = "ID")]

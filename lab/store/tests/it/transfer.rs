@@ -9,6 +9,7 @@ use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_byt
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use rusqlite::Connection;
 
 fn store_of(documents: &[Document]) -> Store {
     let mut store = Store::in_memory().expect("a store");
@@ -41,6 +42,29 @@ fn refused(store: &mut Store, lines: &str) -> String {
     assert_eq!(exported(store, &[]), before, "all or nothing: {told}");
     assert!(told.contains("nothing was imported"), "{told}");
     told
+}
+
+#[test]
+fn imported_records_have_every_column_of_stored_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [stored, imported] = ["stored.db", "imported.db"].map(|name| folder.path().join(name));
+    let text = exported(&two_runs(), &[]);
+    let mut store = Store::open(&stored).expect("a store");
+    store.begin(&run("aa", 1)).expect("begin");
+    store.insert("aa", &[record("lock/busy", "handover", 1.5)]).expect("insert");
+    Store::import_into(&imported, &mut text.as_bytes()).expect("an import");
+    let absent = |path: &std::path::Path| -> Vec<String> {
+        let store = Connection::open(path).expect("a database");
+        let mut columns = store.prepare("SELECT name FROM pragma_table_info('records')").unwrap();
+        let names: Vec<String> =
+            columns.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let is_absent = |name: &String| {
+            let query = format!("SELECT count(*) FROM records WHERE {name} IS NULL");
+            store.query_one(&query, [], |row| row.get::<_, i64>(0)).unwrap() > 0
+        };
+        names.into_iter().filter(is_absent).collect()
+    };
+    assert_eq!(absent(&imported), absent(&stored));
 }
 
 #[test]
