@@ -444,6 +444,8 @@ pub enum WarningCode {
     Placement,
     /// The interval of the ratio to the floor lies below 1: the floor does more than it has to.
     FloorBeaten,
+    /// Earlier runs on this machine had medians outside the interval.
+    Seen,
     /// Run with smoke values: correct, but no measurement.
     Smoke,
 }
@@ -452,7 +454,7 @@ impl WarningCode {
     /// Returns `true` if the warning means that the figure would differ in another run.
     pub fn is_noise(self) -> bool {
         use WarningCode::*;
-        matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few)
+        matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few | Seen)
     }
 
     /// Returns one or two letters for a table.
@@ -469,6 +471,7 @@ impl WarningCode {
             WarningCode::Rate => "x",
             WarningCode::Placement => "p",
             WarningCode::FloorBeaten => "fb",
+            WarningCode::Seen => "sn",
             WarningCode::Smoke => "sm",
         }
     }

@@ -157,6 +157,7 @@ pub(crate) fn doubt(code: WarningCode) -> &'static str {
         WarningCode::FloorBeaten => {
             "floor beaten: the floor does more than it has to, so it is none"
         }
+        WarningCode::Seen => "seen: runs here differ by more than the interval of one of them",
         WarningCode::Smoke => "smoke: shown to work, not measured",
     }
 }

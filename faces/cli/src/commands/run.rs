@@ -32,12 +32,19 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     let told = Told { quiet: options.json, plain: options.plain, over: None };
-    let measured =
+    let mut measured =
         measure(&lab, &options.profile.to_string(), &options.db, told, options.name.as_deref())?;
     if options.nth.is_some_and(|nth| nth < options.repeat) {
         // The last process shows the table and writes the page.
         console::tell(format_args!("run {} is stored", measured.document.run.id));
         return measured.verdict(Ok(()));
+    }
+    if let Some(path) = &measured.store {
+        let marked = Store::open_existing(path).map_err(anyhow::Error::new);
+        let marked = marked.and_then(|it| stored::mark_seen(&it, &mut measured.document));
+        if let Err(error) = marked {
+            console::tell(format_args!("not compared with earlier runs: {error:#}"));
+        }
     }
     let shown = show(&measured, options, page.as_deref(), out);
     measured.verdict(shown)

@@ -5,8 +5,9 @@ use crate::commands::files;
 use crate::console::{self, printable};
 use crate::exit::{self, usage};
 use handover_record::Document;
-use handover_store::{ExportError, ImportError, Store, StoreError, default_path};
+use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
 use serde_json::json;
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ pub(super) fn existing(db: &Db) -> anyhow::Result<Store> {
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
-    let document = store.load(&args.run).map_err(asked)?;
+    let mut document = store.load(&args.run).map_err(asked)?;
     let named = store.named(&args.run)?.len();
     if named > 1 {
         console::tell(format_args!(
@@ -50,6 +51,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
         return json(&document, out);
     }
+    mark_seen(&store, &mut document)?;
     if args.format == "markdown" {
         return Ok(write!(out, "{}", handover_report::markdown(&document, args.all))?);
     }
@@ -60,8 +62,9 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Writes the page of a run, with the other runs laid over it.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
-    let documents = meant(&store, &args.runs)?;
-    let Some((first, others)) = documents.split_first() else { return Ok(()) };
+    let mut documents = meant(&store, &args.runs)?;
+    let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
+    mark_seen(&store, first)?;
     let page = handover_report::html_beside(first, others);
     let named = args.output.display();
     files::replace(&args.output, &page).map_err(|error| {
@@ -74,6 +77,25 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 fn meant(store: &Store, asked_for: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.sides(asked_for).map_err(asked)?;
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(asked)
+}
+
+/// Maximum number of earlier runs whose figures are compared with those of a run that is shown.
+const SEEN_RUNS_MAX: usize = 20;
+
+/// Adds warnings to figures that earlier runs on the same machine put outside the interval of this run.
+pub(super) fn mark_seen(store: &Store, document: &mut Document) -> anyhow::Result<()> {
+    let rows = store.runs()?;
+    let is_earlier = |it: &&RunRow| {
+        it.host == document.host.name
+            && it.started_unix_ns < document.run.started_unix_ns
+            && it.profile != "smoke"
+    };
+    let mut earlier: Vec<&RunRow> = rows.iter().filter(is_earlier).collect();
+    earlier.sort_by_key(|it| Reverse(it.started_unix_ns));
+    let documents: Result<Vec<_>, _> =
+        earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load_bare(&it.id)).collect();
+    handover_report::mark_seen(document, &documents?);
+    Ok(())
 }
 
 /// Writes one JSON document and nothing else.

@@ -6,5 +6,6 @@ mod compare;
 mod export;
 mod history;
 mod page;
+mod seen;
 mod support;
 mod table;

@@ -1,0 +1,58 @@
+//! Figures that earlier runs on the same machine put elsewhere than the interval of this run.
+
+use crate::words;
+use handover_record::{Document, Record, Warning, WarningCode};
+use std::collections::BTreeMap;
+
+/// Fewest runs, this one included, whose figures are told.
+const RUNS_MIN: usize = 3;
+
+/// Adds a warning to each figure of `document` whose interval leaves out its median in one of `earlier`, with the least
+/// and the greatest median: the interval tells how well one run knows its figure, and not what the next run measures.
+///
+/// Figures count if they have the same id, contender, arguments and placement. Runs on other machines and smoke runs
+/// are ignored.
+pub fn mark_seen(document: &mut Document, earlier: &[Document]) {
+    let is_comparable = |it: &&Document| {
+        it.host.name == document.host.name
+            && it.host.cpu_model == document.host.cpu_model
+            && it.run.id != document.run.id
+    };
+    let mut known: BTreeMap<(&str, &str), Vec<&Record>> = BTreeMap::new();
+    for record in earlier.iter().filter(is_comparable).flat_map(|it| &it.records) {
+        known.entry((&record.id, &record.contender)).or_default().push(record);
+    }
+    for record in &mut document.records {
+        let Some((low, high)) = record.summary.ends() else { continue };
+        let alike = known.get(&(record.id.as_str(), record.contender.as_str()));
+        let alike = alike.into_iter().flatten().filter(|it| is_alike(it, record));
+        let medians: Vec<f64> = alike.map(|it| it.summary.median).collect();
+        let is_outside = medians.iter().any(|median| *median < low || *median > high);
+        if medians.len() + 1 < RUNS_MIN || !is_outside {
+            continue;
+        }
+        let least = medians.iter().copied().fold(record.summary.median, f64::min);
+        let most = medians.iter().copied().fold(record.summary.median, f64::max);
+        let text = format!(
+            "seen {} to {} in {} runs here",
+            words::figure(record.unit, least),
+            words::figure(record.unit, most),
+            medians.len() + 1
+        );
+        record.warnings.push(Warning { code: WarningCode::Seen, text });
+    }
+}
+
+/// Returns `true` if two records of one figure measured the same thing.
+fn is_alike(one: &Record, other: &Record) -> bool {
+    let is_smoke = |it: &Record| it.warnings.iter().any(|it| it.code == WarningCode::Smoke);
+    let (ours, theirs) = (&one.parties, &other.parties);
+    !is_smoke(one)
+        && !is_smoke(other)
+        && one.args == other.args
+        && one.unit == other.unit
+        && ours.placement == theirs.placement
+        && ours.processes == theirs.processes
+        && ours.idle_gap_ns == theirs.idle_gap_ns
+        && ours.neighbour_cpu.is_some() == theirs.neighbour_cpu.is_some()
+}

@@ -1,0 +1,67 @@
+//! Warnings about figures that earlier runs put elsewhere.
+
+use crate::support::{record, run};
+use handover_record::{ContenderKind, Document, Record, Run, WarningCode};
+use handover_report::mark_seen;
+
+/// A run with one figure, whose interval is 5 % wide on either side.
+fn measured(id: &str, median: f64) -> Document {
+    let mut record = record("floor/cache-line", "hardware", ContenderKind::Floor, median);
+    (record.summary.low, record.summary.high) = (Some(median * 0.95), Some(median * 1.05));
+    record.warnings.clear();
+    Document::new(Run { id: id.into(), ..run() }, vec![record])
+}
+
+/// What is said of a figure of 100 ns beside earlier runs.
+fn said(earlier: &[Document]) -> Vec<String> {
+    let mut document = measured("this", 100.0);
+    mark_seen(&mut document, earlier);
+    let warnings = document.records.remove(0).warnings;
+    assert!(warnings.iter().all(|it| it.code == WarningCode::Seen));
+    warnings.into_iter().map(|it| it.text).collect()
+}
+
+#[test]
+fn figure_that_earlier_runs_put_elsewhere_says_where() {
+    let earlier = [measured("a", 84.0), measured("b", 448.0), measured("c", 101.0)];
+    assert_eq!(said(&earlier), ["seen 84.0 ns to 448 ns in 4 runs here"]);
+}
+
+#[test]
+fn figure_that_earlier_runs_agree_with_says_nothing() {
+    assert_eq!(said(&[measured("a", 97.0), measured("b", 104.0)]), [""; 0]);
+}
+
+#[test]
+fn two_runs_are_too_few() {
+    assert_eq!(said(&[measured("a", 448.0)]), [""; 0]);
+    assert_eq!(said(&[measured("a", 448.0), measured("this", 448.0)]), [""; 0], "itself");
+}
+
+#[test]
+fn figures_of_other_machines_arguments_or_placements_do_not_count() {
+    let changes: [fn(&mut Document); 5] = [
+        |it| it.host.name = "other".into(),
+        |it| it.host.cpu_model = "other".into(),
+        |it| drop(it.records[0].args.insert("size_bytes".into(), 8)),
+        |it| it.records[0].parties.placement = "far".into(),
+        |it| {
+            let smoke = handover_record::Warning { code: WarningCode::Smoke, text: String::new() };
+            it.records[0].warnings.push(smoke);
+        },
+    ];
+    for change in changes {
+        let mut earlier = [measured("a", 84.0), measured("b", 448.0)];
+        earlier.iter_mut().for_each(change);
+        assert_eq!(said(&earlier), [""; 0]);
+    }
+}
+
+#[test]
+fn figure_without_an_interval_says_nothing() {
+    let mut document = measured("this", 100.0);
+    let bare = |it: &mut Record| (it.summary.low, it.summary.high) = (None, None);
+    document.records.iter_mut().for_each(bare);
+    mark_seen(&mut document, &[measured("a", 84.0), measured("b", 448.0)]);
+    assert!(document.records[0].warnings.is_empty());
+}
