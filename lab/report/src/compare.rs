@@ -7,8 +7,9 @@
 //! needed, and each gives one value per figure: the median of its rounds, or their best tenth,
 //! whichever varies less among the processes of a side. On a shared machine the best tenth is what
 //! ran undisturbed: it repeats within some tenths of a percent where medians are 5 % apart; for a
-//! figure with two modes the median is better. Both are tests of one family, so that testing twice
-//! does not weaken the error bound below.
+//! figure with two modes the median is better. The 99th percentile of operations that were timed
+//! singly is a figure of its own. All are tests of one family, so that testing more than once does
+//! not weaken the error bound below.
 
 mod family;
 mod ranks;
@@ -17,7 +18,7 @@ mod table;
 pub use table::comparison as table;
 
 use crate::words;
-use handover_record::{ContenderKind, Document, Record, Unit, WarningCode};
+use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,22 +42,30 @@ pub enum By {
     Median,
     /// The median of the round at the best tenth: one tenth of the rounds are better.
     BestTenth,
+    /// The 99th percentile of operations, if they were timed singly.
+    P99,
 }
 
 impl By {
-    const ALL: [By; 2] = [By::Median, By::BestTenth];
+    const ALL: [By; 3] = [By::Median, By::BestTenth, By::P99];
+    /// The statistics of the figure itself: its row shows one of them.
+    const FIGURE: [By; 2] = [By::Median, By::BestTenth];
 
     /// Returns the name of the statistic.
     pub fn words(self) -> &'static str {
         match self {
             By::Median => "median",
             By::BestTenth => "best 1/10",
+            By::P99 => "p99",
         }
     }
 
     fn value(self, record: &Record) -> f64 {
-        if self == By::Median {
-            return record.summary.median;
+        match self {
+            By::Median => return record.summary.median,
+            By::P99 if record.summary.timing() == TimingKind::Batch => return f64::NAN,
+            By::P99 => return record.summary.quantiles().map_or(f64::NAN, |it| it.p99),
+            By::BestTenth => {}
         }
         let mut rounds: Vec<f64> = record.rounds.iter().map(|round| round.median).collect();
         if rounds.len() < ROUNDS_OF_TENTH_MIN {
@@ -231,7 +240,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let (a, b) = ((a.0, &*a_measured), (b.0, &*b_measured));
     let table = Table::of(a.1, b.1);
     let visible = table.visible();
-    let mut figures: Vec<[Row; 2]> = Vec::new();
+    // A figure's rows, by its two statistics and, where operations were timed singly, by their p99.
+    let mut figures: Vec<Vec<Row>> = Vec::new();
     let mut tests: Vec<family::Values> = Vec::new();
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
@@ -239,12 +249,19 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             (_, 0) => only_a.push(key.words()),
             (0, _) => only_b.push(key.words()),
             _ => {
-                figures.push(By::ALL.map(|by| {
-                    let seen = visible[usize::from(cell.several)][by as usize].unwrap_or(0.0);
-                    let least = rules.threshold.max(seen);
-                    row(key, cell, by, table.a_count, least)
-                }));
-                tests.extend(By::ALL.map(|by| cell.logs(by)));
+                let is_told = |by: &By| *by != By::P99 || cell.has_tail(table.a_count);
+                let by: Vec<By> = By::ALL.into_iter().filter(is_told).collect();
+                let rows = by.iter().map(|by| {
+                    let visible = visible[usize::from(cell.several)];
+                    // The nulls are timed in batches and have no tail: theirs is at least as wide.
+                    let seen = match by {
+                        By::P99 => visible.into_iter().flatten().fold(0.0, f64::max),
+                        _ => visible[*by as usize].unwrap_or(0.0),
+                    };
+                    row(key, cell, *by, table.a_count, rules.threshold.max(seen))
+                });
+                figures.push(rows.collect());
+                tests.extend(by.iter().map(|by| cell.logs(*by)));
             }
         }
     }
@@ -255,9 +272,15 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             row.verdict = verdict(row, rules.threshold);
         }
     }
-    let rows = figures.into_iter().map(chosen).collect();
-    let by =
-        |pick: fn(f64, f64) -> f64| visible.map(|ways| ways.into_iter().flatten().reduce(pick));
+    let shown = |rows: Vec<Row>| {
+        let mut rows = rows.into_iter();
+        let figure = rows.next().zip(rows.next()).map(|(median, tenth)| chosen([median, tenth]));
+        figure.into_iter().chain(rows)
+    };
+    let rows = figures.into_iter().flat_map(shown).collect();
+    let by = |pick: fn(f64, f64) -> f64| {
+        visible.map(|ways| By::FIGURE.into_iter().filter_map(|by| ways[by as usize]).reduce(pick))
+    };
     let [visible_one, visible_several] = by(f64::min);
     let [visible_one_most, visible_several_most] = by(f64::max);
     Comparison {
@@ -390,12 +413,18 @@ struct Cell {
     smoke: bool,
     /// For each [`By`], the values of all processes, A's first; NaN for a process without the
     /// figure.
-    values: [Vec<f64>; 2],
+    values: [Vec<f64>; 3],
 }
 
 impl Cell {
     fn count(&self, from: usize, to: usize) -> usize {
         finite(&self.values[0][from..to]).len()
+    }
+
+    /// Returns `true` if both sides have the 99th percentile of operations.
+    fn has_tail(&self, a_count: usize) -> bool {
+        let (a, b) = self.values[By::P99 as usize].split_at(a_count);
+        !finite(a).is_empty() && !finite(b).is_empty()
     }
 
     fn logs(&self, by: By) -> Vec<f64> {
@@ -463,8 +492,8 @@ impl Table {
 
     /// Returns the difference of ours against ours: the widest end of any interval, within the
     /// processes and between the sides; for one participant and for several, by each [`By`].
-    fn visible(&self) -> [[Option<f64>; 2]; 2] {
-        let mut visible = [[None; 2]; 2];
+    fn visible(&self) -> [[Option<f64>; 3]; 2] {
+        let mut visible = [[None; 3]; 2];
         let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
         let nulls = || self.cells.iter().filter(|(_, cell)| is_null(cell));
         let figures: BTreeSet<(&str, &str)> =

@@ -11,6 +11,7 @@ use handover_record::{AnatomyStage, Document, Host, Quantiles, Record, Unit, War
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use serde::Serialize;
+use std::cmp::Ordering;
 
 const TEMPLATE: &str = include_str!("../templates/report.html");
 const STYLE: &str = include_str!("../templates/report.css");
@@ -304,10 +305,10 @@ fn row<'a>(
             .map(|it| RatioCell {
                 ratio: words::ratio(it.ratio),
                 name: &it.contender,
-                tone: match it {
-                    it if it.ends().is_some_and(|ends| ends.1 < 1.0) => "good",
-                    it if it.ends().is_some_and(|ends| ends.0 > 1.0) => "bad",
-                    _ => "",
+                tone: match model.side(record, it) {
+                    Ordering::Less => "good",
+                    Ordering::Equal => "",
+                    Ordering::Greater => "bad",
                 },
             })
             .or_else(|| {

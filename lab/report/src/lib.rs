@@ -21,7 +21,7 @@ pub use anatomy::{anatomy, anatomy_chart};
 pub use export::{Format, UnknownFormat, export, markdown};
 pub use html::{html, html_beside};
 pub use ladder::ladder;
-pub use seen::mark_seen;
+pub use seen::{mark_seen, remove_smoke_ratios};
 pub use sweep::{Sweep, sweeps};
 pub use table::{row, table};
 pub use text::{Style, steers};

@@ -1,6 +1,8 @@
 //! Selection and order of the figures, and of the contenders with a row.
 
-use handover_record::{ContenderKind, Document, Record, WarningCode};
+use crate::words;
+use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
+use std::cmp::Ordering;
 
 /// Figures of a document in reading order.
 pub(crate) struct Model<'a> {
@@ -9,6 +11,7 @@ pub(crate) struct Model<'a> {
     /// Number of figures that the ladder does not show.
     pub off_ladder_count: usize,
     records: &'a [Record],
+    run: &'a Run,
     /// `true` if every contender has a row.
     pub all: bool,
 }
@@ -63,7 +66,14 @@ impl<'a> Model<'a> {
             }
         }
         groups.retain(|group| !group.figures.is_empty());
-        Model { groups, off_ladder_count, records, all }
+        Model { groups, off_ladder_count, records, run: &document.run, all }
+    }
+
+    /// Compares a ratio's interval with 1; equal where it reaches into what this run cannot see.
+    pub fn side(&self, record: &Record, ratio: &Ratio) -> Ordering {
+        let is_several = record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1]);
+        let seen = if is_several { self.run.null_several } else { self.run.null_one };
+        words::side(ratio, seen.unwrap_or(0.0))
     }
 
     /// Iterates over all records with a row, in order.

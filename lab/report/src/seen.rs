@@ -1,4 +1,5 @@
-//! Figures that earlier runs on the same machine put elsewhere than the interval of this run.
+//! Changes to a run before it is shown: warnings about figures that earlier runs on the same machine put
+//! outside its interval, and no ratios of smoke runs.
 
 use crate::words;
 use handover_record::{Document, Record, Warning, WarningCode};
@@ -43,9 +44,21 @@ pub fn mark_seen(document: &mut Document, earlier: &[Document]) {
     }
 }
 
+/// Removes the ratios of figures that were run with smoke values, which are no measurements.
+pub fn remove_smoke_ratios(document: &mut Document) {
+    for record in document.records.iter_mut().filter(|it| is_smoke(it)) {
+        record.floor = None;
+        record.peers.clear();
+        record.beside.clear();
+    }
+}
+
+fn is_smoke(record: &Record) -> bool {
+    record.warnings.iter().any(|it| it.code == WarningCode::Smoke)
+}
+
 /// Returns `true` if two records of one figure measured the same thing.
 fn is_alike(one: &Record, other: &Record) -> bool {
-    let is_smoke = |it: &Record| it.warnings.iter().any(|it| it.code == WarningCode::Smoke);
     let (ours, theirs) = (&one.parties, &other.parties);
     !is_smoke(one)
         && !is_smoke(other)

@@ -8,6 +8,7 @@ use crate::model::{self, Model};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use handover_record::{Document, Mode, Ratio, Record};
+use std::cmp::Ordering;
 
 /// Width below which the layout does not shrink further; lines are cut.
 const WIDTH_MIN: usize = 24;
@@ -52,7 +53,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     let mut line = Line::new(&record.id, Tone::Strong);
     line.push("  ", Tone::Plain);
     line.push(&record.contender, Tone::Plain);
-    for fact in facts(record) {
+    for fact in facts(record, &|peer| words::side(peer, 0.0)) {
         line.push("  ", Tone::Plain);
         if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "doubt") {
             line.push(format!("{} ", fact.label), Tone::Faint);
@@ -137,8 +138,8 @@ struct Fact {
     value: Line,
 }
 
-/// Returns the values of a record, in display order.
-fn facts(record: &Record) -> Vec<Fact> {
+/// Returns the values of a record, in display order; `side` compares ratios to peers with 1.
+fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut say = |label, value: Line| facts.push(Fact { label, value });
     if record.modes.len() > 1 {
@@ -169,7 +170,7 @@ fn facts(record: &Record) -> Vec<Fact> {
         );
     }
     if let Some(peer) = record.best_peer() {
-        let mut value = Line::new(words::ratio(peer.ratio), rival_tone(peer));
+        let mut value = Line::new(words::ratio(peer.ratio), rival_tone(side(peer)));
         value.push(format!(" {}", peer.contender), Tone::Plain);
         say("peer", value);
     } else if let Some(peer) = record.best_beside() {
@@ -197,11 +198,11 @@ fn modes(record: &Record) -> Vec<Line> {
     record.modes.iter().enumerate().map(shown).collect()
 }
 
-fn rival_tone(ratio: &Ratio) -> Tone {
-    match ratio {
-        it if it.ends().is_some_and(|ends| ends.1 < 1.0) => Tone::Good,
-        it if it.ends().is_some_and(|ends| ends.0 > 1.0) => Tone::Bad,
-        _ => Tone::Plain,
+fn rival_tone(side: Ordering) -> Tone {
+    match side {
+        Ordering::Less => Tone::Good,
+        Ordering::Equal => Tone::Plain,
+        Ordering::Greater => Tone::Bad,
     }
 }
 
@@ -213,7 +214,7 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
         let mut title = Line::new(&record.id, Tone::Strong);
         title.push(format!("  {}", model.told_apart(record)), Tone::Plain);
         lines.push(title);
-        for Fact { label, value } in facts(record) {
+        for Fact { label, value } in facts(record, &|peer| model.side(record, peer)) {
             let mut line = Line::new(format!("  {label}"), Tone::Faint);
             line.pad_to(10);
             line.spans.extend(value.spans);
@@ -352,7 +353,9 @@ impl Column {
                 None => Line::default(),
             },
             Column::PeerRatio => match record.best_peer() {
-                Some(peer) => Line::new(words::ratio(peer.ratio), rival_tone(peer)),
+                Some(peer) => {
+                    Line::new(words::ratio(peer.ratio), rival_tone(model.side(record, peer)))
+                }
                 None => record
                     .best_beside()
                     .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),

@@ -2,6 +2,7 @@
 
 use handover_base::units;
 use handover_record::{Ratio, Record, TimingKind, Unit, WarningCode};
+use std::cmp::Ordering;
 
 /// Value, in any unit, from which on a figure is written with an exponent.
 const PLAIN_MAX: f64 = 1e15;
@@ -83,6 +84,15 @@ pub(crate) fn ratio(value: f64) -> String {
         v if v.abs() < 99.95 => format!("{v:.1}×"),
         v if v.abs() < 99_999.5 => format!("{v:.0}×"),
         v => format!("{v:.1e}×"),
+    }
+}
+
+/// Compares a ratio's interval with 1; equal where it reaches into differences below `least`.
+pub(crate) fn side(ratio: &Ratio, least: f64) -> Ordering {
+    match ratio.ends() {
+        Some((_, high)) if high < 1.0 / (1.0 + least) => Ordering::Less,
+        Some((low, _)) if low > 1.0 + least => Ordering::Greater,
+        _ => Ordering::Equal,
     }
 }
 

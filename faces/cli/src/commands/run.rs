@@ -41,7 +41,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if let Some(path) = &measured.store {
         let marked = Store::open_existing(path).map_err(anyhow::Error::new);
-        let marked = marked.and_then(|it| stored::mark_seen(&it, &mut measured.document));
+        let marked = marked.and_then(|it| stored::prepare(&it, &mut measured.document));
         if let Err(error) = marked {
             console::tell(format_args!("not compared with earlier runs: {error:#}"));
         }

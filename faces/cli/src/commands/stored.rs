@@ -51,7 +51,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
         return json(&document, out);
     }
-    mark_seen(&store, &mut document)?;
+    prepare(&store, &mut document)?;
     if args.format == "markdown" {
         return Ok(write!(out, "{}", handover_report::markdown(&document, args.all))?);
     }
@@ -64,7 +64,7 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
     let mut documents = meant(&store, &args.runs)?;
     let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
-    mark_seen(&store, first)?;
+    prepare(&store, first)?;
     let page = handover_report::html_beside(first, others);
     let named = args.output.display();
     files::replace(&args.output, &page).map_err(|error| {
@@ -82,8 +82,10 @@ fn meant(store: &Store, asked_for: &[String]) -> anyhow::Result<Vec<Document>> {
 /// Maximum number of earlier runs whose figures are compared with those of a run that is shown.
 const SEEN_RUNS_MAX: usize = 20;
 
-/// Adds warnings to figures that earlier runs on the same machine put outside the interval of this run.
-pub(super) fn mark_seen(store: &Store, document: &mut Document) -> anyhow::Result<()> {
+/// Prepares a run for its table and its page: adds warnings to figures that earlier runs on the same machine put outside
+/// the interval of this run, and removes ratios that nobody has measured.
+pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<()> {
+    handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
     let is_earlier = |it: &&RunRow| {
         it.host == document.host.name

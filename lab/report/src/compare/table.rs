@@ -1,6 +1,6 @@
 //! Table of a comparison for a terminal.
 
-use super::{ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Verdict, processes, visible_line};
+use super::{ALONE_MAX, By, Comparison, FAMILY_MAX, Row, Side, Verdict, processes, visible_line};
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
@@ -21,10 +21,14 @@ pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String
         lines.extend(wrap(&head(letter, side), Tone::Faint, 2, laid_out));
     }
     lines.push(Line::default());
-    if comparison.rows.is_empty() {
+    // A tail has a row where it differs, or with every contender.
+    let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
+    let is_shown = |row: &&Row| row.by != By::P99 || style.all || differs(row);
+    let shown: Vec<&Row> = comparison.rows.iter().filter(is_shown).collect();
+    if shown.is_empty() {
         lines.push(Line::plain("No figure is on both sides."));
     } else {
-        draw(&comparison.rows, laid_out, style, &mut lines);
+        draw(&shown, laid_out, style, &mut lines);
     }
     lines.push(Line::default());
     lines.extend(foot(comparison, laid_out));
@@ -57,13 +61,14 @@ impl Column {
     }
 }
 
-fn draw(rows: &[Row], width: usize, style: Style, lines: &mut Vec<Line>) {
+fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
     let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
         header,
-        cells: rows.iter().map(cell).collect(),
+        cells: rows.iter().map(|row| cell(row)).collect(),
         is_right,
     };
-    let several = |id: &str| rows.iter().filter(|row| row.id == id).count() > 1;
+    let several =
+        |id: &str| rows.iter().filter(|row| row.id == id && row.by != By::P99).count() > 1;
     let id_width_max = (width * 2 / 5).max(ID_WIDTH_MIN);
     let name = |row: &Row| {
         let mut line = Line::plain(&row.id);
@@ -72,7 +77,7 @@ fn draw(rows: &[Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         }
         // The setting, if the contender was measured with several.
         let is_twin = |it: &&Row| (&it.id, &it.contender) == (&row.id, &row.contender);
-        if rows.iter().filter(is_twin).count() > 1 {
+        if rows.iter().copied().filter(|row| row.by != By::P99).filter(is_twin).count() > 1 {
             line.push(format!(" {}", row.setting), Tone::Faint);
         }
         line.cut(id_width_max, style)
@@ -169,7 +174,13 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         .map(|(count, verdict)| format!("{count} {}", verdict.words()))
         .collect();
     if !counts.is_empty() {
-        told(&format!("{}.", counts.join(", ")), Tone::Strong);
+        let tails = comparison.rows.iter().filter(|row| row.by == By::P99);
+        let (tails, figures) = (tails.clone().count(), comparison.rows.len() - tails.count());
+        let of = match (figures, tails) {
+            (figures, 0) => format!("Of {figures} figures"),
+            (figures, tails) => format!("Of {figures} figures and the p99 of {tails}"),
+        };
+        told(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
     }
     told(&visible_line(comparison), Tone::Plain);
     let whys: BTreeSet<&str> =
@@ -193,7 +204,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let threshold = words::share(comparison.threshold);
     let guide = format!(
         "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
-         less. Called where it differs by more than {threshold} and than what can be \
+         less; by p99 where operations were timed singly, in a row where it differs. Called where it differs by more than {threshold} and than what can be \
          seen, where p (Mann-Whitney) is at most {ALONE_MAX}, and p of any (Westfall-Young: that chance makes \
          any row look so much worse, or so much better) at most {FAMILY_MAX}. delta is Cliff's."
     );

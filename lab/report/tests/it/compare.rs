@@ -300,3 +300,55 @@ fn the_table_is_drawn_as_it_was_looked_at_and_never_too_wide() {
         assert!(width < 32 || told, "{width} columns:\n{drawn}");
     }
 }
+
+/// Has every process time `id` singly; `p99` is given its place among all processes.
+fn with_tails(sides: &mut (Vec<Document>, Vec<Document>), id: &str, p99: fn(usize) -> f64) {
+    let documents = sides.0.iter_mut().chain(&mut sides.1).enumerate();
+    for (place, document) in documents {
+        for record in document.records.iter_mut().filter(|it| it.id == id) {
+            let it = &mut record.summary;
+            it.batch = 1;
+            let tail = p99(place);
+            (it.min, it.p50, it.p90) = (Some(it.median), Some(it.median), Some(it.median));
+            (it.p99, it.p999, it.max) = (Some(tail), Some(tail), Some(tail));
+        }
+    }
+}
+
+#[test]
+fn longer_tail_is_worse_where_the_median_is_the_same() {
+    let mut sides = two_sides(&mut SplitMix64::new(13), 7, |_| 1.0);
+    with_tails(&mut sides, "floor/syscall", |place| {
+        (if place < 7 { 300.0 } else { 600.0 }) + place as f64
+    });
+    let comparison = compared(&sides, 0.02);
+    let rows: Vec<_> = comparison.rows.iter().filter(|it| it.id == "floor/syscall").collect();
+    let [figure, tail] = rows[..] else { panic!("{rows:?}") };
+    assert!(figure.by != By::P99 && figure.verdict != Verdict::Worse, "{figure:?}");
+    assert_eq!((tail.by, tail.verdict), (By::P99, Verdict::Worse), "{tail:?}");
+    assert!(comparison.is_worse());
+    let drawn = table(&comparison, 160, PLAIN);
+    let is_tail = |line: &str| line.starts_with("floor/syscall") && line.contains("  p99  ");
+    assert!(drawn.lines().any(is_tail), "{drawn}");
+    let figures_count = comparison.rows.len() - 1;
+    let foot = format!("Of {figures_count} figures and the p99 of 1: 1 worse");
+    assert!(drawn.contains(&foot), "{drawn}");
+}
+
+#[test]
+fn equal_tail_has_no_row_of_its_own_in_the_table() {
+    let mut sides = two_sides(&mut SplitMix64::new(14), 7, |_| 1.0);
+    with_tails(&mut sides, "floor/syscall", |place| 300.0 + (place % 7) as f64);
+    let comparison = compared(&sides, 0.02);
+    assert_eq!(comparison.rows.iter().filter(|it| it.by == By::P99).count(), 1);
+    let drawn = table(&comparison, 160, PLAIN);
+    assert!(!drawn.contains("  p99  "), "{drawn}");
+    let all = table(&comparison, 160, Style { all: true, ..PLAIN });
+    assert!(all.contains("  p99  "), "{all}");
+}
+
+#[test]
+fn tails_of_batches_are_not_compared() {
+    let sides = two_sides(&mut SplitMix64::new(15), 7, |_| 1.0);
+    assert!(compared(&sides, 0.02).rows.iter().all(|it| it.by != By::P99));
+}

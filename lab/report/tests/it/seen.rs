@@ -2,7 +2,7 @@
 
 use crate::support::{record, run};
 use handover_record::{ContenderKind, Document, Record, Run, WarningCode};
-use handover_report::mark_seen;
+use handover_report::{mark_seen, remove_smoke_ratios};
 
 /// A run with one figure, whose interval is 5 % wide on either side.
 fn measured(id: &str, median: f64) -> Document {
@@ -64,4 +64,17 @@ fn figure_without_an_interval_says_nothing() {
     document.records.iter_mut().for_each(bare);
     mark_seen(&mut document, &[measured("a", 84.0), measured("b", 448.0)]);
     assert!(document.records[0].warnings.is_empty());
+}
+
+#[test]
+fn smoke_figure_has_no_ratios() {
+    let mut document = crate::support::ladder();
+    let smoke = handover_record::Warning { code: WarningCode::Smoke, text: "smoke".into() };
+    document.records[0].warnings.push(smoke);
+    let before = document.clone();
+    assert!(before.records.iter().any(|it| it.floor.is_some() || !it.peers.is_empty()));
+    remove_smoke_ratios(&mut document);
+    assert_eq!(document.records[1..], before.records[1..], "measured figures keep theirs");
+    let it = &document.records[0];
+    assert!(it.floor.is_none() && it.peers.is_empty() && it.beside.is_empty());
 }

@@ -241,3 +241,29 @@ fn rows_of_a_sweep_say_which_value_they_are_of_at_any_width() {
     // Arguments that do not vary are not shown.
     assert!(!table(&Document::new(run(), vec![with(16)]), 140, PLAIN).contains("slots"));
 }
+
+#[test]
+fn ratio_that_the_run_cannot_tell_from_1_has_no_colour() {
+    let colours = |low: f64, high: f64, null_one| {
+        let mut document = ladder();
+        document.run.null_one = null_one;
+        let record = &mut document.records[0];
+        record.parties.cpus = vec![0];
+        record.peers = vec![Ratio {
+            id: record.id.clone(),
+            contender: "rival".into(),
+            other: 1.0,
+            ratio: 1.04,
+            low: Some(low),
+            high: Some(high),
+        }];
+        let drawn = table(&document, 140, COLOR);
+        let at = drawn.find("1.04×").expect("the ratio");
+        let before = &drawn[..at];
+        before[before.rfind("\x1b[").expect("a colour") + 2..].to_owned()
+    };
+    let plain = colours(0.9, 1.1, None);
+    assert_ne!(colours(1.01, 1.07, None), plain);
+    assert_ne!(colours(1.01, 1.07, Some(0.008)), plain);
+    assert_eq!(colours(1.01, 1.07, Some(0.012)), plain);
+}
