@@ -40,6 +40,7 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
         when: model::utc(document.run.started_unix_ns),
         complete: document.run.complete,
         smoke: is_smoke(document),
+        clock_steps: words::clock_steps(document),
         null_line: words::null_line(document.run.null_one, document.run.null_several),
         has_chart: model.rows().any(|record| record.unit == Unit::Ns),
         chart_wide: ladder_beside(document, others, WIDE_PX).draw(),
@@ -88,6 +89,8 @@ struct Page<'a> {
     when: String,
     complete: bool,
     smoke: bool,
+    /// Resolution of the quantiles.
+    clock_steps: String,
     null_line: String,
     has_chart: bool,
     chart_wide: String,

@@ -90,11 +90,14 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         let null = words::null_line(run.null_one, run.null_several);
         lines.extend(wrap(&null, Tone::Plain, 2, width));
     }
-    let guide = "A figure is the median over passes: of medians of operations, or of means of batches. ± is \
-                 half its 95 % interval. p99 is of operations timed alone. × floor: by its floor's figure. \
-                 × peer: by that of the best peer that waits alike; below 1, ours takes less. A peer that \
-                 sleeps where ours spins is named with the word, and no ratio.";
-    lines.extend(wrap(guide, Tone::Faint, 2, width));
+    let guide = format!(
+        "A figure is the median over passes: of medians of operations, or of means of batches. ± is half its 95 % \
+         interval. p99 is of operations timed alone{}. × floor: by its floor's figure. × peer: by that of the best \
+         peer that waits alike; below 1, ours takes less. A peer that sleeps where ours spins is named with the \
+         word, and no ratio.",
+        words::clock_steps(document)
+    );
+    lines.extend(wrap(&guide, Tone::Faint, 2, width));
     if model.off_ladder_count > 0 {
         let count = model.off_ladder_count;
         let text = format!("Figures kept off the ladder: {count}; --all shows them.");

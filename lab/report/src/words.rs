@@ -1,7 +1,7 @@
 //! Figures as text, the same for the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Ratio, Record, TimingKind, Unit, WarningCode};
+use handover_record::{Document, Ratio, Record, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
 /// Value, in any unit, from which on a figure is written with an exponent.
@@ -72,6 +72,15 @@ pub(crate) fn statistic(record: &Record) -> &'static str {
 pub(crate) fn p99(record: &Record) -> String {
     let quantiles = record.summary.quantiles();
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
+}
+
+/// Returns the clock's resolution as the end of a sentence about quantiles: `, in steps of 10.0 ns`; empty if unknown.
+pub(crate) fn clock_steps(document: &Document) -> String {
+    let steps = document.records.iter().map(|it| it.summary.resolution_ns);
+    match steps.fold(0.0, f64::max) {
+        0.0 => String::new(),
+        step_ns => format!(", in steps of {}", units::show_ns(step_ns)),
+    }
 }
 
 /// Formats a ratio: `0.83×`, `3.1×`, `310×`.
