@@ -32,19 +32,12 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     let told = Told { quiet: options.json, plain: options.plain, over: None };
-    let mut measured =
+    let measured =
         measure(&lab, &options.profile.to_string(), &options.db, told, options.name.as_deref())?;
     if options.nth.is_some_and(|nth| nth < options.repeat) {
         // The last process shows the table and writes the page.
         console::tell(format_args!("run {} is stored", measured.document.run.id));
         return measured.verdict(Ok(()));
-    }
-    if let Some(path) = &measured.store {
-        let marked = Store::open_existing(path).map_err(anyhow::Error::new);
-        let marked = marked.and_then(|it| stored::prepare(&it, &mut measured.document));
-        if let Err(error) = marked {
-            console::tell(format_args!("not compared with earlier runs: {error:#}"));
-        }
     }
     let shown = show(&measured, options, page.as_deref(), out);
     measured.verdict(shown)
@@ -256,9 +249,16 @@ fn show(
     page: Option<&Path>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    let mut shown = document.clone();
+    if let Some(path) = store {
+        let opened = Store::open_existing(path).map_err(anyhow::Error::new);
+        if let Err(error) = opened.and_then(|it| stored::prepare(&it, &mut shown)) {
+            console::tell(format_args!("not compared with earlier runs: {error:#}"));
+        }
+    }
     // The page comes first, as the reader of the output may have closed it.
     let written = match page {
-        Some(page) => files::replace(page, handover_report::html(document))
+        Some(page) => files::replace(page, handover_report::html(&shown))
             .with_context(|| format!("cannot write {}", page.display())),
         None => Ok(()),
     };
@@ -266,7 +266,7 @@ fn show(
         stored::json(document, out)?;
     } else {
         let style = console::style(options.all);
-        let table = handover_report::table(document, console::width(), style);
+        let table = handover_report::table(&shown, console::width(), style);
         out.write_all(table.as_bytes())?;
     }
     let mut told = Vec::new();
