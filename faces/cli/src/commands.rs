@@ -11,6 +11,7 @@ pub mod links;
 pub mod list;
 pub mod names;
 pub mod plot;
+mod pool;
 pub mod prove;
 pub mod run;
 pub mod stored;

@@ -1,6 +1,7 @@
 //! `handover run`: measures, stores and shows.
 
 use crate::app::{Db, Run, RunOptions};
+use crate::commands::pool::pool;
 use crate::commands::{child, doctor, files, stored};
 use crate::console;
 use crate::exit::{self, Interrupted, Stopped, usage};
@@ -28,18 +29,19 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     if options.nth.is_none() {
         tell_of_name(options)?;
         if options.repeat > 1 {
-            return repeat(options);
+            return repeat(options, page.as_deref(), out);
         }
     }
     let told = Told { quiet: options.json, plain: options.plain, over: None };
     let measured =
         measure(&lab, &options.profile.to_string(), &options.db, told, options.name.as_deref())?;
-    if options.nth.is_some_and(|nth| nth < options.repeat) {
-        // The last process shows the table and writes the page.
+    if options.nth.is_some() {
+        // The process that has started this one shows the table and the page of all runs.
         console::tell(format_args!("run {} is stored", measured.document.run.id));
         return measured.verdict(Ok(()));
     }
-    let shown = show(&measured, options, page.as_deref(), out);
+    let store = measured.store.as_deref();
+    let shown = show(&measured.document, store, options, page.as_deref(), out);
     measured.verdict(shown)
 }
 
@@ -62,8 +64,26 @@ fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the same command line several times, each time in a process of its own.
-fn repeat(options: &RunOptions) -> anyhow::Result<()> {
+/// Runs the same command line several times, each time in a process of its own, and shows all runs as one.
+fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
+    let ended = repeated(options);
+    let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::of_store)?;
+    let mut runs = Vec::new();
+    for row in store.runs()?.iter().filter(|it| it.started_unix_ns >= began_unix_ns) {
+        let document = store.load(&row.id)?;
+        if document.run.command.contains(" --nth=") {
+            runs.push(document);
+        }
+    }
+    runs.sort_by_key(|it| it.run.started_unix_ns);
+    if let Some(pooled) = pool(&runs) {
+        show(&pooled, Some(store.path()), options, page, out)?;
+    }
+    ended
+}
+
+fn repeated(options: &RunOptions) -> anyhow::Result<()> {
     let interrupted = console::interrupted().context("cannot listen for signals")?;
     let binary = std::env::current_exe().context("this program cannot be found")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -244,7 +264,8 @@ pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a P
 }
 
 fn show(
-    Measured { document, store, .. }: &Measured,
+    document: &Document,
+    store: Option<&Path>,
     options: &RunOptions,
     page: Option<&Path>,
     out: &mut dyn Write,

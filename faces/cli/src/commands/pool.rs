@@ -1,0 +1,168 @@
+//! `handover run --repeat`: the runs of all processes as one.
+
+use handover_harness::stats;
+use handover_record::{Document, Mode, Ratio, Record, Round, Warning};
+use std::collections::BTreeMap;
+
+/// Returns the runs as one, in the form of the last: a figure is the median over the passes of all runs, with an interval
+/// over them; other numbers are medians over runs. `None` without runs.
+pub(super) fn pool(runs: &[Document]) -> Option<Document> {
+    let mut pooled = runs.last()?.clone();
+    if let [first, .., last] = runs {
+        let count = runs.len();
+        pooled.run.id = format!("{} to {}, {count} runs pooled", first.run.id, last.run.id);
+    }
+    pooled.run.complete = runs.iter().all(|it| it.run.complete);
+    let null = |of: fn(&Document) -> Option<f64>| over(runs.iter().filter_map(of));
+    (pooled.run.null_one, pooled.run.null_several) =
+        (null(|it| it.run.null_one), null(|it| it.run.null_several));
+    for record in &mut pooled.records {
+        let is_alike = |it: &&Record| {
+            (&it.id, &it.contender, &it.args) == (&record.id, &record.contender, &record.args)
+        };
+        let alike: Vec<&Record> =
+            runs.iter().filter_map(|run| run.records.iter().find(is_alike)).collect();
+        *record = pooled_record(&alike, record);
+    }
+    Some(pooled)
+}
+
+fn pooled_record(alike: &[&Record], last: &Record) -> Record {
+    let mut pooled = last.clone();
+    let each = |of: fn(&Record) -> Option<f64>| over(alike.iter().filter_map(|it| of(it)));
+    let mut passes: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
+    pooled.rounds.clear();
+    let mut passes_before = 0;
+    for (run, record) in alike.iter().enumerate() {
+        for round in &record.rounds {
+            passes.entry((run, round.pass)).or_default().push(round.median);
+            pooled.rounds.push(Round { pass: passes_before + round.pass, ..*round });
+        }
+        passes_before += record.rounds.iter().map(|it| it.pass + 1).max().unwrap_or(0);
+    }
+    let figures: Vec<f64> = passes.values().map(|rounds| stats::median(rounds)).collect();
+    let figure = stats::over_passes(&figures);
+    if alike.len() > 1 {
+        let modes = stats::modes(&figures, pooled.summary.resolution_ns);
+        let both = modes.map(|it| [it.fast, it.slow].map(|(share, median)| Mode { share, median }));
+        pooled.modes = both.map_or_else(Vec::new, Vec::from);
+    }
+    let it = &mut pooled.summary;
+    it.median = figure.median;
+    (it.low, it.high) = figure.ends.unzip();
+    it.ops = alike.iter().map(|it| it.summary.ops).sum();
+    it.samples = alike.iter().map(|it| it.summary.samples).sum();
+    it.alone = alike.iter().map(|it| it.summary.alone).sum();
+    it.undisturbed = each(|it| it.summary.undisturbed);
+    (it.p50, it.p90) = (each(|it| it.summary.p50), each(|it| it.summary.p90));
+    (it.p99, it.p999) = (each(|it| it.summary.p99), each(|it| it.summary.p999));
+    it.min = alike.iter().filter_map(|it| it.summary.min).reduce(f64::min);
+    it.max = alike.iter().filter_map(|it| it.summary.max).reduce(f64::max);
+    pooled.rate_per_s = each(|it| Some(it.rate_per_s)).unwrap_or(last.rate_per_s);
+    pooled.bytes_per_s = each(|it| it.bytes_per_s);
+    pooled.cpus_user = each(|it| Some(it.cpus_user)).unwrap_or(last.cpus_user);
+    pooled.cpus_system = each(|it| Some(it.cpus_system)).unwrap_or(last.cpus_system);
+    for ratio in pooled.floor.iter_mut().chain(&mut pooled.peers) {
+        pool_ratio(ratio, alike);
+    }
+    pooled.warnings = warnings(alike);
+    pooled
+}
+
+/// Replaces a ratio by the median of the runs' ratios to the same figure, with an interval over runs.
+fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
+    let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
+    let found = alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same);
+    let (ratios, others): (Vec<f64>, Vec<f64>) = found.map(|it| (it.ratio, it.other)).unzip();
+    let estimate = stats::over_passes(&ratios);
+    (ratio.ratio, ratio.other) = (estimate.median, stats::median(&others));
+    (ratio.low, ratio.high) = estimate.ends.unzip();
+}
+
+/// Returns the warnings of all runs, each kind once, with the number of runs that have it.
+fn warnings(alike: &[&Record]) -> Vec<Warning> {
+    let mut all: Vec<(Warning, usize)> = Vec::new();
+    for warning in alike.iter().flat_map(|it| &it.warnings) {
+        match all.iter_mut().find(|(it, _)| it.code == warning.code) {
+            Some((_, count)) => *count += 1,
+            None => all.push((warning.clone(), 1)),
+        }
+    }
+    let runs_count = alike.len();
+    let told = |(mut warning, count): (Warning, usize)| {
+        if runs_count > 1 {
+            warning.text = format!("{} (in {count} of {runs_count} runs)", warning.text);
+        }
+        warning
+    };
+    all.into_iter().map(told).collect()
+}
+
+fn over(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| stats::median(&values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_record::WarningCode;
+
+    /// A run of eight passes around `median`.
+    fn run(median: f64) -> Document {
+        let json = include_str!("pool/document.json");
+        let mut document: Document = serde_json::from_str(json).expect("a document");
+        let record = &mut document.records[0];
+        let round =
+            |pass: u32| Round { pass, median: median + f64::from(pass), ..Round::default() };
+        record.rounds = (0..8).map(round).collect();
+        record.summary.median = median + 3.5;
+        document
+    }
+
+    #[test]
+    fn figure_is_the_median_over_the_passes_of_all_runs() {
+        let runs = [run(10.0), run(20.0), run(30.0)];
+        let pooled = pool(&runs).expect("a run");
+        let it = &pooled.records[0];
+        assert_eq!(it.summary.median, 23.5);
+        let (low, high) = it.summary.ends().expect("24 passes");
+        assert!((11.0..=20.0).contains(&low) && (27.0..=36.0).contains(&high), "{low} {high}");
+        let passes: Vec<u32> = it.rounds.iter().map(|it| it.pass).collect();
+        assert_eq!(passes, (0..24).collect::<Vec<_>>());
+        assert!(pooled.run.id.ends_with(", 3 runs pooled"), "{}", pooled.run.id);
+    }
+
+    #[test]
+    fn modes_are_those_of_the_passes_of_all_runs() {
+        let pooled = pool(&[run(1000.0), run(1000.0), run(9000.0)]).expect("a run");
+        let modes = &pooled.records[0].modes;
+        let shares: Vec<_> = modes.iter().map(|it| (it.share * 24.0).round()).collect();
+        assert_eq!(shares, [16.0, 8.0], "{modes:?}");
+        assert!(pool(&[run(1000.0), run(1000.0)]).expect("a run").records[0].modes.is_empty());
+    }
+
+    #[test]
+    fn warnings_say_in_how_many_runs() {
+        let mut runs = [run(10.0), run(10.0), run(10.0)];
+        for run in &mut runs[1..] {
+            let text = "wide".to_string();
+            run.records[0].warnings = vec![Warning { code: WarningCode::Wide, text }];
+        }
+        runs[0].records[0].warnings.clear();
+        let pooled = pool(&runs).expect("a run");
+        let texts: Vec<_> = pooled.records[0].warnings.iter().map(|it| &*it.text).collect();
+        assert_eq!(texts, ["wide (in 2 of 3 runs)"]);
+    }
+
+    #[test]
+    fn one_run_stays_as_it_is_and_none_is_none() {
+        let mut one = run(10.0);
+        one.records[0].floor = None;
+        one.records[0].peers.clear();
+        let pooled = pool(std::slice::from_ref(&one)).expect("a run");
+        assert_eq!(pooled.records[0].summary.median, one.records[0].summary.median);
+        assert_eq!(pooled.run.id, one.run.id);
+        assert_eq!(pool(&[]), None);
+    }
+}
