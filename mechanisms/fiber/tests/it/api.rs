@@ -368,6 +368,36 @@ fn what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten() -> Outcome
 }
 
 #[test]
+fn each_less_urgent_pool_makes_progress_while_more_and_less_urgent_ones_stay_ready() -> Outcome {
+    let priorities = [0, 2, 4, 7];
+    let pools = priorities.map(|it| PoolConfig::new(format!("priority {it}"), it)).to_vec();
+    let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+    const RUNS_WANTED: u32 = 3;
+    const MOST_URGENT_RUNS_MAX: u32 = 1_000_000;
+    let runs: Arc<[AtomicU32; 4]> = Arc::default();
+    let mut fibers = Vec::new();
+    for (at, priority) in priorities.into_iter().enumerate() {
+        let pool = runtime.pool(&format!("priority {priority}")).expect("it is configured");
+        let runs = Arc::clone(&runs);
+        let stays_ready = move || {
+            while runs.iter().any(|it| it.load(SeqCst) < RUNS_WANTED)
+                && runs[0].load(SeqCst) < MOST_URGENT_RUNS_MAX
+            {
+                runs[at].fetch_add(1, SeqCst);
+                yield_now();
+            }
+        };
+        fibers.push(Builder::new().pool(pool).spawn_on(&runtime.handle(), stays_ready)?);
+    }
+    for fiber in fibers {
+        fiber.join()?;
+    }
+    let runs = runs.each_ref().map(|it| it.load(SeqCst));
+    assert!(runs.iter().all(|&count| count >= RUNS_WANTED), "{runs:?}");
+    Ok(())
+}
+
+#[test]
 fn a_pool_is_served_by_its_workers_alone() -> Outcome {
     let pinned = PoolConfig { workers: vec![1], ..PoolConfig::new("second", 4) };
     let pools = vec![PoolConfig::new("all", 4), pinned];
