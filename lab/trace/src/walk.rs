@@ -164,8 +164,10 @@ struct Walk<'a, V> {
     stack: Vec<Frame>,
     /// Number of open calls of each name.
     open: Vec<u32>,
-    /// Number of open calls deeper than [`DEPTH_MAX`].
-    beyond: u64,
+    /// Number of open calls of each name that are deeper than [`DEPTH_MAX`].
+    too_deep: Vec<u64>,
+    /// Sum of `too_deep`.
+    too_deep_count: u64,
 }
 
 /// Visits all events, thread by thread in the order of their traces. Beginnings without an end get
@@ -181,9 +183,15 @@ pub fn walk<S: ReadAt, V: Visitor>(
     names: &Names,
     visitor: &mut V,
 ) -> io::Result<Found> {
-    let open = vec![0; names.count()];
-    let (found, stack) = (Found::default(), Vec::new());
-    let mut walk = Walk { names, visitor, found, stack, open, beyond: 0 };
+    let mut walk = Walk {
+        names,
+        visitor,
+        found: Found::default(),
+        stack: Vec::new(),
+        open: vec![0; names.count()],
+        too_deep: vec![0; names.count()],
+        too_deep_count: 0,
+    };
     for (process, trace) in traces.all().iter().enumerate() {
         for index in 0..trace.threads().len() {
             walk.thread(process, trace, index)?;
@@ -228,15 +236,24 @@ impl<V: Visitor> Walk<'_, V> {
             self.found.open += 1;
             self.pop(&at, Ending::Open)?;
         }
-        self.beyond = 0;
+        self.forget_too_deep();
         Ok(())
+    }
+
+    /// Forgets the open calls that are too deep: a call around them has ended.
+    fn forget_too_deep(&mut self) {
+        if self.too_deep_count > 0 {
+            self.too_deep.fill(0);
+            self.too_deep_count = 0;
+        }
     }
 
     fn step(&mut self, at: &At, name: NameId, event: &Event) -> io::Result<()> {
         self.found.events += 1;
         match event.kind {
             EventKind::Enter if self.stack.len() >= DEPTH_MAX => {
-                self.beyond += 1;
+                self.too_deep[name.index()] += 1;
+                self.too_deep_count += 1;
                 self.found.too_deep += 1;
                 Ok(())
             }
@@ -245,8 +262,9 @@ impl<V: Visitor> Walk<'_, V> {
                 self.open[name.index()] += 1;
                 self.visitor.enter(at, name, event.values())
             }
-            EventKind::Leave if self.beyond > 0 => {
-                self.beyond -= 1;
+            EventKind::Leave if self.too_deep[name.index()] > 0 => {
+                self.too_deep[name.index()] -= 1;
+                self.too_deep_count -= 1;
                 Ok(())
             }
             EventKind::Leave if self.open[name.index()] == 0 => {
@@ -254,6 +272,8 @@ impl<V: Visitor> Walk<'_, V> {
                 Ok(())
             }
             EventKind::Leave => {
+                // Open calls of other names that are too deep have lost their ends.
+                self.forget_too_deep();
                 while self.stack.last().is_some_and(|frame| frame.name != name) {
                     self.found.unmatched_enters += 1;
                     self.pop(at, Ending::Cut)?;

@@ -25,6 +25,11 @@ pub enum WhenFull {
     },
     /// Drops the oldest message in the inbox, and counts it as dropped.
     ///
+    /// The machine takes messages out of the inbox in batches of at most 64, so that not each
+    /// message takes the lock; messages of the current batch are not dropped any more. So besides
+    /// the message being handled, at most `inbox_messages_max + min(inbox_messages_max, 64) - 1`
+    /// messages are queued.
+    ///
     /// Such an inbox is protected by a lock, since senders and machine both remove messages: 20 to
     /// 50 ns a message instead of 5 ns. Messages that the machine sends to itself are refused as
     /// usual.
@@ -110,7 +115,8 @@ impl ThreadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated
-    /// when the machine is made, except under [`WhenFull::DropOldest`].
+    /// when the machine is made, except under [`WhenFull::DropOldest`], where the rest of one batch
+    /// of messages comes in addition.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the
     /// machine itself. Default 65,536. The queue grows as needed and does not shrink.

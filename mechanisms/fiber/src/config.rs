@@ -37,7 +37,8 @@ pub struct PoolConfig {
     /// Name, for [`Runtime::pool`](crate::Runtime::pool).
     pub name: String,
     /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first, but
-    /// at intervals one of the least urgent pool that has ready fibers, so that it does not starve.
+    /// at intervals one of a less urgent pool, by turns of all priorities that have ready fibers, so
+    /// that none starves.
     pub priority: u8,
     /// Indices of the workers that serve the pool, counted from 0; empty means all.
     pub workers: Vec<u32>,

@@ -122,6 +122,25 @@ pub enum SpawnError {
         /// The calling worker's index.
         worker: u32,
     },
+    /// [`Builder::worker`](crate::Builder::worker) names a worker that the runtime does not have.
+    #[error("worker={worker}: the runtime has {workers_count} workers, counted from 0")]
+    NoSuchWorker {
+        /// The given index.
+        worker: u32,
+        /// The number of workers.
+        workers_count: u32,
+    },
+    /// [`Builder::pool`](crate::Builder::pool) names a pool of another runtime, which this one does
+    /// not have.
+    #[error(
+        "pool={pool}: the runtime has {pools_count} pools, counted from 0; use a pool of this runtime"
+    )]
+    NoSuchPool {
+        /// The index of the given pool.
+        pool: usize,
+        /// The number of pools.
+        pools_count: usize,
+    },
     /// The runtime is being shut down.
     #[error("the runtime is shutting down")]
     ShuttingDown,

@@ -20,7 +20,7 @@
 //! fences, checks the queue. One of the two fences comes first, and the side with the second fence
 //! sees the other side's write: the receiver finds the work, or the sender finds the sleeper.
 
-use crate::SenderCpu;
+use crate::word::{CPU_MAX, CPU_SHIFT, SenderCpu};
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 
 const AWAKE: u32 = 0;
@@ -28,10 +28,6 @@ const AWAKE: u32 = 0;
 /// CPU of the sender that woke, plus one.
 const STATE: u32 = 0b11;
 const WOKEN: u32 = 0b11;
-const CPU_SHIFT: u32 = 2;
-/// Exclusive upper bound of a CPU number, so that the number plus one fits above the two lowest
-/// bits.
-const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
 /// A receiver's way to sleep, which determines the way to wake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,7 +84,7 @@ impl ParkWord {
 
     #[cold]
     fn take_sleeper(&self, seen: u32, cpu: SenderCpu) -> Option<Sleep> {
-        let cpu = cpu.filter(|&cpu| cpu < CPU_MAX).map_or(0, |cpu| cpu + 1);
+        let cpu = cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
         let woken = (cpu << CPU_SHIFT) | WOKEN;
         // Release: pairs with the Acquire in withdraw(), for what the sender notes before it wakes.
         // A failure means that another sender woke the receiver, or that it withdrew: if it
@@ -190,8 +186,8 @@ mod tests {
         for (cpu, carried) in [
             (None, None),
             (Some(0), Some(0)),
-            (Some(CPU_MAX - 1), Some(CPU_MAX - 1)),
-            (Some(CPU_MAX), None),
+            (Some(CPU_MAX), Some(CPU_MAX)),
+            (Some(CPU_MAX + 1), None),
             (Some(u32::MAX), None),
         ] {
             word.declare(Sleep::Word);

@@ -37,9 +37,10 @@ const EMPTY: u32 = 0;
 /// Lowest bit; the bits from [`CPU_SHIFT`] on hold the CPU of the sender, plus one.
 const PENDING: u32 = 1;
 const SLEEPING: u32 = 2;
-const CPU_SHIFT: u32 = 2;
+/// Number of bits below the CPU number plus one, in this word and in [`ParkWord`](crate::ParkWord).
+pub(crate) const CPU_SHIFT: u32 = 2;
 /// Greatest CPU number that is stored; the number plus one fits above the two lowest bits.
-const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
+pub(crate) const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
 /// CPU on which the last sender ran when it notified; `None` if unknown.
 pub type SenderCpu = Option<u32>;

@@ -1,11 +1,12 @@
 //! Statistics, trees and estimates compared with the recorded events.
 
-use crate::samples::{odd, random, raw, recorded, whole};
+use crate::samples::{deep, odd, random, raw, recorded, whole};
 use handover_probe::read::{EventKind, Trace};
 use handover_probe::{probe, span};
 use handover_trace::{
-    CallTree, Function, Grouping, Limits, Line, Names, Order, Statistics, Traces, estimate,
-    estimate_table, function_table, headline, tree_table, walk, what_is_missing,
+    At, Call, CallTree, DEPTH_MAX, Ending, Function, Grouping, Limits, Line, NameId, Names, Order,
+    Statistics, Traces, Visitor, estimate, estimate_table, function_table, headline, tree_table,
+    walk, what_is_missing,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -86,6 +87,30 @@ fn a_call_without_an_end_is_in_the_sums_and_not_in_the_quantiles() {
     }
     assert!(all.iter().all(|function| function.name != "odd.late"));
     assert_eq!(named(&all, "odd.fine").calls, 2);
+}
+
+#[test]
+fn lost_end_of_a_too_deep_call_does_not_shift_the_ends_of_the_calls_around_it() {
+    struct Endings(Vec<Ending>);
+    impl Visitor for Endings {
+        fn enter(&mut self, _: &At, _: NameId, _: &[u64]) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn leave(&mut self, _: &At, call: &Call) -> std::io::Result<()> {
+            self.0.push(call.ending);
+            Ok(())
+        }
+        fn mark(&mut self, _: &At, _: NameId, _: &[u64]) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    // With `deep.outer`, the calls that are not too deep.
+    let (_folder, traces) = deep(DEPTH_MAX - 1);
+    let mut endings = Endings(Vec::new());
+    let found = walk(&traces, &Names::all(&traces), &mut endings).unwrap();
+    assert_eq!((found.too_deep, found.calls), (1, DEPTH_MAX as u64 + 1));
+    assert_eq!((found.unmatched_enters, found.unmatched_leaves, found.open), (0, 0, 0));
+    assert!(endings.0.iter().all(|ending| *ending == Ending::Left));
 }
 
 #[test]

@@ -10,11 +10,21 @@ use tempfile::TempDir;
 
 /// Records `work` with the sites that match `pattern`, into `name` in a temporary folder.
 pub fn recorded(name: &str, pattern: &str, work: impl FnOnce()) -> (TempDir, Traces) {
+    let as_by_default = |config| config;
+    recorded_with(as_by_default, name, pattern, work)
+}
+
+fn recorded_with(
+    configure: impl FnOnce(Config) -> Config,
+    name: &str,
+    pattern: &str,
+    work: impl FnOnce(),
+) -> (TempDir, Traces) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
-    let recording = Recording::start(Config::stream(&path)).unwrap();
+    let recording = Recording::start(configure(Config::stream(&path))).unwrap();
     enable(pattern).unwrap();
     work();
     disable(pattern).unwrap();
@@ -90,6 +100,25 @@ pub fn odd() -> &'static Traces {
         })
     };
     &ODD.get_or_init(make).1
+}
+
+/// Returns a recording of a call `deep.outer` with `depth` nested calls of `deep.fill`, and within
+/// these one call of `deep.lost`, whose end is missing; then a call of `deep.outer` on its own.
+pub fn deep(depth: usize) -> (TempDir, Traces) {
+    // Holds all events, should the writing thread not run.
+    let large = |config: Config| config.ring_bytes(1 << 24);
+    recorded_with(large, "deep", "deep.*", || {
+        on_thread("deep", || {
+            let outer = span!("deep.outer");
+            let mut fills: Vec<_> = (0..depth).map(|_| span!("deep.fill")).collect();
+            let lost = span!("deep.lost");
+            disable("deep.lost").unwrap();
+            drop(lost);
+            while fills.pop().is_some() {}
+            drop(outer);
+            let _again = span!("deep.outer");
+        });
+    })
 }
 
 /// Returns a recording of many threads that enter and leave spans in random order and toggle sites.

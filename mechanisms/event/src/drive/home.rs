@@ -143,15 +143,22 @@ impl Home {
         self.ended.get_or_insert(ended);
     }
 
-    /// Returns the reason to end the run, if there is one, and clears it.
+    /// Returns the reason to end the run, if there is one, clears it, and logs the end.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
         if !self.is_ending && !self.door.stop_is_wanted() {
             return None;
         }
+        self.take_ended_and_log()
+    }
+
+    #[cold]
+    fn take_ended_and_log(&mut self) -> Option<Ended> {
         let stopped = self.door.take_stop();
         self.is_ending = false;
-        self.ended.take().or(stopped.then_some(Ended::Stopped))
+        let ended = self.ended.take().or(stopped.then_some(Ended::Stopped))?;
+        tracing::debug!(target: "handover_event::machine", ?ended, "stops running");
+        Some(ended)
     }
 
     /// Returns `true` if events are unread, after asking the kernel for more if there were none.

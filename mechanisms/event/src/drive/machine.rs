@@ -125,7 +125,6 @@ impl<H: Handler> Machine<H> {
         let mut since = 0;
         loop {
             if let Some(ended) = self.home.take_ended() {
-                tracing::debug!(target: "handover_event::machine", ?ended, "stops running");
                 return Ok(ended);
             }
             let handled = self.member.messages(&mut self.home, count_max - since);

@@ -19,7 +19,8 @@ pub enum Inbox<M> {
     Ring(mpsc::Consumer<M>),
     Newest {
         queue: Arc<Newest<M>>,
-        /// Messages taken out in one batch, so that not each pop takes the lock.
+        /// Messages taken out in one batch, so that not each pop takes the lock. They come on top
+        /// of `messages_max`: at most `TAKEN_MAX - 1` stay here after a pop.
         taken: VecDeque<M>,
     },
 }
@@ -216,6 +217,18 @@ mod tests {
         assert_eq!((inbox.dropped(), inbox.len()), (7, 3));
         assert_eq!(std::iter::from_fn(|| inbox.pop()).collect::<Vec<_>>(), [7, 8, 9]);
         assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn queue_that_drops_the_oldest_holds_messages_max_and_the_rest_of_one_batch() {
+        for messages_max in [1, 3, TAKEN_MAX, 1000] {
+            let (entrance, mut inbox) = newest(messages_max as u32);
+            let fill = || (0..2 * messages_max).for_each(|it| entrance.push(it).expect("open"));
+            fill();
+            assert!(inbox.pop().is_some());
+            fill();
+            assert_eq!(inbox.len(), messages_max + messages_max.min(TAKEN_MAX) - 1);
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Logged events, and their number.
 
-use handover_event::{Config, Context, Kind, Machine, OnPanic, Table, Verbosity, handler};
+use handover_event::{
+    Config, Context, Ended, Group, Kind, Machine, OnPanic, Table, ThreadConfig, Verbosity, handler,
+};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -96,6 +98,37 @@ fn the_verbose_are_told_more_and_the_quiet_less() {
     tracing::subscriber::with_default(log.clone(), unhandled);
     assert_eq!(log.lines().len(), 3);
     assert_eq!(log.lines()[2], "DEBUG handover_event::machine stops running");
+}
+
+#[test]
+fn end_of_a_run_is_logged_once_by_each_method_that_returns_it() {
+    let stops = || handler(|_: u32, cx: &mut Context<'_, u32>| cx.stop());
+    let machine = || {
+        let machine = Machine::new(stops(), Config::default()).expect("valid");
+        machine.address().pass(1).expect("room");
+        machine
+    };
+    let group = || {
+        let mut group = Group::new(ThreadConfig::default()).expect("valid");
+        let joined = group.add(stops(), Config::default()).expect("valid");
+        joined.address().pass(1).expect("room");
+        group
+    };
+    type Run<'a> = &'a dyn Fn() -> Option<Ended>;
+    let runs: [(&str, Run<'_>); 6] = [
+        ("Machine::run", &|| machine().run().ok()),
+        ("Machine::run_once", &|| machine().run_once().expect("runs").ended),
+        ("Machine::poll", &|| machine().poll().expect("runs").ended),
+        ("Group::run", &|| group().run().ok()),
+        ("Group::run_once", &|| group().run_once().expect("runs").ended),
+        ("Group::poll", &|| group().poll().expect("runs").ended),
+    ];
+    for (method, run) in runs {
+        let log = Log::new(Verbosity::Verbose);
+        let ended = tracing::subscriber::with_default(log.clone(), run);
+        assert_eq!(ended, Some(Ended::Stopped), "{method}");
+        assert_eq!(log.lines(), ["DEBUG handover_event::machine stops running"], "{method}");
+    }
 }
 
 #[test]

@@ -93,15 +93,17 @@ impl Builder {
         self
     }
 
-    /// Sets the pool, whose workers run the fiber with the pool's priority.
+    /// Sets the pool, whose workers run the fiber with the pool's priority. A pool of another
+    /// runtime stands for the pool with the same index, in the order of the configuration; if there
+    /// is none, the spawn fails with [`SpawnError::NoSuchPool`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
         self.plan.pool = pool.index;
         self
     }
 
-    /// Sets the worker on which the fiber begins, counted from 0, modulo the number of workers.
-    /// Default: the calling worker, or the next one in turn.
+    /// Sets the worker on which the fiber begins, counted from 0; if there is none, the spawn fails
+    /// with [`SpawnError::NoSuchWorker`]. Default: the calling worker, or the next one in turn.
     #[must_use]
     pub fn worker(mut self, worker: u32) -> Self {
         self.plan.worker = Some(worker);
@@ -183,6 +185,8 @@ where
         return from_worker(worker, plan, f, is_attached);
     }
     check_size::<F, T>(shared)?;
+    let pool = pool_of(shared, plan)?;
+    let named = named_worker(shared, plan)?;
     let stack = shared.stacks.take()?;
     // SeqCst: pairs, together with the load below, with close(), which sets the flag and then
     // counts: either the closing side counts this fiber, or this thread sees the flag.
@@ -195,9 +199,7 @@ where
         shared.stacks.give_back([stack]);
         return Err(SpawnError::ShuttingDown);
     }
-    let pool = pool_of(shared, plan);
-    let index = plan.worker.map_or_else(|| pool.next_worker(), |worker| worker as usize);
-    let post = &shared.posts[index % shared.posts.len()];
+    let post = &shared.posts[named.unwrap_or_else(|| pool.next_worker())];
     probe!("fiber.create", number);
     let spec = spec(shared, plan, pool, post.into(), number + 1);
     let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
@@ -205,8 +207,22 @@ where
     Ok(handle)
 }
 
-fn pool_of<'a>(shared: &'a Shared, plan: &Plan) -> &'a PoolOf {
-    &shared.pools[plan.pool.min(shared.pools.len() - 1)]
+#[inline]
+fn pool_of<'a>(shared: &'a Shared, plan: &Plan) -> Result<&'a PoolOf, SpawnError> {
+    let pools_count = shared.pools.len();
+    shared.pools.get(plan.pool).ok_or(SpawnError::NoSuchPool { pool: plan.pool, pools_count })
+}
+
+/// Returns the index of the worker that the plan names, if it names one.
+#[inline]
+fn named_worker(shared: &Shared, plan: &Plan) -> Result<Option<usize>, SpawnError> {
+    let workers_count = shared.config.workers_count;
+    match plan.worker {
+        Some(worker) if worker >= workers_count => {
+            Err(SpawnError::NoSuchWorker { worker, workers_count })
+        }
+        worker => Ok(worker.map(|worker| worker as usize)),
+    }
 }
 
 #[inline]
@@ -264,10 +280,10 @@ where
 {
     let shared = worker.shared();
     check_size::<F, T>(shared)?;
-    let pool = pool_of(shared, plan);
+    let pool = pool_of(shared, plan)?;
     let serves = pool.is_served_by(worker.index());
-    let index = match plan.worker {
-        Some(index) => index as usize % shared.posts.len(),
+    let index = match named_worker(shared, plan)? {
+        Some(index) => index,
         None if serves => worker.index() as usize,
         None if plan.is_local => return Err(SpawnError::NotInPool { worker: worker.index() }),
         None => pool.next_worker(),

@@ -35,8 +35,8 @@ const SWITCHES_PER_EXPIRED: u32 = 4;
 const FETCHED_FROM: u32 = 4;
 /// Maximum number of fibers that a thief checks in a victim's queue.
 const LOOKS_MAX: u32 = 128;
-/// Number of clock reads per run of a least urgent fiber.
-const POLLS_PER_LEAST: u32 = 4;
+/// Number of clock reads per run of a less urgent fiber.
+const POLLS_PER_LESS_URGENT: u32 = 4;
 
 pub(crate) struct Worker {
     place: Place,
@@ -365,8 +365,8 @@ impl Worker {
         self.pace.set(pace);
         let polls_count = self.polls_count.get().wrapping_add(1);
         self.polls_count.set(polls_count);
-        if polls_count.is_multiple_of(POLLS_PER_LEAST) {
-            self.place.ready(|queue| queue.pop_least())
+        if polls_count.is_multiple_of(POLLS_PER_LESS_URGENT) {
+            self.place.ready(|queue| queue.pop_less_urgent())
         } else {
             self.place.ready(|queue| queue.pop())
         }

@@ -12,11 +12,13 @@ pub(crate) struct Ready {
     /// Bitmap: bit i is set if level i is not empty.
     occupied: u32,
     count: u32,
+    /// Level from which `pop_less_urgent` popped last.
+    turn: usize,
 }
 
 impl Ready {
     pub(crate) fn new() -> Self {
-        Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0 }
+        Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0, turn: LEVELS }
     }
 
     /// Returns the number of ready fibers.
@@ -71,9 +73,16 @@ impl Ready {
         }
     }
 
-    /// Pops the first fiber of the least urgent level, so that it does not starve.
-    pub(crate) fn pop_least(&mut self) -> Option<Runnable> {
-        self.pop_from(self.occupied.checked_ilog2()? as usize)
+    /// Pops the first fiber of a level other than the most urgent one, or of that level if no other
+    /// has fibers. Each call takes the next more urgent level that has fibers, and begins again with
+    /// the least urgent one, so that no level starves.
+    pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
+        let less_urgent = self.occupied & self.occupied.wrapping_sub(1);
+        let before_turn = less_urgent & ((1 << self.turn) - 1);
+        let candidates = if before_turn == 0 { less_urgent } else { before_turn };
+        let Some(level) = candidates.checked_ilog2() else { return self.pop() };
+        self.turn = level as usize;
+        self.pop_from(self.turn)
     }
 
     #[inline]

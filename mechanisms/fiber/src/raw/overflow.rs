@@ -1,9 +1,10 @@
 //! Signal handler for stack overflow: prints a message that names the fiber, and ends the process.
 //!
 //! The handler runs on an alternate stack, and checks whether the faulting address is in the guard
-//! of a fiber's stack. If not, the fault is passed on to the previous handler.
+//! of the running fiber's stack. If not, the signal is passed on to the previous handler.
 
 use super::control::{CONTROL_BYTES, Control};
+use super::current::current;
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -50,29 +51,56 @@ pub(super) fn register(
     }
 }
 
-/// Returns the fiber whose guard contains `addr`, and the size of its stack.
-fn find(addr: usize) -> Option<(&'static Control, usize)> {
+/// Returns the slab that contains `addr`.
+fn region_of(addr: usize) -> Option<&'static Region> {
     // Acquire: pairs with the Release in register().
     let mut at = REGIONS.load(Ordering::Acquire).cast_const();
     while !at.is_null() {
         // SAFETY: regions are neither freed nor changed once they are in the list.
         let region = unsafe { &*at };
-        let offset = addr.wrapping_sub(region.start);
-        if offset < region.bytes {
-            let index = offset / region.stride;
-            if offset % region.stride >= region.guard_bytes {
-                return None;
-            }
-            let top = region.start + (index + 1) * region.stride - (index % region.colours) * 64;
-            let control = ptr::with_exposed_provenance::<Control>(top - CONTROL_BYTES);
-            // SAFETY: a fiber overflows only its own stack, so the stack is in use and its control
-            // block is initialised.
-            let control = unsafe { &*control };
-            return Some((control, region.stride - region.guard_bytes));
+        if addr.wrapping_sub(region.start) < region.bytes {
+            return Some(region);
         }
         at = region.next;
     }
     None
+}
+
+impl Region {
+    /// Returns the address of the control block of the stack whose guard contains `addr`, which is
+    /// in this slab; `None` if `addr` is not in a guard.
+    fn control_above(&self, addr: usize) -> Option<usize> {
+        let offset = addr - self.start;
+        let index = offset / self.stride;
+        let top = self.start + (index + 1) * self.stride - (index % self.colours) * 64;
+        (offset % self.stride < self.guard_bytes).then_some(top - CONTROL_BYTES)
+    }
+}
+
+/// Returns the fiber that this thread runs, if `addr` is in the guard of its stack, and the size of
+/// that stack. `stack_pointer` is the one of the interrupted code.
+fn find(addr: usize, stack_pointer: usize) -> Option<(&'static Control, usize)> {
+    let region = region_of(addr)?;
+    let control = region.control_above(addr)?;
+    // On a thread's own stack no fiber runs. What the worker takes for its running fiber is then
+    // the previous one, which may have ended.
+    region_of(stack_pointer)?;
+    let running = current()?.running().filter(|it| it.addr().get() == control)?;
+    // SAFETY: the stack pointer is in a slab, so this thread was interrupted in a fiber. Workers
+    // note a fiber as running before they switch to it, and this one cannot end, and so its control
+    // block stays valid, before the interrupted code continues.
+    let control = unsafe { running.as_ref() };
+    Some((control, region.stride - region.guard_bytes))
+}
+
+/// Returns the stack pointer of the code that a signal has interrupted.
+///
+/// # Safety
+/// `context` is the third argument of a handler with SA_SIGINFO, which has not returned yet.
+unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> usize {
+    // SAFETY: the kernel passes a valid ucontext to a handler with SA_SIGINFO.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
 }
 
 /// Buffer that formats text without allocating.
@@ -113,9 +141,15 @@ extern "C" fn on_fault(
 ) {
     // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let info_ref = unsafe { &*info };
-    // SAFETY: every siginfo has room for the address; for a fault by an access the kernel sets it.
-    let addr = unsafe { info_ref.si_addr() } as usize;
-    if let Some((control, stack_bytes)) = find(addr) {
+    let overflowed = if is_sent(info_ref) {
+        None
+    } else {
+        // SAFETY: the kernel sets the address of SIGSEGV and SIGBUS unless they were sent.
+        let addr = unsafe { info_ref.si_addr() } as usize;
+        // SAFETY: `context` is this handler's third argument, and the handler has SA_SIGINFO.
+        find(addr, unsafe { interrupted_stack_pointer(context) })
+    };
+    if let Some((control, stack_bytes)) = overflowed {
         let mut text = Text { bytes: [0; 512], len: 0 };
         text.add(b"\nfiber ");
         if let Some(name) = control.name() {
@@ -134,6 +168,28 @@ extern "C" fn on_fault(
         unsafe { libc::abort() };
     }
     pass_on(signal, info, context);
+    if is_sent(info_ref) && has_default_action(signal) {
+        // A handler that gives up restores the default action and relies on the faulting
+        // instruction, which runs again. No instruction has raised a sent signal, so it is sent
+        // again: the thread receives it once this handler has returned.
+        // SAFETY: raise() takes no pointers, and is async-signal-safe.
+        unsafe { libc::raise(signal) };
+    }
+}
+
+/// Returns `true` if a thread or process has sent the signal, by kill(2) for example: its siginfo
+/// contains the sender in the place of the address.
+fn is_sent(info: &libc::siginfo_t) -> bool {
+    info.si_code <= 0
+}
+
+fn has_default_action(signal: libc::c_int) -> bool {
+    // SAFETY: all zeros is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: a null new action only reads the current one into `action`, which is valid for
+    // writes; sigaction() is async-signal-safe.
+    let is_read = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
+    is_read && action.sa_sigaction == libc::SIG_DFL
 }
 
 /// Passes a signal on to the action that was installed before.
@@ -153,8 +209,11 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
                 handler(signal);
             }
         }
+        // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
+        Some((libc::SIG_IGN, _)) if is_sent(unsafe { &*info }) => {}
         _ => {
-            // The faulting instruction runs again, and the default action follows.
+            // The faulting instruction runs again, or the caller sends the signal again, and the
+            // default action follows. The kernel does not ignore a fault.
             // SAFETY: signal() with SIG_DFL takes no pointers of this program, and is
             // async-signal-safe.
             unsafe { libc::signal(signal, libc::SIG_DFL) };

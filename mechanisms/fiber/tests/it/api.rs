@@ -368,6 +368,65 @@ fn what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten() -> Outcome
 }
 
 #[test]
+fn each_less_urgent_pool_makes_progress_while_more_and_less_urgent_ones_stay_ready() -> Outcome {
+    let priorities = [0, 2, 4, 7];
+    let pools = priorities.map(|it| PoolConfig::new(format!("priority {it}"), it)).to_vec();
+    let runtime = Runtime::new(Config { pools, ..Config::default() })?;
+    const RUNS_WANTED: u32 = 3;
+    const MOST_URGENT_RUNS_MAX: u32 = 1_000_000;
+    let runs: Arc<[AtomicU32; 4]> = Arc::default();
+    let mut fibers = Vec::new();
+    for (at, priority) in priorities.into_iter().enumerate() {
+        let pool = runtime.pool(&format!("priority {priority}")).expect("it is configured");
+        let runs = Arc::clone(&runs);
+        let stays_ready = move || {
+            while runs.iter().any(|it| it.load(SeqCst) < RUNS_WANTED)
+                && runs[0].load(SeqCst) < MOST_URGENT_RUNS_MAX
+            {
+                runs[at].fetch_add(1, SeqCst);
+                yield_now();
+            }
+        };
+        fibers.push(Builder::new().pool(pool).spawn_on(&runtime.handle(), stays_ready)?);
+    }
+    for fiber in fibers {
+        fiber.join()?;
+    }
+    let runs = runs.each_ref().map(|it| it.load(SeqCst));
+    assert!(runs.iter().all(|&count| count >= RUNS_WANTED), "{runs:?}");
+    Ok(())
+}
+
+#[test]
+fn spawn_on_a_worker_or_pool_out_of_range_is_refused_with_argument_and_value() -> Outcome {
+    let pools = vec![PoolConfig::new("first", 4), PoolConfig::new("second", 4)];
+    let with_two_pools = Runtime::new(Config { pools, ..Config::default() })?;
+    let second = with_two_pools.pool("second").expect("it is configured");
+    let runtime = Runtime::new(Config::workers(2))?;
+    let no_worker = "worker=2: the runtime has 2 workers, counted from 0";
+    let no_pool = "pool=1: the runtime has 1 pools, counted from 0; use a pool of this runtime";
+
+    let handle = runtime.handle();
+    let (bad_worker, bad_pool) = (Builder::new().worker(2), Builder::new().pool(second));
+    let error = bad_worker.spawn_on(&handle, || ()).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), no_worker);
+    let error = bad_pool.spawn_detached_on(&handle, || ()).unwrap_err();
+    assert_eq!(error.to_string(), no_pool);
+    let in_fiber = runtime.spawn(move || {
+        let worker = bad_worker.spawn_detached(|| ()).unwrap_err();
+        let pool = bad_pool.spawn(|| ()).map(drop).unwrap_err();
+        (worker.to_string(), pool.to_string())
+    })?;
+    assert_eq!(in_fiber.join()?, (no_worker.to_owned(), no_pool.to_owned()));
+    assert_eq!(Builder::new().worker(1).spawn_on(&handle, current_worker)?.join()?, Some(1));
+    while runtime.stats().alive_count > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(runtime.stats().spawned_count, 2, "a refused spawn is not counted");
+    Ok(())
+}
+
+#[test]
 fn a_pool_is_served_by_its_workers_alone() -> Outcome {
     let pinned = PoolConfig { workers: vec![1], ..PoolConfig::new("second", 4) };
     let pools = vec![PoolConfig::new("all", 4), pinned];

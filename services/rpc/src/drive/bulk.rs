@@ -7,6 +7,7 @@ mod remote;
 mod tables;
 
 use super::calling::sealed;
+use crate::clock;
 use crate::engine::{BulkHandle, PeerKey, Rights};
 use crate::{BulkError, MemoryError, WithdrawError};
 use exchange::Asked;
@@ -314,14 +315,23 @@ pub trait Bulk: sealed::Turning {
         Some((at, result))
     }
 
-    /// Runs one turn of the event loop, and returns the result of a transfer if it is done. A
-    /// deadline is checked only between pieces that are copied.
+    /// Runs one turn of the event loop, and returns the result of a transfer if it is done or its
+    /// time limit has passed. The limit is checked here, and between pieces that are copied.
     ///
     /// # Errors
     /// The errors of [`wait_transfer`](Self::wait_transfer).
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
         self.turn_until(0, |_, _| true);
-        self.state().bulk.transfers.take(transfer.id)
+        let state = self.state();
+        if let Some(result) = state.bulk.transfers.take(transfer.id) {
+            return Some(result);
+        }
+        let deadline_ns = state.bulk.transfers.deadline_ns(transfer.id)?;
+        if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
+            return None;
+        }
+        state.bulk_give_up(transfer.id);
+        Some(Err(BulkError::Deadline))
     }
 
     /// Cancels a transfer. This side no longer accesses its memory for it.

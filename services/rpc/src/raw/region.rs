@@ -116,7 +116,11 @@ impl Region {
     /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
     pub(crate) fn in_folder(folder: &Path, bytes: usize) -> Result<Self, Refused> {
         let file = unnamed_file(folder)?;
-        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64).map_err(refused("fallocate"))?;
+        if bytes > 0 {
+            // fallocate() refuses a length of 0.
+            let all = bytes as u64;
+            fallocate(&file, FallocateFlags::empty(), 0, all).map_err(refused("fallocate"))?;
+        }
         Self::mapped(file.as_fd(), bytes, true)
     }
 

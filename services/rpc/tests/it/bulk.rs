@@ -269,6 +269,43 @@ fn a_deadline_passes_while_the_owner_is_busy_and_later_transfers_are_right() {
 }
 
 #[test]
+fn deadline_ends_a_transfer_that_is_only_polled_while_the_owner_is_busy() {
+    // Shared memory waits to be attached here, and the rest for messages.
+    for way in ways() {
+        let mut server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let ours = BulkMemory::plain(vec![0; 5000]);
+        client.send(peer, Method::named("hold"), &()).unwrap();
+        let began = Instant::now();
+        let part = BulkPart::of(5000).within(10 * MS);
+        let transfer = client.start_pull(peer, &handle, &ours, part).unwrap();
+        let late = loop {
+            if let Some(result) = client.test_transfer(transfer) {
+                break result;
+            }
+            assert!(began.elapsed() < LIVENESS, "{}: the deadline is not enforced", way.how);
+        };
+        assert_eq!(late, Err(BulkError::Deadline), "{}", way.how);
+        assert!(began.elapsed() >= 10 * MS, "{}", way.how);
+        assert_eq!(client.test_transfer(transfer), Some(Err(BulkError::Stale)));
+        server.open = None;
+        assert_eq!(client.pull(peer, &handle, &ours, BulkPart::of(100).at(7, 3)), Ok(()));
+        assert_eq!(ours.to_vec()[3..103], pattern(107)[7..]);
+        assert_eq!(ours.to_vec()[103..], [0; 4897], "what came late went nowhere");
+    }
+}
+
+#[test]
+fn memory_of_no_bytes_is_made_in_every_way() {
+    for memory in [BulkMemory::shared(0), BulkMemory::in_folder(&std::env::temp_dir(), 0)] {
+        assert_eq!(memory.map(|it| it.to_vec()), Ok(Vec::new()));
+    }
+    let folder = std::env::temp_dir().join("no-such-folder-of-handover");
+    assert!(BulkMemory::in_folder(&folder, 0).is_err());
+}
+
+#[test]
 fn a_deadline_passes_while_there_is_always_something_to_copy() {
     for way in ways().into_iter().filter(|it| it.shared == BulkPath::Mapped) {
         let server = Server::new(&way);

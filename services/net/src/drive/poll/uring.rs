@@ -84,6 +84,9 @@ impl Watch for Uring {
     /// Removes the poll of a socket: the kernel keeps a closed socket open as long as its poll
     /// exists.
     fn remove(&mut self, whose: Whose) {
+        // A completion that has already come may say that the poll has ended; it must not be
+        // submitted again, for a descriptor that is closed or belongs to another file by then.
+        self.specials.retain(|it| it.0 != whose);
         if let Some(at) = self.asked.iter().rposition(|it| it.0 == whose) {
             self.asked.swap_remove(at);
             return;
@@ -147,5 +150,29 @@ impl Watch for Uring {
             count += 1;
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn removed_listener_is_not_polled_again_when_its_poll_has_lapsed() {
+        let mut ring = match Uring::new(8) {
+            Ok(ring) => ring,
+            Err(errno) => return println!("skipped: io_uring_setup: {errno}"),
+        };
+        let file = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+        for whose in [Whose::Wake, Whose::Listener(0), Whose::Listener(1)] {
+            ring.add(file.as_fd(), whose, Flags::IN).expect("queued");
+        }
+        ring.wait(Some(0), |_, _| ()).expect("polled");
+        ring.remove(Whose::Listener(0));
+        ring.wait(Some(0), |_, _| ()).expect("removed");
+        let polled_again: Vec<_> = ring.specials.iter().map(|it| it.0).collect();
+        assert_eq!(polled_again, [Whose::Wake, Whose::Listener(1)]);
     }
 }
