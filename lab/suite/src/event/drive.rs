@@ -505,9 +505,9 @@ impl<P: Pace> Speaker for Announcer<P> {
     speaks_beats!();
 
     #[inline]
-    fn say(&mut self, _to: u64, number: u64, _cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         self.posted = number;
-        self.publisher.post(number).is_ok_and(|posted| posted.refused == 0)
+        cx.post(&mut self.publisher, number).is_ok_and(|posted| posted.refused == 0)
     }
 }
 

@@ -5,7 +5,8 @@ use super::desk::{Desk, Tick};
 use super::home::{self, Home};
 use super::reactor::Token;
 use crate::{
-    Ended, Interest, Ready, SendError, Stats, TimerId, TimersFull, WatchError, WatchId, stage,
+    Ended, Interest, PoolFull, Posted, Publisher, Ready, SendError, Stats, TimerId, TimersFull,
+    WatchError, WatchId, stage,
 };
 use std::any::Any;
 use std::collections::VecDeque;
@@ -75,6 +76,46 @@ impl<M: Send + 'static> Context<'_, M> {
         to.pass(message)?;
         self.home.expect_from(&to.mail().door);
         Ok(())
+    }
+
+    /// Posts a value to a topic whose subscribers answer, each of them: as [`Publisher::post`], and
+    /// before this thread looks for the answers, it lets the subscribers on its own CPU run.
+    ///
+    /// ```
+    /// use handover_event::{Config, Machine, Shared, Topic, handler};
+    /// let topic = Topic::new();
+    /// let mut heard = Machine::new(
+    ///     handler(|news: Shared<u32>, _cx| assert_eq!(*news, 7)),
+    ///     Config::default(),
+    /// )?;
+    /// topic.subscribe(heard.address(), |news| news);
+    /// let mut publisher = topic.publisher(1);
+    /// let mut machine = Machine::new(
+    ///     handler(move |number: u32, cx| {
+    ///         let posted = cx.post(&mut publisher, number).expect("one value at a time");
+    ///         assert_eq!((posted.taken, posted.refused), (1, 0));
+    ///     }),
+    ///     Config::default(),
+    /// )?;
+    /// machine.context().call(7)?;
+    /// machine.poll()?;
+    /// assert_eq!(heard.poll()?.handled, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Publisher::post`].
+    ///
+    /// # Blocking
+    /// As [`Publisher::post`].
+    pub fn post<T: Send + Sync + 'static>(
+        &mut self,
+        publisher: &mut Publisher<T>,
+        value: T,
+    ) -> Result<Posted, PoolFull<T>> {
+        let posted = publisher.post(value)?;
+        self.home.expect_all(publisher.doors());
+        Ok(posted)
     }
 
     /// As [`pass_to`](Self::pass_to), without waking it; see [`Address::call`].

@@ -247,6 +247,12 @@ impl Home {
         self.parker.expect(door.bell());
     }
 
+    /// Expects an answer from each of the threads behind these doors, which were sent something.
+    #[inline]
+    pub(crate) fn expect_all<'a>(&mut self, doors: impl Iterator<Item = &'a Door>) {
+        self.parker.expect_all(doors.map(Door::bell));
+    }
+
     /// Adds what the thread knows.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.parks = self.parks;

@@ -1,6 +1,7 @@
 //! One message to many machines.
 
 use super::address::Address;
+use super::door::Door;
 use crate::{Pool, PoolFull, Shared};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +47,7 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
+    fn door(&self) -> &Door;
     /// Whether it was taken.
     fn take(&self, value: Shared<T>) -> bool;
     fn is_closed(&self) -> bool;
@@ -63,6 +65,10 @@ where
 {
     fn id(&self) -> usize {
         self.address.id()
+    }
+
+    fn door(&self) -> &Door {
+        &self.address.mail().door
     }
 
     fn take(&self, value: Shared<T>) -> bool {
@@ -240,6 +246,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
             self.topic.board.remove(|one| one.is_closed());
         }
         posted
+    }
+
+    /// The threads of all subscribers, as of the last posting.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = &Door> {
+        self.subscribers.iter().map(|subscriber| subscriber.door())
     }
 
     /// The topic.
