@@ -51,6 +51,18 @@ pub enum ParkOn {
     Descriptor,
 }
 
+/// When a sender notifies the thread of a machine by a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WakeWhen {
+    /// Only if the thread sleeps.
+    #[default]
+    Asleep,
+    /// For each message that is passed, by a write to the thread's eventfd, as in the classic event
+    /// machines: for measuring the difference. The thread sleeps in epoll from the beginning,
+    /// whatever [`ParkOn`] says.
+    EachMessage,
+}
+
 /// The bounds of what runs on one thread: of a [`Machine`](crate::Machine), or of a
 /// [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +71,8 @@ pub struct ThreadConfig {
     pub spin: handover_notify::Config,
     /// How it sleeps. Default: on a futex until it watches a descriptor.
     pub park_on: ParkOn,
+    /// When senders notify it by a system call. Default: only if it sleeps.
+    pub wake_when: WakeWhen,
     /// How many ready descriptors are taken from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
     /// How late the kernel may end a sleep to save wake-ups, in ns: set for the thread when it begins
@@ -74,6 +88,7 @@ impl Default for ThreadConfig {
         Self {
             spin: handover_notify::Config::default(),
             park_on: ParkOn::default(),
+            wake_when: WakeWhen::default(),
             descriptors_per_round_max: 64,
             timer_slack_ns: 0,
             machines_max: 1024,

@@ -37,13 +37,16 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.push_local(message)
     }
 
-    /// The same: whoever handles is awake.
+    /// Sends a message to this machine itself, whose thread is awake: as [`call`](Self::call), and a
+    /// system call more under [`WakeWhen::EachMessage`](crate::WakeWhen).
     ///
     /// # Errors
     /// As [`call`](Self::call).
     #[inline]
     pub fn pass(&mut self, message: M) -> Result<(), SendError<M>> {
-        self.desk.push_local(message)
+        self.desk.push_local(message)?;
+        self.notify_own_thread();
+        Ok(())
     }
 
     /// Sends a message to any machine, and wakes it if it sleeps; without synchronisation when it
@@ -61,9 +64,19 @@ impl<M: Send + 'static> Context<'_, M> {
         message: N,
     ) -> Result<(), SendError<N>> {
         if self.is_near(to) {
-            return self.send_near(to, message);
+            self.send_near(to, message)?;
+            self.notify_own_thread();
+            return Ok(());
         }
         self.pass_far(to, message)
+    }
+
+    /// After a message to a machine on this thread.
+    #[inline]
+    fn notify_own_thread(&self) {
+        if self.home.door.notifies_each() {
+            self.home.door.ring();
+        }
     }
 
     /// Apart, so that the near way stays small enough to be compiled into handlers.

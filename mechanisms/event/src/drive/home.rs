@@ -87,7 +87,7 @@ impl Home {
             locals: Vec::new(),
             listed: VecDeque::new(),
         };
-        if config.park_on == ParkOn::Descriptor {
+        if config.park_on == ParkOn::Descriptor || home.door.notifies_each() {
             let refused = |(call, errno)| MachineError::Refused { call, errno };
             home.reactor().map_err(refused)?;
         }
