@@ -247,8 +247,12 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
     let (via, wake) = match (args.via, args.wake) {
         (Via::Call, None) => (drive::Via::Call, Wake::Asleep),
         (Via::Pass, wake) => (drive::Via::Pass, wake.unwrap_or(Wake::Always)),
-        (Via::Call, Some(_)) => {
-            return Err(wrong("--wake: --via call notifies nobody; add --via pass"));
+        (Via::Call, Some(wake)) => {
+            let wake = wake.to_possible_value();
+            let name = wake.as_ref().map_or("", |value| value.get_name());
+            return Err(wrong(format!(
+                "--wake {name}: --via call notifies nobody; add --via pass, or leave it out"
+            )));
         }
     };
     let stage = Stage::set("DEMO1EVM", &args.options, 0)?;

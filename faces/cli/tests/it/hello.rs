@@ -335,7 +335,7 @@ fn what_is_wrong_with_a_demo_s_command_line_is_said_in_a_line() {
         ("hello1 --seconds inf", &["'inf'", "must lie in"]),
         ("hello1 --seconds NaN", &["'NaN'", "must lie in"]),
         ("hello1 --via post", &["--via", "'post'", "call, pass"]),
-        ("hello1 --wake always", &["--wake", "--via call", "--via pass"]),
+        ("hello1 --wake always", &["--wake always", "--via call", "--via pass"]),
         ("hello1 --via pass --wake never", &["--wake", "'never'", "always, asleep"]),
         ("hello3 --lookup hash", &["--lookup", "'hash'", "direct, search, match"]),
         ("hello3 --ids 0", &["--ids", "'0'", "1..=65534"]),
