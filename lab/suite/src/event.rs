@@ -15,7 +15,6 @@ use handover_record::{Contender, Wait};
 use own::Local;
 use own::{
     Array, By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Looped, Map, Match, Pooled,
-    Search,
 };
 use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
 use queues::Std;
@@ -96,10 +95,10 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Looped<Flume, Written>>(Contender::peer("flume").allocates()),
     #[cfg(feature = "peers")]
     Bench::one::<Looped<Tokio, Written>>(Contender::peer("tokio").allocates()),
-    Bench::one::<Dispatch<handover_event::Table<own::Among, own::Numbered>>>(Contender::ours(
+    Bench::one::<Dispatch<handover_event::Table<own::Among, drive::Numbered>>>(Contender::ours(
         "handover",
     )),
-    Bench::one::<Dispatch<Search>>(Contender::peer("search")),
+    Bench::one::<Dispatch<drive::Search<own::Among, drive::Numbered>>>(Contender::peer("search")),
     Bench::one::<Dispatch<Map>>(Contender::peer("HashMap")),
     Bench::one::<Dispatch<Match>>(Contender::peer("match")),
     Bench::many::<Beats<Eager>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),

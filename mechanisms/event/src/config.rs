@@ -57,15 +57,29 @@ pub enum ParkOn {
     Descriptor,
 }
 
-/// Limits of one thread, which runs a [`Machine`](crate::Machine) or a [`Group`](crate::Group).
+/// When a sender notifies the thread of a machine by a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WakeWhen {
+    /// Only if the thread sleeps.
+    #[default]
+    Asleep,
+    /// For each message that is passed, by a write to the thread's eventfd, as in the classic event
+    /// machines: for measuring the difference. The thread sleeps in epoll from the beginning,
+    /// whatever [`ParkOn`] says.
+    EachMessage,
+}
+
+/// The bounds of what runs on one thread: of a [`Machine`](crate::Machine), or of a
+/// [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
     /// Limits of spinning before a sleep; see [`handover_notify::Config`].
     pub spin: handover_notify::Config,
     /// Kernel object to sleep on. Default: a futex until a descriptor is watched.
     pub park_on: ParkOn,
-    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at
-    /// most 1024.
+    /// When senders notify it by a system call. Default: only if it sleeps.
+    pub wake_when: WakeWhen,
+    /// How many ready descriptors are taken from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
     /// Timer slack of the thread in ns: how late the kernel may end a sleep to save wake-ups. Set
     /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
@@ -81,6 +95,7 @@ impl Default for ThreadConfig {
         Self {
             spin: handover_notify::Config::default(),
             park_on: ParkOn::default(),
+            wake_when: WakeWhen::default(),
             descriptors_per_round_max: 64,
             timer_slack_ns: 0,
             machines_max: 1024,

@@ -26,7 +26,7 @@ mod variance;
 mod verbosity;
 
 #[cfg(not(handover_loom))]
-pub use config::{Config, OnPanic, ParkOn, ThreadConfig, WhenFull};
+pub use config::{Config, OnPanic, ParkOn, ThreadConfig, WakeWhen, WhenFull};
 #[cfg(not(handover_loom))]
 pub use drive::{
     address::{Address, Stopper},

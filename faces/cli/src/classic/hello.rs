@@ -8,18 +8,19 @@ mod raw;
 mod room;
 pub mod two_processes;
 
-use crate::exit::Interrupted;
+use crate::exit::{Interrupted, usage as wrong};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use handover_base::topology::{self, Placement, Topology};
 use handover_base::units::{show_ns, show_rate};
 use handover_base::usage::{self, Usage};
 use handover_event::{
-    Config, Ended, Handler, Machine, RunError, Running, Signals, SpawnError, Stopper, Verbosity,
+    Config, Ended, Handler, KIND_MAX, Machine, MachineError, ParkOn, RunError, Running, Signals,
+    SpawnError, Stopper, Table, ThreadConfig, Verbosity, WakeWhen,
 };
-use handover_suite::event::drive;
+use handover_suite::event::drive::{self, Caller, Lookup, Numbered, Search};
 use log::Log;
-use pace::{Demo, Speaks};
+use pace::{Demo, SentLine, Speaks};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -38,6 +39,10 @@ const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
 const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 /// Messages between two checks of the timers for a machine that talks to itself: about 10 µs.
 const MESSAGES_PER_ROUND: u32 = 4096;
+/// Maximum number of message ids: the table's, less two for the timers.
+const IDS_MAX: u64 = KIND_MAX as u64 - 1;
+/// Message ids unless `--ids` says otherwise, as in the original's last measurements.
+const IDS_DEFAULT: u64 = 20;
 /// Tracing target of the demos' own lines, which are shown with the demo's tag.
 const TARGET: &str = "handover::hello";
 /// Tracing target of the stages of a message.
@@ -128,14 +133,62 @@ pub struct Hello1 {
     /// Way in which it sends to itself
     #[arg(long, value_enum, default_value_t = Via::Call)]
     via: Via,
+    /// When `--via pass` notifies its thread [default: always]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    wake: Option<Wake>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Via {
     /// enqueue
     Call,
-    /// enqueue, and wake whoever sleeps
+    /// enqueue, and notify the thread
     Pass,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Wake {
+    /// a write to an eventfd for each message, as in the original
+    Always,
+    /// only if the thread sleeps
+    Asleep,
+}
+
+impl From<Wake> for WakeWhen {
+    fn from(wake: Wake) -> WakeWhen {
+        match wake {
+            Wake::Always => WakeWhen::EachMessage,
+            Wake::Asleep => WakeWhen::Asleep,
+        }
+    }
+}
+
+/// Notification of a thread that is sent a message.
+#[derive(Debug, Args)]
+struct Notifying {
+    /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
+    #[arg(long)]
+    fds: bool,
+    /// When a thread is notified; `always` implies --fds [default: always with --fds, else asleep]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    wake: Option<Wake>,
+}
+
+impl Notifying {
+    fn config(&self) -> Config {
+        let default = if self.fds { Wake::Always } else { Wake::Asleep };
+        let wake = self.wake.unwrap_or(default);
+        if !self.fds && wake == Wake::Asleep {
+            return Config::default();
+        }
+        let thread = ThreadConfig {
+            spin: handover_notify::Config::never_spin(),
+            park_on: ParkOn::Descriptor,
+            wake_when: wake.into(),
+            ..ThreadConfig::default()
+        };
+        Config { thread, ..Config::default() }
+    }
 }
 
 /// Two processes send each other a message over a socket pair (EVM's hello2).
@@ -155,6 +208,25 @@ pub struct Hello2 {
 pub struct Hello3 {
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    notifying: Notifying,
+    /// How the handler of a message is found by the message's id
+    #[arg(long, value_enum, default_value_t = Find::Direct, value_name = "HOW")]
+    lookup: Find,
+    /// Registered message ids, the last of which is sent [default: 20]
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = super::whole(1..=IDS_MAX), allow_negative_numbers = true)]
+    ids: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Find {
+    /// by index
+    Direct,
+    /// linear search, the last id after all others
+    Search,
+    /// no id: a `match`, compiled into the loop
+    Match,
 }
 
 /// One thread serves many, each by its address (EVM's hello4), or all by topic (hello5).
@@ -163,6 +235,8 @@ pub struct Hello3 {
 pub struct HelloMany {
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    notifying: Notifying,
     /// Threads that are served
     #[arg(value_name = "num_additional_threads", default_value_t = 1)]
     #[arg(value_parser = super::whole(0..=THREADS_MAX), allow_negative_numbers = true)]
@@ -170,42 +244,106 @@ pub struct HelloMany {
 }
 
 pub fn run1(args: &Hello1) -> anyhow::Result<()> {
-    let via = match args.via {
-        Via::Call => drive::Via::Call,
-        Via::Pass => drive::Via::Pass,
+    let (via, wake) = match (args.via, args.wake) {
+        (Via::Call, None) => (drive::Via::Call, Wake::Asleep),
+        (Via::Pass, wake) => (drive::Via::Pass, wake.unwrap_or(Wake::Always)),
+        (Via::Call, Some(wake)) => {
+            let wake = wake.to_possible_value();
+            let name = wake.as_ref().map_or("", |value| value.get_name());
+            return Err(wrong(format!(
+                "--wake {name}: --via call notifies nobody; add --via pass, or leave it out"
+            )));
+        }
     };
     let stage = Stage::set("DEMO1EVM", &args.options, 0)?;
     let cpu = args.options.cpus(1)?[0];
     let pace = args.options.main_pace(Speaks::FirstWhenIdle, cpu, IDLE);
-    let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, ..Config::default() };
-    let machine = drive::alone(via, pace, config)?;
+    let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
+    let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
+    let machine = made(drive::alone(via, pace, config))?;
     play(&stage, machine, no_others(), |it| &it.pace)
 }
 
 pub fn run3(args: &Hello3) -> anyhow::Result<()> {
+    if let (Find::Match, Some(ids)) = (args.lookup, args.ids) {
+        return Err(wrong(format!("--ids {ids}: --lookup match has no ids; use direct or search")));
+    }
+    let ids_count = args.ids.unwrap_or(IDS_DEFAULT) as usize; // at most IDS_MAX
     let stage = Stage::set("DEMO3EVM", &args.options, 1)?;
     let options = &args.options;
     let cpus = options.cpus(2)?;
+    let to = |evm_id| SentLine::To { evm_id };
     let paces = [
-        options.main_pace(Speaks::Second, cpus[0], IDLE_OF_TWO_THREADS),
-        options.pace(Speaks::First, cpus[1], IDLE_OF_TWO_THREADS),
+        options.main_pace(Speaks::Second, cpus[0], IDLE_OF_TWO_THREADS).sent_line(to(1)),
+        options.pace(Speaks::First, cpus[1], IDLE_OF_TWO_THREADS).sent_line(to(0)),
     ];
-    let [first, second] = drive::pair(paces, Config::default())?;
-    play(&stage, first, vec![second], |it| &it.pace)
+    let config = args.notifying.config();
+    match args.lookup {
+        Find::Direct => {
+            play_by_id::<Table<Caller<Demo>, Numbered>>(&stage, paces, ids_count, config)
+        }
+        Find::Search => {
+            play_by_id::<Search<Caller<Demo>, Numbered>>(&stage, paces, ids_count, config)
+        }
+        Find::Match => play_two(&stage, made(drive::pair(paces, config))?, |it| &it.pace),
+    }
+}
+
+fn play_by_id<L>(
+    stage: &Stage,
+    paces: [Demo; 2],
+    ids_count: usize,
+    config: Config,
+) -> anyhow::Result<()>
+where
+    L: Lookup<Demo> + Send + 'static,
+{
+    let machines = made(drive::pair_by_id::<Demo, L>(paces, ids_count, config))?;
+    play_two(stage, machines, |it| &it.caller().pace)
+}
+
+/// Plays two machines, the first of which opens before the second one's thread is started: its line
+/// comes first.
+fn play_two<H>(
+    stage: &Stage,
+    [mut first, second]: [Machine<H>; 2],
+    pace: impl Fn(&H) -> &Demo,
+) -> anyhow::Result<()>
+where
+    H: Handler + Send + 'static,
+    H::Message: Send,
+{
+    if first.poll()?.ended.is_some() {
+        first.stopper().stop(); // the QUIT timer has expired already: the run will end at once
+    }
+    play(stage, first, vec![second], pace)
 }
 
 pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
-    let stage = Stage::set("DEMO4EVM", &args.options, args.threads)?;
+    // With this tag and this text in all documented transcripts.
+    let stage = Stage::set("DEMO3EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
-    let (server, clients) = drive::served(server, clients, Config::default())?;
+    let clients = clients.into_iter().map(|client| client.sent_line(SentLine::FirstJoined));
+    let (server, clients) = made(drive::served(server, clients, args.notifying.config()))?;
     play(&stage, server, clients, |it| &it.pace)
 }
 
 pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
     let stage = Stage::set("DEMO5EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
-    let (server, clients) = drive::served_by_topic(server, clients, Config::default())?;
+    let (server, clients) = made(drive::served_by_topic(server, clients, args.notifying.config()))?;
     play(&stage, server, clients, |it| &it.pace)
+}
+
+/// Adds a remedy to the error of machines that lack descriptors.
+fn made<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
+    machines.map_err(|refused| match refused {
+        MachineError::Refused { .. } => anyhow::Error::new(refused).context(
+            "a thread that is notified through an eventfd needs two descriptors; allow more with \
+             `ulimit -n`, or ask for fewer threads",
+        ),
+        refused => refused.into(),
+    })
 }
 
 impl HelloMany {
@@ -293,12 +431,19 @@ impl Stage {
         };
         let rate = show_rate(*handled as f64 / took_s.max(1e-9));
         tracing::info!(target: TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
-        let cpu_s = |ns: u64| ns as f64 / 1e9;
+        let cpu_ns = (used.user_ns + used.system_ns).max(1) as f64;
+        let part = |ns: u64| {
+            let each = match handled {
+                0 => String::new(),
+                handled => format!(", {} each", show_ns(ns as f64 / *handled as f64)),
+            };
+            format!("{:.3} s ({:.0} %{each})", ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0)
+        };
         tracing::info!(
             target: TARGET,
-            "user {:.3} s, system {:.3} s; context switches: {} voluntary, {} involuntary",
-            cpu_s(used.user_ns),
-            cpu_s(used.system_ns),
+            "user {}, system {}; context switches: {} voluntary, {} involuntary",
+            part(used.user_ns),
+            part(used.system_ns),
             used.switches_voluntary,
             used.switches_involuntary
         );
@@ -384,5 +529,29 @@ fn fault_of(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
         Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
         Ok(_) => None,
         Err(refused) => Some(refused.clone().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_used_if_asked_for_or_if_each_message_is_notified() {
+        let asleep = (ParkOn::Whatever, WakeWhen::Asleep);
+        let always = (ParkOn::Descriptor, WakeWhen::EachMessage);
+        for (fds, wake, expected) in [
+            (false, None, asleep),
+            (false, Some(Wake::Asleep), asleep),
+            (false, Some(Wake::Always), always),
+            (true, None, always),
+            (true, Some(Wake::Always), always),
+            (true, Some(Wake::Asleep), (ParkOn::Descriptor, WakeWhen::Asleep)),
+        ] {
+            let thread = Notifying { fds, wake }.config().thread;
+            assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
+            let spins = thread.spin.spin_ns_max > 0;
+            assert_eq!(spins, thread.park_on == ParkOn::Whatever, "{fds}, {wake:?}");
+        }
     }
 }

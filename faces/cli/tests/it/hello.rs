@@ -1,5 +1,7 @@
 //! The demos `hello1` to `hello5`: their lines, counts and ends.
 
+mod transcripts;
+
 use crate::common::{Home, Said, said, said_to, wait_until};
 use regex_lite::Regex;
 use rustix::process::Signal;
@@ -33,7 +35,8 @@ fn ending(texts: &[&str]) -> u64 {
     let again = found(r"^(\d+) messages in \d+\.\d{3} s: \d[\d.]* [kMG]?/s(?:, .* each)?$", rate);
     assert_eq!(count, again, "{texts:?}");
     found(
-        r"^user \d+\.\d{3} s, system \d+\.\d{3} s; context switches: \d+ voluntary, \d+ involuntary$",
+        &r"^user PART, system PART; context switches: \d+ voluntary, \d+ involuntary$"
+            .replace("PART", r"\d+\.\d{3} s \(\d+ %(?:, \S+ \S+ each)?\)"),
         used,
     );
     count
@@ -98,6 +101,37 @@ fn two_threads_pause_a_millisecond_and_count_each_message_once() {
     assert_eq!(received as u64, count, "{texts:?}");
     assert!((2..=1000).contains(&count), "{count}");
     assert!(texts.iter().any(|line| line == "IDLE timer set: 1 ms"), "{texts:?}");
+    let sent: Vec<_> = texts.iter().filter(|line| line.starts_with("HELLO msg sent")).collect();
+    for (index, line) in sent.iter().enumerate() {
+        let form = format!("HELLO msg sent to evm_id={}: \"HELLO: {}\"", index % 2, index + 1);
+        assert_eq!(**line, form);
+    }
+}
+
+#[test]
+fn hello4_without_the_live_loop_joins_only_the_first_hello_of_each_client() {
+    let home = Home::new();
+    let running = home.start(home.handover(["hello4"]));
+    let received = "HELLO msg received: \"HELLO: 1\"";
+    let out = home.path().join("out");
+    wait_until("the hello", || std::fs::read_to_string(&out).expect("a file").contains(received));
+    running.signal_all(Signal::INT);
+    let said = running.finish().code(130);
+    let texts = self::texts(&said, "DEMO3EVM");
+    assert!(texts.contains(&"HELLO msg sent: \"HELLO1\""), "{texts:?}");
+    assert_eq!(ending(&texts), 1);
+}
+
+#[test]
+fn missing_descriptors_are_an_error_that_names_the_limit() {
+    let home = Home::new();
+    for demo in ["hello4", "hello5"] {
+        let line = format!("ulimit -n 64 && exec handover {demo} --fds --seconds 0.2 100");
+        let said = said(home.shell(&line)).code(1).tells(&["Too many open files", "`ulimit -n`"]);
+        assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+        let line = format!("ulimit -n 64 && exec handover {demo} -l -n --seconds 0.2 100");
+        self::said(home.shell(&line)).code(0);
+    }
 }
 
 #[test]
@@ -107,17 +141,24 @@ fn the_live_loop_of_each_demo_prints_its_opening_and_its_end_alone() {
     let (texts, count) = played(&home, "hello2 -l --seconds 3", "DEMO2EVM");
     assert_eq!(texts, ["QUIT timer set: 3 s", "HELLO msg sent: \"HELLO: 1\""]);
     assert!(count > 1, "{count}");
-    for (line, tag, sent) in [
-        ("hello3 -l --seconds 0.2", "DEMO3EVM", 1),
-        ("hello3 -l --seconds 0.2 --place same", "DEMO3EVM", 1),
-        ("hello4 -l --seconds 0.2 --place same 3", "DEMO4EVM", 3),
-        ("hello4 -l --seconds 0.2", "DEMO4EVM", 1),
-        ("hello5 -l --seconds 0.2 3", "DEMO5EVM", 3),
+    let [to_first, joined, plain] = [
+        "HELLO msg sent to evm_id=0: \"HELLO: 1\"",
+        "HELLO msg sent: \"HELLO1\"",
+        "HELLO msg sent: \"HELLO: 1\"",
+    ];
+    for (line, tag, hello, sent) in [
+        ("hello3 -l --seconds 0.2", "DEMO3EVM", to_first, 1),
+        ("hello3 -l --seconds 0.2 --place same", "DEMO3EVM", to_first, 1),
+        ("hello4 -l --seconds 0.2 --place same 3", "DEMO3EVM", joined, 3),
+        ("hello4 -l --seconds 0.2", "DEMO3EVM", joined, 1),
+        ("hello5 -l --seconds 0.2 3", "DEMO5EVM", plain, 3),
+        ("hello5 -l --seconds 0.2 --fds 3", "DEMO5EVM", plain, 3),
+        ("hello5 -l --seconds 0.2 --wake always 3", "DEMO5EVM", plain, 3),
     ] {
         let (texts, count) = played(&home, line, tag);
         // The rate is not checked: two threads on a busy machine take turns of milliseconds.
         assert!(count > 0, "{line}: {count}");
-        let is_sent = |text: &&String| *text == "HELLO msg sent: \"HELLO: 1\"";
+        let is_sent = |text: &&String| *text == hello;
         assert_eq!(texts.iter().filter(is_sent).count(), sent, "{line}: {texts:?}");
         assert!(texts.contains(&"QUIT timer set: 200 ms".to_string()), "{line}: {texts:?}");
         assert_eq!(texts.len(), sent + 1, "{line}: {texts:?}");
@@ -294,6 +335,12 @@ fn what_is_wrong_with_a_demo_s_command_line_is_said_in_a_line() {
         ("hello1 --seconds inf", &["'inf'", "must lie in"]),
         ("hello1 --seconds NaN", &["'NaN'", "must lie in"]),
         ("hello1 --via post", &["--via", "'post'", "call, pass"]),
+        ("hello1 --wake always", &["--wake always", "--via call", "--via pass"]),
+        ("hello1 --via pass --wake never", &["--wake", "'never'", "always, asleep"]),
+        ("hello3 --lookup hash", &["--lookup", "'hash'", "direct, search, match"]),
+        ("hello3 --ids 0", &["--ids", "'0'", "1..=65534"]),
+        ("hello3 --ids 65535", &["--ids", "'65535'", "1..=65534"]),
+        ("hello3 --lookup match --ids 3", &["--ids 3", "--lookup match", "direct or search"]),
         ("hello3 --place nowhere", &["--place", "nowhere", "near"]),
         ("hello1 -x", &["-x", "--help"]),
         ("hello1 5", &["'5'"]),

@@ -21,7 +21,8 @@
 //! ```
 
 use handover_event::{
-    Address, Config, Context, Handler, Machine, MachineError, Publisher, Shared, Topic,
+    Address, Config, Context, HandleKind, Handler, Kind, Machine, MachineError, Publisher, Shared,
+    Table, Topic,
 };
 use std::time::Duration;
 
@@ -398,7 +399,201 @@ pub fn pair<P: Pace>(
     Ok([first, second])
 }
 
-/// Handler of a server; each client's name is its index in `clients`.
+/// A message of one of many kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    /// Its kind, by which its handler is found.
+    pub kind: usize,
+    /// Its content.
+    pub number: u64,
+}
+
+impl Kind for Numbered {
+    #[inline]
+    fn kind(&self) -> usize {
+        self.kind
+    }
+}
+
+/// A state and handlers registered one by one, like [`Table`]; searches them one after the other, in
+/// the order of registration, as the classic event machines do.
+pub struct Search<S, M> {
+    state: S,
+    entries: Vec<(usize, HandleKind<S, M>)>,
+    started: Option<fn(&mut S, &mut Context<'_, M>)>,
+}
+
+impl<S, M: Kind> Search<S, M> {
+    /// Makes one without handlers.
+    #[must_use]
+    pub fn new(state: S) -> Self {
+        Search { state, entries: Vec::new(), started: None }
+    }
+
+    /// Registers the handler of a kind, behind all others.
+    #[must_use]
+    pub fn on(mut self, kind: usize, handle: HandleKind<S, M>) -> Self {
+        self.entries.push((kind, handle));
+        self
+    }
+
+    /// Registers what is done once before the first message.
+    #[must_use]
+    pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
+        self.started = Some(started);
+        self
+    }
+
+    /// Returns the state.
+    #[must_use]
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// Returns the state, to be changed.
+    #[must_use]
+    pub fn state_mut(&mut self) -> &mut S {
+        &mut self.state
+    }
+}
+
+impl<S, M: Kind> Handler for Search<S, M> {
+    type Message = M;
+
+    #[inline]
+    fn handle(&mut self, message: M, cx: &mut Context<'_, M>) {
+        let kind = message.kind();
+        match self.entries.iter().find(|entry| entry.0 == kind) {
+            Some((_, handle)) => handle(&mut self.state, message, cx),
+            None => cx.unhandled(kind, message),
+        }
+    }
+
+    fn started(&mut self, cx: &mut Context<'_, M>) {
+        if let Some(started) = self.started {
+            started(&mut self.state, cx);
+        }
+    }
+}
+
+/// One of two that talk to each other by messages whose handler is found by their kind.
+#[derive(Debug)]
+pub struct Caller<P> {
+    other: Option<Address<Numbered>>,
+    /// Kind of the hellos: the last of the registered ids.
+    hello: usize,
+    /// How it goes on.
+    pub pace: P,
+}
+
+/// Kind of the end of a pause.
+const IDLE: usize = 0;
+/// Kind of the message that stops the machine.
+const QUIT: usize = 1;
+/// Kind of the first message id.
+const FIRST_ID: usize = 2;
+
+impl<P: Pace> Caller<P> {
+    fn hear(&mut self, hello: Numbered, cx: &mut Context<'_, Numbered>) {
+        let next = self.pace.received(hello.number);
+        self.answer(next, 0, hello.number + 1, cx);
+    }
+
+    /// Returns the handlers of all kinds: of `ids_count` ids, the last of which is the hello's, and
+    /// of the timers.
+    fn handlers(ids_count: usize) -> impl Iterator<Item = (usize, HandleKind<Self, Numbered>)> {
+        let others = (0..ids_count - 1).map(|id| {
+            let unused: HandleKind<Self, Numbered> = |_, message, cx| {
+                cx.unhandled(message.kind, message);
+            };
+            (FIRST_ID + id, unused)
+        });
+        let hello: HandleKind<Self, Numbered> = Self::hear;
+        let idle: HandleKind<Self, Numbered> = |caller, idle, cx| {
+            caller.end_pause(0, idle.number, cx);
+        };
+        let quit: HandleKind<Self, Numbered> = |caller, _, cx| caller.end(cx);
+        let used = [(FIRST_ID + ids_count - 1, hello), (IDLE, idle), (QUIT, quit)];
+        others.chain(used)
+    }
+}
+
+impl<P: Pace> Speaker for Caller<P> {
+    type Message = Numbered;
+    type Pace = P;
+    const QUIT: fn() -> Numbered = || Numbered { kind: QUIT, number: 0 };
+
+    #[inline]
+    fn pace(&mut self) -> &mut P {
+        &mut self.pace
+    }
+
+    #[inline(always)]
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Numbered>) -> bool {
+        let Some(other) = &self.other else { return false };
+        cx.pass_to(other, Numbered { kind: self.hello, number }).is_ok()
+    }
+
+    fn idle(_to: u64, number: u64) -> Numbered {
+        Numbered { kind: IDLE, number }
+    }
+}
+
+/// What finds the handler of a kind for two that talk to each other.
+pub trait Lookup<P>: Handler<Message = Numbered> + Sized {
+    /// Makes one that has a handler for each of `ids_count` message ids.
+    fn of(caller: Caller<P>, ids_count: usize) -> Self;
+
+    /// Returns the side that it serves.
+    fn caller(&self) -> &Caller<P>;
+
+    /// Returns the side that it serves, to be changed.
+    fn caller_mut(&mut self) -> &mut Caller<P>;
+}
+
+macro_rules! looks_up {
+    ($finder:ident) => {
+        impl<P: Pace> Lookup<P> for $finder<Caller<P>, Numbered> {
+            fn of(caller: Caller<P>, ids_count: usize) -> Self {
+                let none = $finder::new(caller).on_start(Caller::open);
+                Caller::handlers(ids_count).fold(none, |it, (kind, handle)| it.on(kind, handle))
+            }
+
+            fn caller(&self) -> &Caller<P> {
+                self.state()
+            }
+
+            fn caller_mut(&mut self) -> &mut Caller<P> {
+                self.state_mut()
+            }
+        }
+    };
+}
+looks_up!(Table);
+looks_up!(Search);
+
+/// Two machines that talk to each other, each of which finds the handler of a message by the last of
+/// `ids_count` registered ids, one at least. A pace must say the first hello.
+///
+/// # Errors
+/// As [`Machine::new`].
+pub fn pair_by_id<P: Pace, L: Lookup<P>>(
+    paces: [P; 2],
+    ids_count: usize,
+    config: Config,
+) -> Result<[Machine<L>; 2], MachineError> {
+    let [first, second] = paces;
+    let ids_count = ids_count.max(1);
+    let hello = FIRST_ID + ids_count - 1;
+    let first = Caller { other: None, hello, pace: first };
+    let mut first = Machine::new(L::of(first, ids_count), config)?;
+    let second = Caller { other: Some(first.address().clone()), hello, pace: second };
+    let second = Machine::new(L::of(second, ids_count), config)?;
+    first.handler_mut().caller_mut().other = Some(second.address().clone());
+    Ok([first, second])
+}
+
+/// Talks to many, each of which has told its place in `clients` as its name.
 #[derive(Debug)]
 pub struct Server<P> {
     /// The clients.
@@ -508,9 +703,9 @@ impl<P: Pace> Speaker for Announcer<P> {
     speaks_beats!();
 
     #[inline]
-    fn say(&mut self, _to: u64, number: u64, _cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         self.posted = number;
-        self.publisher.post(number).is_ok_and(|posted| posted.refused == 0)
+        cx.post(&mut self.publisher, number).is_ok_and(|posted| posted.refused == 0)
     }
 }
 

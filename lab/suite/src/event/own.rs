@@ -1,9 +1,9 @@
 //! Messages that a thread sends to itself.
 
-use super::drive::{Alone, Beat, Next, Own, Pace, Player, Via, alone};
+use super::drive::{Alone, Beat, Next, Numbered, Own, Pace, Player, Search, Via, alone};
 use super::queues::Queue;
 use super::{refused, same};
-use handover_event::{Config, Context, HandleKind, Handler, Kind, Machine, Pool, Shared, Table};
+use handover_event::{Config, Context, HandleKind, Handler, Machine, Pool, Shared, Table};
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Spec, args};
 use std::collections::{HashMap, VecDeque};
@@ -530,20 +530,7 @@ args! {
     }
 }
 
-/// A message of one of many kinds.
-pub(super) struct Numbered {
-    kind: usize,
-    number: u64,
-}
-
-impl Kind for Numbered {
-    #[inline]
-    fn kind(&self) -> usize {
-        self.kind
-    }
-}
-
-/// Common state of the handlers of all kinds.
+/// What the handlers of all kinds share.
 pub(super) struct Among {
     kinds_count: usize,
     /// The first kind that is sent; all following kinds are sent too.
@@ -580,43 +567,21 @@ pub(super) trait Finder: Handler<Message = Numbered> + 'static {
     fn among(&mut self) -> &mut Among;
 }
 
-impl Finder for Table<Among, Numbered> {
-    fn new(among: Among) -> Self {
-        let kinds = 0..among.kinds_count;
-        kinds.fold(Table::new(among), |table, kind| table.on(kind, ON[kind % HANDLERS]))
-    }
-    fn among(&mut self) -> &mut Among {
-        self.state_mut()
-    }
-}
-
-/// Searches all registered kinds one after another, as the classic event machines do.
-pub(super) struct Search {
-    among: Among,
-    entries: Vec<(usize, HandleKind<Among, Numbered>)>,
-}
-
-impl Handler for Search {
-    type Message = Numbered;
-
-    #[inline]
-    fn handle(&mut self, message: Numbered, cx: &mut Context<'_, Numbered>) {
-        match self.entries.iter().find(|entry| entry.0 == message.kind) {
-            Some((_, handle)) => handle(&mut self.among, message, cx),
-            None => cx.unhandled(message.kind, message),
+macro_rules! finds {
+    ($finder:ident) => {
+        impl Finder for $finder<Among, Numbered> {
+            fn new(among: Among) -> Self {
+                let kinds = 0..among.kinds_count;
+                kinds.fold($finder::new(among), |it, kind| it.on(kind, ON[kind % HANDLERS]))
+            }
+            fn among(&mut self) -> &mut Among {
+                self.state_mut()
+            }
         }
-    }
+    };
 }
-
-impl Finder for Search {
-    fn new(among: Among) -> Self {
-        let entries = (0..among.kinds_count).map(|kind| (kind, ON[kind % HANDLERS])).collect();
-        Search { among, entries }
-    }
-    fn among(&mut self) -> &mut Among {
-        &mut self.among
-    }
-}
+finds!(Table);
+finds!(Search);
 
 /// Looks the handler up in a `HashMap`.
 pub(super) struct Map {

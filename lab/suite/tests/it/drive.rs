@@ -1,7 +1,6 @@
 //! Tests of machines that send to themselves, to each other and by a topic.
 
-use handover_event::Config;
-use handover_event::Ended;
+use handover_event::{Config, Ended, Table};
 use handover_suite::event::drive::*;
 use std::thread;
 
@@ -44,6 +43,45 @@ fn two_answer_each_other_until_one_has_had_enough() {
     let (second, ended) = second.join();
     assert_eq!(ended, Ok(Ended::Stopped));
     assert!((200..=201).contains(&second.stats().handled), "{second:?}");
+}
+
+/// Says the first hello if it is to, and answers always.
+struct Rally {
+    says: bool,
+}
+
+impl Pace for Rally {
+    fn opening(&mut self) -> Opening {
+        Opening { says: self.says, ..Opening::default() }
+    }
+
+    fn received(&mut self, _: u64) -> Next {
+        Next::Answer
+    }
+}
+
+/// Lets two rally by the last of `ids_count` ids.
+fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
+    let paces = [Rally { says: false }, Rally { says: true }];
+    let [mut first, second] =
+        pair_by_id::<Rally, L>(paces, ids_count, Config::default()).expect("machines");
+    let second = second.spawn(thread::Builder::new()).expect("a thread");
+    while first.stats().handled < 100 {
+        assert_eq!(first.run_once().expect("it runs").ended, None);
+    }
+    second.stop();
+    let (second, ended) = second.join();
+    assert_eq!(ended, Ok(Ended::Stopped));
+    assert!(second.stats().handled >= 99, "{:?}", second.stats());
+    assert_eq!(first.stats().unhandled + second.stats().unhandled, 0);
+}
+
+#[test]
+fn two_answer_each_other_by_the_last_of_so_many_ids_however_it_is_found() {
+    for ids_count in [1, 2, 20] {
+        rally_by_id::<Table<Caller<Rally>, Numbered>>(ids_count);
+        rally_by_id::<Search<Caller<Rally>, Numbered>>(ids_count);
+    }
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl<M> Mail<M> {
             None => true,
             Some(marking) => marking.pass(&self.mark, self.machine),
         };
-        if must_ring {
+        if must_ring || self.door.notifies_each() {
             self.door.ring();
         }
     }
@@ -233,7 +233,8 @@ impl fmt::Debug for Stopper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Context, Ended, Group, Machine, ParkOn, ThreadConfig, handler};
+    use crate::{Config, Context, Ended, Group, Machine, ParkOn, ThreadConfig, WakeWhen, handler};
+    use rustix::io::Errno;
     use std::sync::mpsc;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -312,6 +313,43 @@ mod tests {
             assert_eq!(group.run(), Ok(Ended::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender");
+        }
+    }
+
+    /// Returns the number of notifications since the last call: no machine reads its eventfd.
+    fn take_notifications(address: &Address<u32>) -> u64 {
+        let counter = address.mail.door.counter().expect("a descriptor");
+        let mut bytes = [0; 8];
+        match rustix::io::read(counter, &mut bytes) {
+            Ok(_) => u64::from_ne_bytes(bytes),
+            Err(Errno::AGAIN) => 0,
+            Err(errno) => panic!("read from an eventfd: {errno}"),
+        }
+    }
+
+    #[test]
+    fn awake_thread_is_notified_of_each_passed_message_only_if_configured() {
+        for (wake_when, notified) in [(WakeWhen::Asleep, 0), (WakeWhen::EachMessage, 2)] {
+            let thread = ThreadConfig { wake_when, ..ThreadConfig::default() };
+            let config = Config { thread, ..Config::default() };
+            let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
+            let mut group = Group::new(thread).expect("valid");
+            let member = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("room");
+            for address in [machine.address().clone(), member.address().clone()] {
+                for number in 0..2 {
+                    address.pass(number).expect("room");
+                }
+                assert_eq!(take_notifications(&address), notified, "by address, {wake_when:?}");
+                address.call(2).expect("room");
+                assert_eq!(take_notifications(&address), 0, "by call, {wake_when:?}");
+            }
+            let own = machine.address().clone();
+            let mut cx = machine.context();
+            cx.call(3).expect("room");
+            cx.pass(4).expect("room");
+            cx.pass_to(&own, 5).expect("room");
+            assert_eq!(take_notifications(&own), notified, "by context, {wake_when:?}");
+            assert_eq!(machine.poll().map(|round| round.handled), Ok(6));
         }
     }
 }

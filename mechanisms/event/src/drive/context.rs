@@ -5,7 +5,8 @@ use super::desk::{Desk, Tick};
 use super::home::{self, Home};
 use super::reactor::Token;
 use crate::{
-    Ended, Interest, Ready, SendError, Stats, TimerId, TimersFull, WatchError, WatchId, stage,
+    Ended, Interest, PoolFull, Posted, Publisher, Ready, SendError, Stats, TimerId, TimersFull,
+    WatchError, WatchId, stage,
 };
 use std::any::Any;
 use std::collections::VecDeque;
@@ -36,13 +37,16 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.push_local(message)
     }
 
-    /// Same as [`call`](Self::call): a machine that runs a handler is awake.
+    /// Sends a message to this machine itself, whose thread is awake: as [`call`](Self::call), and a
+    /// system call more under [`WakeWhen::EachMessage`](crate::WakeWhen).
     ///
     /// # Errors
     /// As [`call`](Self::call).
     #[inline]
     pub fn pass(&mut self, message: M) -> Result<(), SendError<M>> {
-        self.desk.push_local(message)
+        self.desk.push_local(message)?;
+        self.notify_own_thread();
+        Ok(())
     }
 
     /// Sends a message to any machine, and wakes it if it sleeps; without synchronisation when the
@@ -61,13 +65,22 @@ impl<M: Send + 'static> Context<'_, M> {
         message: N,
     ) -> Result<(), SendError<N>> {
         if self.is_near(to) {
-            return self.send_near(to, message);
+            self.send_near(to, message)?;
+            self.notify_own_thread();
+            return Ok(());
         }
         self.pass_far(to, message)
     }
 
-    /// A separate function, so that the path within a thread stays small enough to be inlined into
-    /// handlers.
+    /// After a message to a machine on this thread.
+    #[inline]
+    fn notify_own_thread(&self) {
+        if self.home.door.notifies_each() {
+            self.home.door.ring();
+        }
+    }
+
+    /// Apart, so that the near way stays small enough to be compiled into handlers.
     #[inline(never)]
     fn pass_far<N: Send + 'static>(
         &mut self,
@@ -79,7 +92,47 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(())
     }
 
-    /// Sends as [`pass_to`](Self::pass_to), without waking the receiver; see [`Address::call`].
+    /// Posts a value to a topic whose subscribers answer, each of them: as [`Publisher::post`], and
+    /// before this thread looks for the answers, it lets the subscribers on its own CPU run.
+    ///
+    /// ```
+    /// use handover_event::{Config, Machine, Shared, Topic, handler};
+    /// let topic = Topic::new();
+    /// let mut heard = Machine::new(
+    ///     handler(|news: Shared<u32>, _cx| assert_eq!(*news, 7)),
+    ///     Config::default(),
+    /// )?;
+    /// topic.subscribe(heard.address(), |news| news);
+    /// let mut publisher = topic.publisher(1);
+    /// let mut machine = Machine::new(
+    ///     handler(move |number: u32, cx| {
+    ///         let posted = cx.post(&mut publisher, number).expect("one value at a time");
+    ///         assert_eq!((posted.taken, posted.refused), (1, 0));
+    ///     }),
+    ///     Config::default(),
+    /// )?;
+    /// machine.context().call(7)?;
+    /// machine.poll()?;
+    /// assert_eq!(heard.poll()?.handled, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Publisher::post`].
+    ///
+    /// # Blocking
+    /// As [`Publisher::post`].
+    pub fn post<T: Send + Sync + 'static>(
+        &mut self,
+        publisher: &mut Publisher<T>,
+        value: T,
+    ) -> Result<Posted, PoolFull<T>> {
+        let posted = publisher.post(value)?;
+        self.home.expect_all(publisher.doors());
+        Ok(posted)
+    }
+
+    /// As [`pass_to`](Self::pass_to), without waking it; see [`Address::call`].
     ///
     /// # Errors
     /// As [`Address::call`].

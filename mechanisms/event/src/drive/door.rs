@@ -1,7 +1,7 @@
 //! The part of a thread's state that other threads access.
 
 use crate::engine::ready::Marking;
-use crate::stage;
+use crate::{WakeWhen, stage};
 use handover_base::sync::CachePadded;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_notify::Bell;
@@ -20,26 +20,38 @@ pub(crate) struct Door {
     counter: OnceLock<OwnedFd>,
     /// For a group: announces which machines have messages.
     marking: Option<Marking>,
+    wake_when: WakeWhen,
 }
 
 impl Door {
-    pub(crate) fn new(marking: Option<Marking>) -> Arc<Self> {
+    pub(crate) fn new(marking: Option<Marking>, wake_when: WakeWhen) -> Arc<Self> {
         Arc::new(Self {
             bell: Bell::new(),
             stop: CachePadded::new(AtomicBool::new(false)),
             counter: OnceLock::new(),
             marking,
+            wake_when,
         })
     }
 
-    /// Wakes the thread if it sleeps. The data that it should find must already be visible to it.
+    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], notifies it in any case. What
+    /// it should find must be where it looks already.
     #[inline]
     pub(crate) fn ring(&self) {
         if self.bell.ring_with(|| self.rouse()) {
             stage::notified();
+        } else if self.notifies_each() {
+            self.rouse();
         }
     }
 
+    /// Returns `true` if each message is notified, even to a thread that is awake.
+    #[inline]
+    pub(crate) fn notifies_each(&self) -> bool {
+        self.wake_when == WakeWhen::EachMessage
+    }
+
+    #[cold]
     fn rouse(&self) {
         let Some(counter) = self.counter.get() else { return };
         match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {

@@ -197,7 +197,7 @@ impl Group {
     pub fn new(config: ThreadConfig) -> Result<Self, MachineError> {
         config.validate()?;
         let (marking, marked) = ready::marks(config.machines_max)?;
-        let home = Home::new(config, Door::new(Some(marking)))?;
+        let home = Home::new(config, Door::new(Some(marking), config.wake_when))?;
         let timers = handover_timer::Config {
             timers_max: config.machines_max,
             ..handover_timer::Config::default()

@@ -88,7 +88,7 @@ impl Home {
             locals: Vec::new(),
             listed: VecDeque::new(),
         };
-        if config.park_on == ParkOn::Descriptor {
+        if config.park_on == ParkOn::Descriptor || home.door.notifies_each() {
             let refused = |(call, errno)| MachineError::Refused { call, errno };
             home.reactor().map_err(refused)?;
         }
@@ -254,6 +254,12 @@ impl Home {
     #[inline]
     pub(crate) fn expect_from(&mut self, door: &Door) {
         self.parker.expect(door.bell());
+    }
+
+    /// Expects an answer from each of the threads behind these doors, which were sent something.
+    #[inline]
+    pub(crate) fn expect_all<'a>(&mut self, doors: impl Iterator<Item = &'a Door>) {
+        self.parker.expect_all(doors.map(Door::bell));
     }
 
     /// Adds the counters of the thread.

@@ -60,7 +60,7 @@ impl<H: Handler> Machine<H> {
     /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
     pub fn new(handler: H, config: Config) -> Result<Self, MachineError> {
         config.validate()?;
-        let door = Door::new(None);
+        let door = Door::new(None, config.thread.wake_when);
         let desk = Desk::new(config, &door, 0)?;
         let home = Home::new(config.thread, door)?;
         Ok(Self { member: Member::new(handler, desk), home })

@@ -1,6 +1,7 @@
 //! Topics: one value sent to many machines.
 
 use super::address::Address;
+use super::door::Door;
 use crate::{Pool, PoolFull, Shared};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +47,8 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
-    /// Returns `true` if the machine accepted the value.
+    fn door(&self) -> &Door;
+    /// Whether it was taken.
     fn take(&self, value: Shared<T>) -> bool;
     fn is_closed(&self) -> bool;
 }
@@ -63,6 +65,10 @@ where
 {
     fn id(&self) -> usize {
         self.address.id()
+    }
+
+    fn door(&self) -> &Door {
+        &self.address.mail().door
     }
 
     fn take(&self, value: Shared<T>) -> bool {
@@ -245,7 +251,12 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         posted
     }
 
-    /// Returns the topic.
+    /// The threads of all subscribers, as of the last posting.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = &Door> {
+        self.subscribers.iter().map(|subscriber| subscriber.door())
+    }
+
+    /// The topic.
     #[must_use]
     pub fn topic(&self) -> &Topic<T> {
         &self.topic

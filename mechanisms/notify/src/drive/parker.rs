@@ -28,6 +28,7 @@ use crate::park::{ParkWord, Sleep};
 use crate::{Config, ConfigError, raw, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use handover_base::usage;
 use rustix::thread::sched_yield;
 use std::time::Duration;
 
@@ -137,7 +138,9 @@ pub struct Parker {
     is_yielding: bool,
     /// Waits since many looks were last tried while yielding pays.
     waits_unprobed: u32,
-    /// CPU on which this thread was last seen to run, plus one; zero if unknown.
+    /// Waits since a look of [`YIELDING_LOOKS`] found something.
+    looks_missed: u32,
+    /// The CPU this thread was last seen to run on, plus one; zero is not known.
     cpu_plus_one: u32,
     /// Expected source of the next wait's end.
     expected: Expected,
@@ -161,11 +164,19 @@ const EAGER_LOOKS: u32 = 128;
 /// the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients,
 /// 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single look 1.0 µs.
 const YIELDING_LOOKS: u32 = 512;
-/// While yielding pays, one wait in this many looks eagerly, to see whether that is enough again.
+/// After so many waits in which such a look found nothing, only one wait in [`PROBE_LOOKS`] has it:
+/// the answer comes with the turns of other threads. `hello5` with 10 and 100 on two CPUs, 2026-11:
+/// 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
+/// that could be told from noise.
+const LOOKS_MISSED_MAX: u32 = 32;
+const PROBE_LOOKS: u32 = 16;
+/// While yielding pays, one wait in so many looks eagerly, to see whether that would do again.
 const PROBE_WAITS: u32 = 64;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
-/// Number of yields in a row after which the CPU has evidently no other thread to run.
+/// A CPU that comes back from so many yields in a row may have had nobody else to run: the count of
+/// context switches tells. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many messages as
+/// when it was taken for alone and spun, while those beside it waited for this CPU.
 const YIELDS_ALONE: u32 = 4;
 /// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_ALONE`]. Where other
 /// threads compute for their whole time slice, a thread that sleeps runs sooner, once woken, than
@@ -189,6 +200,7 @@ impl Parker {
             yields: Engine::new(config, YIELD_PS),
             is_yielding: false,
             waits_unprobed: 0,
+            looks_missed: 0,
             cpu_plus_one: 0,
             expected: Expected::Anywhere,
         })
@@ -217,16 +229,36 @@ impl Parker {
     /// A load of the line that ringing has read.
     #[inline]
     pub fn expect(&mut self, of: &Bell) {
-        // Relaxed: a hint.
-        let there = of.cpu_plus_one.load(Ordering::Relaxed);
-        let is_here = there == self.cpu_plus_one && there != 0;
-        let expected = if is_here { Expected::Here } else { Expected::Elsewhere };
+        let expected = if self.is_here(of) { Expected::Here } else { Expected::Elsewhere };
         self.expected = self.expected.max(expected);
     }
 
-    /// Calls `look` many times without a pause, until it returns `true`; returns `true` if it did.
-    /// If the answer can only come from this CPU, it looks once; also, as a rule, if waits end by
-    /// yielding and the source of the answer is unknown.
+    /// As [`expect`](Self::expect), of receivers that were all rung and must all answer: if one of
+    /// them runs on this very CPU, the next wait yields to it, as looking for the others' answers
+    /// would only delay the last one.
+    ///
+    /// # Cost
+    /// A load for each bell, up to the first that is here.
+    #[inline]
+    pub fn expect_all<'a>(&mut self, of: impl IntoIterator<Item = &'a Bell>) {
+        for bell in of {
+            if self.is_here(bell) {
+                self.expected = Expected::Here;
+                return;
+            }
+            self.expected = Expected::Elsewhere;
+        }
+    }
+
+    fn is_here(&self, bell: &Bell) -> bool {
+        // Relaxed: a hint.
+        let there = bell.cpu_plus_one.load(Ordering::Relaxed);
+        there == self.cpu_plus_one && there != 0
+    }
+
+    /// Looks many times at once, without a pause; true as soon as `look` is. Where the answer can only
+    /// come from this very CPU, and as a rule where waits end by yielding and nothing is known, it
+    /// looks but once.
     ///
     /// # Blocking
     /// For 128 looks, 0.1 to 0.2 µs; up to 512 looks while yielding pays.
@@ -234,7 +266,7 @@ impl Parker {
     pub fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let looks = match self.expected {
             Expected::Here => 1,
-            Expected::Elsewhere if self.is_yielding => YIELDING_LOOKS,
+            Expected::Elsewhere if self.is_yielding => self.yielding_looks(),
             Expected::Anywhere if self.is_yielding => self.probing_looks(),
             _ => EAGER_LOOKS,
         };
@@ -244,8 +276,18 @@ impl Parker {
             // If it took the greater number of looks, other threads still need this CPU when no
             // answer comes.
             self.is_yielding &= looks != EAGER_LOOKS;
+            if looks == YIELDING_LOOKS {
+                self.looks_missed = 0;
+            }
         }
         found
+    }
+
+    fn yielding_looks(&mut self) -> u32 {
+        let missed = self.looks_missed;
+        self.looks_missed = missed.wrapping_add(1);
+        let pays = missed < LOOKS_MISSED_MAX || missed.is_multiple_of(PROBE_LOOKS);
+        if pays { YIELDING_LOOKS } else { 1 }
     }
 
     fn probing_looks(&mut self) -> u32 {
@@ -283,17 +325,22 @@ impl Parker {
     fn yield_until(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
         let mut since_ns = None;
+        let mut switches_before = 0;
         for yields in 1..=yields_max {
             sched_yield();
             if look() {
                 stage::yielded(yields);
                 self.yields.spun(yields);
-                self.is_yielding = yields < YIELDS_ALONE;
+                self.is_yielding = yields <= YIELDS_ALONE
+                    || switches() - switches_before >= u64::from(yields - YIELDS_ALONE) / 2;
                 self.waiting.found_yielding();
                 return true;
             }
             if yields < YIELDS_ALONE {
                 continue;
+            }
+            if yields == YIELDS_ALONE {
+                switches_before = switches();
             }
             let now_ns = now_ns();
             if now_ns.saturating_sub(*since_ns.get_or_insert(now_ns)) > YIELDING_NS_MAX {
@@ -373,5 +420,79 @@ impl Parker {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
+    }
+}
+
+/// Context switches of this thread that it did not sleep for: yields after which another thread ran
+/// are among them, those after which it ran on are not.
+fn switches() -> u64 {
+    usage::thread().switches_involuntary
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+
+    /// A parker that is on CPU 0, and yields to others there.
+    fn yielding() -> Parker {
+        let mut parker = Parker::new(Config::default()).expect("valid");
+        (parker.cpu_plus_one, parker.is_yielding) = (1, true);
+        parker
+    }
+
+    fn bell_on(cpu: u32) -> Bell {
+        Bell { cpu_plus_one: AtomicU32::new(cpu + 1), ..Bell::new() }
+    }
+
+    /// Counts the looks of an eager look that finds something at the last of `found_at`.
+    fn looks(parker: &mut Parker, found_at: u32) -> u32 {
+        let mut count = 0;
+        parker.look_eagerly(&mut || {
+            count += 1;
+            count == found_at
+        });
+        count
+    }
+
+    #[test]
+    fn an_answer_is_awaited_by_looking_if_any_may_come_from_another_cpu() {
+        let mut parker = yielding();
+        let (here, elsewhere) = (bell_on(0), bell_on(1));
+        parker.expect(&elsewhere);
+        parker.expect(&here);
+        assert_eq!(looks(&mut parker, u32::MAX), YIELDING_LOOKS);
+    }
+
+    #[test]
+    fn all_answers_are_awaited_by_yielding_if_any_must_come_from_this_cpu() {
+        let (here, elsewhere) = (bell_on(0), bell_on(1));
+        for (bells, expected) in [
+            ([&here, &elsewhere], 1),
+            ([&elsewhere, &here], 1),
+            ([&elsewhere, &elsewhere], YIELDING_LOOKS),
+        ] {
+            let mut parker = yielding();
+            parker.expect_all(bells);
+            assert_eq!(looks(&mut parker, u32::MAX), expected);
+        }
+    }
+
+    #[test]
+    fn a_look_that_never_pays_becomes_rare_and_returns_once_it_does() {
+        let mut parker = yielding();
+        let elsewhere = bell_on(1);
+        let mut counts = Vec::new();
+        for _ in 0..LOOKS_MISSED_MAX + 2 * PROBE_LOOKS {
+            parker.expect(&elsewhere);
+            counts.push(looks(&mut parker, u32::MAX));
+        }
+        let (free, rare) = counts.split_at(LOOKS_MISSED_MAX as usize);
+        assert!(free.iter().all(|count| *count == YIELDING_LOOKS), "{free:?}");
+        assert_eq!(rare.iter().filter(|count| **count == YIELDING_LOOKS).count(), 2, "{rare:?}");
+        assert_eq!(rare.iter().filter(|count| **count == 1).count(), rare.len() - 2, "{rare:?}");
+        parker.expect(&elsewhere);
+        assert_eq!(looks(&mut parker, 7), 7, "the turn of a long look");
+        parker.expect(&elsewhere);
+        assert_eq!(looks(&mut parker, u32::MAX), YIELDING_LOOKS);
     }
 }

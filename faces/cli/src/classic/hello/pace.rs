@@ -16,12 +16,44 @@ pub enum Speaks {
     Second,
 }
 
+/// Form of the line that tells of a sent hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SentLine {
+    /// `HELLO msg sent: "HELLO: 1"`.
+    Plain,
+    /// `HELLO msg sent to evm_id=0: "HELLO: 1"`.
+    To {
+        /// Number of the machine that receives it.
+        evm_id: u32,
+    },
+    /// `HELLO msg sent: "HELLO1"` of the first, and [`Plain`](Self::Plain) of the others.
+    FirstJoined,
+}
+
+impl SentLine {
+    #[cold]
+    fn print(self, number: u64) {
+        match self {
+            SentLine::To { evm_id } => {
+                tracing::info!(target: TARGET, "HELLO msg sent to evm_id={evm_id}: \"HELLO: {number}\"");
+            }
+            SentLine::FirstJoined if number == 1 => {
+                tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO{number}\"");
+            }
+            SentLine::Plain | SentLine::FirstJoined => {
+                tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO: {number}\"");
+            }
+        }
+    }
+}
+
 /// Pace of a demo.
 #[derive(Debug)]
 pub struct Demo {
     live: bool,
     /// `true` if the next hello that is sent is printed.
     tells: bool,
+    sent_line: SentLine,
     speaks: Speaks,
     quits_after: Option<Duration>,
     cpu: Option<u32>,
@@ -39,7 +71,13 @@ impl Demo {
     ) -> Demo {
         // A live loop prints only its first hello.
         let tells = !live || speaks != Speaks::Second;
-        Demo { live, tells, speaks, quits_after, cpu, idle, quit: false }
+        let sent_line = SentLine::Plain;
+        Demo { live, tells, sent_line, speaks, quits_after, cpu, idle, quit: false }
+    }
+
+    /// Changes the form of the line that tells of a sent hello.
+    pub fn sent_line(self, sent_line: SentLine) -> Demo {
+        Demo { sent_line, ..self }
     }
 
     /// Returns `true` if it answers at once.
@@ -104,7 +142,7 @@ impl Pace for Demo {
         tracing::trace!(target: STAGE, "sent HELLO: {number}");
         if self.tells {
             self.tells = !self.live;
-            tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO: {number}\"");
+            self.sent_line.print(number);
         }
     }
 
