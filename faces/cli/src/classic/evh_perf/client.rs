@@ -480,7 +480,7 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     // Each process has as many threads and clients as requested; the rate is divided.
     args.rate = args.rate.map(|rate| rate / args.processes as f64);
     let plan = plan(&args, work(&args))?;
-    let orders = Orders::new()?;
+    let mut orders = Orders::new()?;
     parts::tell(&json!({ "ready": true }))?;
     if orders.next().is_none() {
         return Ok(());

@@ -264,7 +264,7 @@ impl Party {
 /// Runs as one of several processes: opens and holds connections on command.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
-    let orders = Orders::new()?;
+    let mut orders = Orders::new()?;
     parts::tell(&json!({ "ready": true }))?;
     let mut party = Party::Here(Box::default());
     while let Some(order) = orders.next() {

@@ -217,7 +217,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// to end.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
-    let orders = parts::Orders::new()?;
+    let mut orders = parts::Orders::new()?;
     parts::tell(&json!({ "port": server.address().port() }))?;
     while !orders.is_over(TRIM_EVERY) {
         server.trim();
