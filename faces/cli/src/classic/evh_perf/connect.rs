@@ -332,11 +332,11 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("port", args.port.to_string()),
         ("threads", args.threads.to_string()),
     ];
-    if args.processes > 1 {
-        settings.insert(4, ("processes", args.processes.to_string()));
-    }
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
+    }
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
     }
     settings
 }

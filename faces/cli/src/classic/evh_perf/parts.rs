@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -89,12 +90,12 @@ impl Part {
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("the path of this binary")?;
         let mut command = Command::new(binary);
-        // As a subcommand, by whatever name this process was called.
-        command.arg("evh_perf").args(own_words()).args(added);
+        // As a subcommand, by whatever name this process was called, and its binary has.
+        command.arg0("handover").arg("evh_perf").args(own_words()).args(added);
         command.arg("--part").arg(index.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         raw::end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("a process could not be started")?;
         let orders = child.stdin.take();
@@ -188,8 +189,7 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     let listed = EvhPerf { port: u16::try_from(port)?, ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &serve::settings(&listed))?;
-    printer.info(format_args!("Server started in {} ms.", began.elapsed().as_millis()))?;
-    printer.flush()?;
+    serve::tell_started(args, began.elapsed(), &mut printer)?;
     while !signals.came() {
         for part in &mut parts {
             // Before the end, a part prints nothing; this call finds a part that has ended.
