@@ -1,5 +1,4 @@
-//! The binary `handover`, which also runs the classic programs under their own names.
-
+#![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
 mod app;
@@ -14,7 +13,9 @@ mod raw;
 
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// Runs the program that the command line names: `handover`, or the classic program whose name the
+/// binary has.
+pub fn main() -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Some(played) = handover_suite::mpi::dispatch_rank() {
         return ended(exit::code(played.map_err(anyhow::Error::from)));
