@@ -1,10 +1,11 @@
 //! Compiles the C side of `call/*`: objects, an archive, and two shared objects.
 //!
-//! Each way of calling is compiled at `-O0` and at `-O3`, because a loop of calls shows different
-//! costs at each. The objects linked into the program form two archives: `handover_calls` with the
-//! loops (and one callee, in its own object), and `handover_callee` with the callee of the static
-//! library. The shared objects, one with the loops and one with their callees, are left in
-//! `OUT_DIR` for the crate to embed.
+//! Each way of calling is compiled at `-O0` and at `-O3`, because a loop of calls says different
+//! things at each. What is linked into the program goes into two archives: `handover_calls` with the
+//! loops (and one callee, in an object of its own), `handover_callee` with the callee that stands in a
+//! static library. The shared objects, one with the loops and one with what they call, are left in
+//! `OUT_DIR` for the crate to embed; and so is a program that is compiled with each kind of function
+//! entry that can be traced.
 
 use std::env;
 use std::ffi::OsString;
@@ -28,9 +29,12 @@ fn main() {
             let defines = [("LOOP", format!("loop_{way}")), ("NEXT", format!("next_{way}"))];
             object(&out, file, &format!("{way}_{level}"), &defines, level, flag, flags)
         };
-        for way in ["alone", "inline", "same_file", "pointer", "two_extra"] {
+        for way in ["alone", "inline", "same_file", "pointer", "two_extra", "empty"] {
             loops.push(one(way, way, &[]));
         }
+        loops.push(one("probes", "one_probe", &[]));
+        loops.push(one("probes", "two_probes", &["-DTWO_PROBES"]));
+        loops.push(one("empty", "empty_probe", &["-DPROBE_INSIDE"]));
         loops.push(one("elsewhere", "other_object", &[]));
         loops.push(one("next", "other_object", &[]));
         loops.push(one("elsewhere", "static", &[]));
@@ -39,12 +43,18 @@ fn main() {
         shared_callee.push(one("next", "plt", &[]));
         shared_loops.push(one("elsewhere", "no_plt", &["-fno-plt"]));
         shared_callee.push(one("next", "no_plt", &[]));
+        shared_loops.push(one("empty_elsewhere", "empty_plt", &["-fplt"]));
+        shared_callee.push(one("empty_next", "empty_plt", &[]));
     }
     // Order matters: a linker that reads each archive once looks for the callee after its callers.
     cc::Build::new().objects(&loops).compile("handover_calls");
     cc::Build::new().objects(&callee).compile("handover_callee");
     let callee = shared(&out, "libhandover_callee.so", &shared_callee, &[]);
     shared(&out, "libhandover_caller.so", &shared_loops, &[callee.into_os_string()]);
+    program(&out, "program-plain", &[]);
+    program(&out, "program-hooks", &["-finstrument-functions"]);
+    // Five bytes: a jump.
+    program(&out, "program-entries", &["-fpatchable-function-entry=5"]);
 }
 
 /// Compiles one file under its own names into its own folder.
@@ -84,9 +94,23 @@ fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> P
     let mut link: Command = cc::Build::new().get_compiler().to_command();
     link.args(["-shared", "-nostdlib", "-fno-lto", "-fno-sanitize=all", "-Wl,--no-undefined"]);
     link.arg(format!("-Wl,-soname,{name}")).arg("-o").arg(&path).args(objects).args(needed);
-    match link.status() {
-        Ok(status) if status.success() => path,
-        Ok(status) => panic!("{name} was not linked ({status}) by {link:?}"),
-        Err(error) => panic!("the C compiler could not be started: {error}; by {link:?}"),
+    run(link, name);
+    path
+}
+
+/// Links a program of its own.
+fn program(out: &Path, name: &str, flags: &[&str]) {
+    let mut link: Command = cc::Build::new().get_compiler().to_command();
+    link.args(["-O3", "-g0", "-fno-lto", "-fno-sanitize=all", "-falign-functions=64"]);
+    link.args(flags).arg("c/program.c").arg("-o").arg(out.join(name));
+    run(link, name);
+}
+
+/// Runs a compiler that is to make `name`.
+fn run(mut compiler: Command, name: &str) {
+    match compiler.status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{name} was not linked ({status}) by {compiler:?}"),
+        Err(error) => panic!("the C compiler could not be started: {error}; by {compiler:?}"),
     }
 }

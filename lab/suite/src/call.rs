@@ -59,6 +59,17 @@ pub enum Way {
     /// In the same source file; the callee calls two further functions, at its begin and at its
     /// end.
     TwoExtra,
+    /// In the same source file, with a probe as `<sys/sdt.h>` makes it, and no tool.
+    OneProbe,
+    /// In the same source file, with such a probe where it begins and one where it ends.
+    TwoProbes,
+    /// In the same source file, does nothing, and is not to be inlined: the compiler may remove the
+    /// call, and does so with optimisation.
+    Empty,
+    /// In the same source file, with such a probe and nothing else: the call is made.
+    EmptyProbe,
+    /// In a shared object, through the procedure linkage table; does nothing.
+    EmptyPlt,
 }
 
 /// Optimisation level of the C compiler.
@@ -96,6 +107,13 @@ pub fn c_loop(way: Way, level: Level) -> Result<Loop, LoadError> {
         Way::NoPlt => shared::loops().map_err(LoadError)?.no_plt,
         Way::Pointer => [pointer_o0, pointer_o3],
         Way::TwoExtra => [calls::handover_loop_two_extra_o0, calls::handover_loop_two_extra_o3],
+        Way::OneProbe => [calls::handover_loop_one_probe_o0, calls::handover_loop_one_probe_o3],
+        Way::TwoProbes => [calls::handover_loop_two_probes_o0, calls::handover_loop_two_probes_o3],
+        Way::Empty => [calls::handover_loop_empty_o0, calls::handover_loop_empty_o3],
+        Way::EmptyProbe => {
+            [calls::handover_loop_empty_probe_o0, calls::handover_loop_empty_probe_o3]
+        }
+        Way::EmptyPlt => shared::loops().map_err(LoadError)?.empty_plt,
     };
     Ok(match level {
         Level::O0 => o0,
@@ -131,6 +149,28 @@ pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE },
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER },
 ];
+
+/// Kind of function entry that a C program is compiled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entries {
+    /// Nothing that can be traced.
+    Plain,
+    /// Calls of `__cyg_profile_func_enter` and `_exit` (`-finstrument-functions`).
+    Hooks,
+    /// Room for a jump (`-fpatchable-function-entry=5`).
+    Patchable,
+}
+
+/// Returns the file of a program that makes as many calls as its argument says, of one function in its
+/// own source file, compiled at -O3. Only that function has the entry. It ends with status 0 if it
+/// has counted as many.
+pub fn program(entries: Entries) -> &'static [u8] {
+    match entries {
+        Entries::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),
+        Entries::Hooks => include_bytes!(concat!(env!("OUT_DIR"), "/program-hooks")),
+        Entries::Patchable => include_bytes!(concat!(env!("OUT_DIR"), "/program-entries")),
+    }
+}
 
 /// A way of calling, as a benchmark.
 trait Kind {

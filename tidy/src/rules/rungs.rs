@@ -18,6 +18,7 @@ pub const RUNGS: &[&[&str]] = &[
     &["services/rpc"],
     &["lab/"],
     &["faces/"],
+    &["etc/"],
 ];
 
 /// Lab crates, each with the lab crates that it may use.
@@ -126,6 +127,7 @@ mod tests {
             ("lab/suite", "services/rpc"),
             ("faces/cli", "lab/report"),
             ("faces/capi", "mechanisms/lock"),
+            ("etc/evh_perf", "faces/cli"),
         ] {
             assert_eq!(may_use(one, other), Ok(()), "{one} -> {other}");
         }

@@ -6,34 +6,42 @@ mod lanes;
 mod places;
 #[allow(unsafe_code)]
 mod raw;
+mod spent;
 mod table;
 mod whole;
 
 use crate::console;
 use clap::Args;
-use costed::Task;
+use costed::{Subject, Tool};
 use handover_base::affinity;
 use places::Places;
 use std::io::Write;
 use std::path::PathBuf;
-use table::Unit;
+use table::{Results, Unit};
 
 /// Maximum of millions of calls a row: days.
 const MILLIONS_MAX: u64 = 1_000_000;
 /// Maximum number of calls of a costed process; its trace is 60 GB then.
 const CALLS_MAX: u64 = 10_000_000_000;
+/// Maximum number of runs of a costed process.
+const RUNS_MAX: u64 = 1000;
 
 /// Costs of a function call, by place of the function and kind of tracing: the main table, in
 /// cycles and ns.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each row is a loop of calls i = next(i), the loop's own turn included, compiled \
-from C at -O0 and at -O3, and from Rust with probes in the function. The rows are measured in turn, 25 \
-rounds long; a figure is the median of its rounds. (+N): beyond the call in the same source file. A \
-recorded row tells the time twice a call, which is most of its cost; events that were lost are said.\n\n\
+    after_help = "The master table is that of the classic program. Its first rows are loops of calls i = next(i), \
+the loop's own turn included, compiled from C at -O3. A notify intrinsic is a probe as <sys/sdt.h> makes it: a no-op \
+without a tool. The rows of handover are fully costed, of a C program compiled with -finstrument-functions: filtered, \
+its hooks look the function up at run time and find that it is not wanted; output is recorded in memory and \
+written at the end. (+N): beyond the call in the same source file. Further rows follow: the trace streamed while \
+it is recorded, and probes of ours, which are not patched in while they are filtered.\n\n\
+The loops are measured in turn, 25 rounds long; a figure is the median of its rounds. A recorded row tells the time \
+twice a call, which is most of its cost; events that were lost are said.\n\n\
 Fully costed is a process of its own, from its start until its trace is complete and it has ended, \
-divided by its calls: wall, user and system time, the most memory that it had, and bytes written. What is \
-written is in the system's hands then, not necessarily on the disk."
+divided by its calls: wall, user and system time, the most memory that it had, bytes written, and the cycles of the \
+median and of the best of its runs. What is written is in the system's hands then, not necessarily on the disk. \
+With the defaults all of it takes some minutes."
 )]
 pub struct Calls {
     /// Calls for each row, in millions
@@ -54,26 +62,39 @@ pub struct Calls {
         allow_negative_numbers = true
     )]
     calls: u64,
-    /// Folder for traces, beside /dev/shm: on a disk, or a network file system
+    /// How often each of these processes is run; the median and the best of the runs are shown
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 24,
+        value_parser = super::whole(1..=RUNS_MAX),
+        allow_negative_numbers = true
+    )]
+    runs: u64,
+    /// Where traces are written to, beside /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Print one JSON document instead of the tables
     #[arg(long)]
     json: bool,
     /// Be one of the processes that are costed
-    #[arg(long, hide = true, value_name = "TASK", value_enum)]
-    child: Option<Task>,
+    #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
+    child: Option<Subject>,
+    /// What becomes of its events
+    #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
+    tool: Option<Tool>,
     /// The process that costs it, with which it ends
     #[arg(long, hide = true, value_name = "PID", requires = "child")]
     parent: Option<i32>,
-    /// Its trace, and its rings
-    #[arg(long, hide = true, value_name = "FILE", num_args = 2, requires = "child")]
+    /// Its trace, its rings, and its program
+    #[arg(long, hide = true, value_name = "FILE", num_args = 3, requires = "child")]
     files: Vec<PathBuf>,
 }
 
 pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
-    if let Some(task) = args.child {
-        return costed::be_child(task, args.calls, &args.files, args.parent);
+    if let Some(subject) = args.child {
+        let tool = args.tool.unwrap_or(Tool::Off);
+        return costed::be_child(subject, tool, args.calls, &args.files, args.parent);
     }
     // Registered before there are folders to remove.
     let interrupted = console::interrupted()?;
@@ -90,35 +111,31 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     let measured = lanes::measure(&mut lanes, calls_count, args.calls, &places, &interrupted);
     let _ = affinity::set_mask(&home);
     measured?;
-    if !args.json {
-        let rounds = lanes::ROUNDS_COUNT;
-        writeln!(out, "Calls: {} M a row, {rounds} rounds; {}", args.millions, unit.words())?;
-        table::loops(&lanes, &unit, out)?;
-        table::spread(&lanes, &unit, out)?;
-        table::wholes_head(args.calls, whole::ROUNDS_COUNT, &unit, out)?;
-        out.flush()?;
-    }
-    let wholes = whole::wholes(args.calls, &places, &interrupted)?;
-    if !args.json {
-        let (plain, stamps) = (wholes.first(), wholes.get(1));
-        for it in &wholes {
-            table::whole(it, plain, stamps, &unit, out)?;
-        }
-        out.flush()?;
-    }
-    let empties = whole::empties(&places, &interrupted)?;
+    let wholes = whole::wholes(args.calls, args.runs, &places, &interrupted)?;
+    let empties = whole::empties(args.runs, &places, &interrupted)?;
+    let results = Results { lanes: &lanes, wholes: &wholes, empties: &empties, unit: &unit };
     if args.json {
-        let rounds = [lanes::ROUNDS_COUNT as usize, whole::ROUNDS_COUNT, whole::EMPTY_ROUNDS_COUNT];
-        let document = table::document(&lanes, &wholes, &empties, rounds, &unit);
-        writeln!(out, "{document}")?;
+        writeln!(out, "{}", results.document(args.calls, args.runs, &places))?;
     } else {
-        table::empties(&empties, whole::EMPTY_ROUNDS_COUNT, &unit, out)?;
+        writeln!(
+            out,
+            "Calls: {} M a row, {} rounds; {}",
+            args.millions,
+            lanes::ROUNDS_COUNT,
+            unit.words()
+        )?;
+        results.master(args.calls, &places, out)?;
+        results.loops(out)?;
+        results.spread(out)?;
+        results.costed(args.calls, args.runs, out)?;
+        results.empties(args.runs, out)?;
+        results.times(out)?;
     }
     out.flush()?;
     let in_loop = lanes.iter().map(|it| (&it.text, &it.refused));
     let of_processes = wholes.iter().map(|it| (&it.text, &it.refused));
-    let of_empty = empties.iter().map(|it| (&it.text, &it.refused));
-    let mut refused = in_loop.chain(of_processes).chain(of_empty);
+    let of_empties = empties.iter().map(|it| (&it.text, &it.refused));
+    let mut refused = in_loop.chain(of_processes).chain(of_empties);
     match refused.find_map(|(text, refused)| Some((text, refused.as_ref()?))) {
         None => Ok(()),
         Some((text, why)) => anyhow::bail!("{text}: {why}"),

@@ -54,7 +54,7 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     args.port = server.address().port();
     let mut printer = printer::Printer::new(out, args.json);
     printer.settings("EventHandler", &serve::settings(&args))?;
-    server.tell_started(&mut printer)?;
+    serve::tell_started(&args, server.took, &mut printer)?;
     let ran = client::run(&args, &signals, out);
     server.stop(&args, &mut printer::Printer::new(out, args.json))?;
     ran

@@ -1,6 +1,7 @@
 //! `evh_perf`: its output, the options it rejects, and its behaviour when the other side fails.
 
 use crate::common::{Home, Running, Said, json, said, skipped, wait_until};
+use crate::transcript;
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
@@ -138,45 +139,211 @@ fn server_and_client_in_one_process_print_the_lines_of_the_original() {
     found(&end[8 + rows.len()..], r"^\(INFO\)  latency: p50 .*, p99 .*, max ");
 }
 
-#[test]
-fn the_documented_command_lines_run_as_written() {
-    let home = Home::new();
-    home.ok("links .");
-    let serving = home.start(home.shell("exec ./target/release/evh_perf -e"));
-    started(&home);
-    let theirs = Home::new();
-    theirs.ok("links .");
-    // The documented number of messages takes long in an unoptimised build.
-    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
-    let count = if is_long { 10_000 } else { 100 };
-    let line = format!("./target/release/evh_perf -c -i 10 -t 20 --count {count} --reconns 10");
-    let said = said(theirs.shell(&line)).code(0);
-    assert_eq!(received(&texts(&said.out)), 2000 * count, "{said}");
-    let line = "./target/release/evh_perf --connect --host 127.0.0.1 --count 1500 --hold 0";
-    let said = crate::common::said(theirs.shell(line)).code(0);
-    found(&texts(&said.out), r"^\(INFO\)  1,500 of 1,500 connections open in ");
-    serving.signal(Signal::TERM);
-    let said = serving.finish().code(0);
-    found(&texts(&said.out), r"^\(INFO\)  Server stopped: 1,7\d\d connections, ");
+/// Documented start of a server, in the earlier of the two documented versions.
+const SERVER: &str = r"[2024-02-08 10:27:00.583]: evh_perf EventHandler/0.0.3-beta.1
+----------------------------------------------------------------------------------------------------
+[2024-02-08 10:27:00.583]: debug:                  'true'
+[2024-02-08 10:27:00.583]: host:                   '0.0.0.0'
+[2024-02-08 10:27:00.583]: max_handles_per_thread: '1,000'
+[2024-02-08 10:27:00.583]: port:                   '8082'
+[2024-02-08 10:27:00.583]: read_slab_count:        '500'
+[2024-02-08 10:27:00.583]: reuse_port:             'true'
+[2024-02-08 10:27:00.583]: threads:                '10'
+[2024-02-08 10:27:00.583]: tls:                    'true'
+----------------------------------------------------------------------------------------------------
+[2024-02-08 10:27:00.603]: (INFO) Server started in 26 ms.
+";
+
+/// Documented run of its client, in the same version. Of the histogram's rows, some.
+const CLIENT: &str = r"[2024-02-08 10:33:19.613]: evh_perf Client/0.0.3-beta.1
+----------------------------------------------------------------------------------------------------
+[2024-02-08 10:33:19.613]: clients:                '2'
+[2024-02-08 10:33:19.613]: count:                  '2'
+[2024-02-08 10:33:19.613]: debug:                  'false'
+[2024-02-08 10:33:19.613]: histo:                  'true'
+[2024-02-08 10:33:19.613]: histo_delta_micros:     '10'
+[2024-02-08 10:33:19.613]: host:                   '127.0.0.1'
+[2024-02-08 10:33:19.613]: iterations:             '2'
+[2024-02-08 10:33:19.613]: max:                    '30'
+[2024-02-08 10:33:19.613]: max_handles_per_thread: '100'
+[2024-02-08 10:33:19.613]: min:                    '20'
+[2024-02-08 10:33:19.613]: port:                   '8082'
+[2024-02-08 10:33:19.613]: read_slab_count:        '500'
+[2024-02-08 10:33:19.613]: reconns:                '2'
+[2024-02-08 10:33:19.613]: sleep:                  '10'
+[2024-02-08 10:33:19.613]: threads:                '2'
+[2024-02-08 10:33:19.613]: tls:                    'true'
+----------------------------------------------------------------------------------------------------
+[2024-02-08 10:33:19.614]: (INFO) Client started in 7 ms.
+[2024-02-08 10:33:19.663]: (INFO) sleeping for 10 ms.
+[2024-02-08 10:33:19.663]: (INFO) sleeping for 10 ms.
+[2024-02-08 10:33:19.723]: (INFO) sleeping for 10 ms.
+[2024-02-08 10:33:19.723]: (INFO) sleeping for 10 ms.
+----------------------------------------------------------------------------------------------------
+[2024-02-08 10:33:19.733]: (INFO) Perf test completed successfully!
+[2024-02-08 10:33:19.733]: (INFO) total_messages=[32],elapsed_time=[0.13s]
+[2024-02-08 10:33:19.733]: (INFO) messages_per_second=[253],average_latency=[23006.15µs]
+----------------------------------------------------------------------------------------------------
+Latency Histogram
+----------------------------------------------------------------------------------------------------
+[100µs   - 110µs  ]======> 2 (6.25%)
+[110µs   - 120µs  ]=========> 3 (9.38%)
+[140µs   - 150µs  ]===> 1 (3.12%)
+[44290µs - 44300µs]===> 1 (3.12%)
+----------------------------------------------------------------------------------------------------
+";
+
+/// Documented run of a client in the later version, with one of its two blocks of progress.
+const LATER_CLIENT: &str = r"[2024-04-02 20:56:07.133]: evh_perf Client/0.0.3-beta.1
+----------------------------------------------------------------------------------------------------
+[2024-04-02 20:56:07.133]: clients:                '1'
+[2024-04-02 20:56:07.133]: count:                  '10,000'
+[2024-04-02 20:56:07.133]: debug:                  'false'
+[2024-04-02 20:56:07.133]: histo:                  'false'
+[2024-04-02 20:56:07.133]: histo_delta_micros:     '10'
+[2024-04-02 20:56:07.133]: host:                   '127.0.0.1'
+[2024-04-02 20:56:07.133]: iterations:             '10'
+[2024-04-02 20:56:07.133]: max:                    '10'
+[2024-04-02 20:56:07.133]: max_handles_per_thread: '300'
+[2024-04-02 20:56:07.133]: min:                    '3'
+[2024-04-02 20:56:07.133]: port:                   '8081'
+[2024-04-02 20:56:07.133]: read_slab_count:        '20'
+[2024-04-02 20:56:07.133]: reconns:                '10'
+[2024-04-02 20:56:07.133]: sleep:                  '0'
+[2024-04-02 20:56:07.133]: stats:                  'false'
+[2024-04-02 20:56:07.133]: threads:                '20'
+----------------------------------------------------------------------------------------------------
+[2024-04-02 20:56:07.136]: (INFO)  Client started in 9 ms.
+----------------------------------------------------------------------------------------------------
+[2024-04-02 20:56:10.137]: (INFO)  8,011,446 of 20,000,000 messages received. [40.06% complete]
+[2024-04-02 20:56:10.137]: (INFO)  incremental_messages=[8,011,446],elapsed_time=[3.00s]
+[2024-04-02 20:56:10.137]: (INFO)  incremental_mps=[2,670,482],incremental_avg_latency=[47818.34µs]
+[2024-04-02 20:56:10.137]: (INFO)  total_messages=[8,011,446],elapsed_time=[3.01s]
+[2024-04-02 20:56:10.137]: (INFO)  total_mps=[2,661,594],total_avg_latency=[47818.34µs]
+----------------------------------------------------------------------------------------------------
+[2024-04-02 20:56:14.979]: (INFO)  Perf test completed successfully!
+[2024-04-02 20:56:14.979]: (INFO)  total_messages=[20,000,000],elapsed_time=[7.85s]
+[2024-04-02 20:56:14.979]: (INFO)  messages_per_second=[2,546,896],average_latency=[42679.07µs]
+";
+
+/// Documented lines of the earlier version as the later one prints them: two spaces behind the level,
+/// and `stats` among the settings. The documented runs differ in these two.
+fn as_later(documented: &str) -> String {
+    let stats = "[2024-02-08 10:27:00.583]: stats:                  'false'\n";
+    let lines = documented.lines().map(|line| {
+        let stats = if line.contains("]: threads:") { stats } else { "" };
+        format!("{stats}{}\n", line.replace("(INFO) ", "(INFO)  "))
+    });
+    lines.collect()
+}
+
+/// Number of lines of a block of progress.
+const BLOCK_LINES: usize = 6;
+
+/// Removes the blocks of progress, whose number depends on the time that a run takes, and the rows of the
+/// histogram, whose number depends on the latencies. Returns the blocks.
+fn without_varying<'a>(lines: &mut Vec<&'a str>) -> Vec<Vec<&'a str>> {
+    let mut blocks = Vec::new();
+    while let Some(at) = lines.iter().position(|line| line.ends_with("% complete]")) {
+        blocks.push(lines.drain(at - 1..at - 1 + BLOCK_LINES).collect());
+    }
+    let row = Regex::new(r"^\[\d+µs *- \d+µs *\]=*> [\d,]+ \(\d+\.\d\d%\)$").expect("a form");
+    lines.retain(|line| !row.is_match(line));
+    blocks
+}
+
+fn documented_block() -> Vec<&'static str> {
+    without_varying(&mut LATER_CLIENT.lines().collect()).remove(0)
+}
+
+/// Checks that the output begins with the documented lines, figures aside, and returns what follows.
+#[track_caller]
+fn follows_document<'a>(said: &'a str, documented: &str) -> Vec<&'a str> {
+    let documented = documented.replace("0.0.3-beta.1", env!("CARGO_PKG_VERSION"));
+    let (mut lines, mut expected): (Vec<_>, Vec<_>) =
+        (said.lines().collect(), documented.lines().collect());
+    let rows = |lines: &[&str]| lines.iter().filter(|line| line.ends_with("%)")).count();
+    assert_eq!(rows(&lines) > 0, rows(&expected) > 0, "a histogram: {said}");
+    without_varying(&mut expected);
+    for block in without_varying(&mut lines) {
+        transcript::assert_lines(&block, &documented_block(), said);
+    }
+    assert!(lines.len() >= expected.len(), "lines are missing: {said}");
+    transcript::assert_lines(&lines[..expected.len()], &expected, said);
+    lines.split_off(expected.len())
+}
+
+/// Holds a port that documented command lines name, against other runs of these tests.
+fn hold_port(port: u16) -> fs::File {
+    let path = std::env::temp_dir().join(format!("handover-test-port-{port}"));
+    let file = fs::File::options().create(true).append(true).open(path).expect("a file");
+    file.lock().expect("the lock");
+    file
 }
 
 #[test]
-fn the_documented_command_lines_with_tls_run_as_written() {
+fn the_documented_commands_with_tls_print_the_documented_lines() {
+    let _port = hold_port(8082);
     let home = Home::new();
     home.ok("links .");
     let line = "./target/release/evh_perf -e --debug --host 0.0.0.0 --max_handles_per_thread 1000 \
                 --port 8082 --read_slab_count 500 --reuse_port --threads 10 --tls";
     let serving = home.start(home.shell(&format!("exec {line}")));
     assert_eq!(started(&home), 8082);
+    let theirs = Home::new();
+    theirs.ok("links .");
     let line = "./target/release/evh_perf -c --host 127.0.0.1 --max_handles_per_thread 100 --port \
                 8082 --tls --read_slab_count 500 --threads 2 --itt 2 --count 2 --clients 2 --histo \
                 --min 20 --max 30 --reconns 2 --sleep 10";
-    let said = said(home.shell(line)).code(0);
-    let texts = texts(&said.out);
-    assert_eq!(received(&texts), 32, "{said}");
-    found(&texts, r"^\(WARN\)  The server's certificate is not verified");
+    let said = said(theirs.shell(line)).code(0);
+    let added = follows_document(&said.out, &as_later(CLIENT));
+    assert_eq!(received(&texts(&said.out)), 32, "{said}");
+    let added = texts(&added.join("\n"));
+    found(&added, r"^\(WARN\)  The server's certificate is not verified");
     serving.signal(Signal::TERM);
-    serving.finish().code(0);
+    let said = serving.finish().code(0);
+    follows_document(&said.out, &as_later(SERVER));
+}
+
+#[test]
+fn the_documented_load_prints_the_documented_lines() {
+    let _port = hold_port(8081);
+    let (home, theirs) = (Home::new(), Home::new());
+    home.ok("links .");
+    theirs.ok("links .");
+    let serving = home.start(home.shell("exec ./target/release/evh_perf -e"));
+    started(&home);
+    let line = "./target/release/evh_perf -c -i 10 -t 20 --count 10000 --reconns 10";
+    let said = said(theirs.shell(line)).code(0);
+    let added = texts(&follows_document(&said.out, LATER_CLIENT).join("\n"));
+    assert_eq!(received(&texts(&said.out)), 20_000_000, "{said}");
+    found(&added, r"^\(INFO\)  latency: p50 ");
+    let mut connections = 200;
+    if descriptors_max() > 15_200 {
+        let line = "./target/release/evh_perf --connect --host 127.0.0.1 --count 15000";
+        let said = crate::common::said_to(theirs.shell(line), b"\n".to_vec()).code(0);
+        found(&texts(&said.out), r"^\(INFO\)  15,000 of 15,000 connections open in ");
+        connections += 15_000;
+    } else {
+        skipped("15,000 connections", "the limit of descriptors is lower");
+    }
+    serving.signal(Signal::TERM);
+    let said = serving.finish().code(0);
+    let told = found(&texts(&said.out), r"^\(INFO\)  Server stopped: ([\d,]+) connections, ");
+    assert_eq!(number(&told[0]), connections, "{said}");
+}
+
+#[test]
+fn a_load_of_more_than_three_seconds_prints_a_documented_block_of_progress() {
+    let home = Home::new();
+    // Each thread sleeps between and after its two turns.
+    let said = home.run("evh_perf -e -c -p 0 --reconns 2 --sleep 1700").code(0);
+    let mut lines: Vec<&str> = said.out.lines().collect();
+    let blocks = without_varying(&mut lines);
+    assert!(!blocks.is_empty(), "{said}");
+    for block in blocks {
+        transcript::assert_lines(&block, &documented_block(), &said.out);
+    }
 }
 
 #[test]

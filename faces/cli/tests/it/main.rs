@@ -17,3 +17,4 @@ mod sched;
 mod terminal;
 mod trace;
 mod trace_record;
+mod transcript;

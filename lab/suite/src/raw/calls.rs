@@ -16,6 +16,14 @@ unsafe extern "C" {
     pub(crate) safe fn handover_loop_static_o3(n: u64) -> u64;
     pub(crate) safe fn handover_loop_two_extra_o0(n: u64) -> u64;
     pub(crate) safe fn handover_loop_two_extra_o3(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_one_probe_o0(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_one_probe_o3(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_two_probes_o0(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_two_probes_o3(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_empty_o0(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_empty_o3(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_empty_probe_o0(n: u64) -> u64;
+    pub(crate) safe fn handover_loop_empty_probe_o3(n: u64) -> u64;
     pub(crate) safe fn handover_loop_pointer_o0(n: u64, next: extern "C" fn(u64) -> u64) -> u64;
     pub(crate) safe fn handover_loop_pointer_o3(n: u64, next: extern "C" fn(u64) -> u64) -> u64;
     pub(crate) safe fn handover_next_static_o0(i: u64) -> u64;

@@ -20,8 +20,9 @@ type Loop = extern "C" fn(u64) -> u64;
 pub(crate) struct Loops {
     pub(crate) plt: [Loop; 2],
     pub(crate) no_plt: [Loop; 2],
-    /// Kept open: the loader identifies the objects by the paths of their descriptors, and would
-    /// mistake another file with the same number for one of them.
+    pub(crate) empty_plt: [Loop; 2],
+    /// Kept open: the loader knows the objects by the numbers of their descriptors, and would take
+    /// another file under the same number for one of them.
     _files: [OwnedFd; 2],
 }
 
@@ -35,13 +36,14 @@ fn load() -> Result<Loops, String> {
     let (callee, callee_file) = open("libhandover_callee.so", CALLEE)?;
     let (caller, caller_file) = open("libhandover_caller.so", CALLER)?;
     let found = |name: &str| {
-        // SAFETY: c/elsewhere.c defines every loop of this object with this signature.
+        // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
         let symbol = unsafe { caller.get::<Loop>(name) };
         symbol.map(|it| *it).map_err(|error| format!("{name}: {error}"))
     };
     let loops = Loops {
         plt: [found("handover_loop_plt_o0")?, found("handover_loop_plt_o3")?],
         no_plt: [found("handover_loop_no_plt_o0")?, found("handover_loop_no_plt_o3")?],
+        empty_plt: [found("handover_loop_empty_plt_o0")?, found("handover_loop_empty_plt_o3")?],
         _files: [callee_file, caller_file],
     };
     // Never unloaded: a loop may be called at any time.

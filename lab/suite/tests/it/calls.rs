@@ -9,7 +9,7 @@ use handover_suite::call::{
 use std::cell::Cell;
 use std::time::Duration;
 
-const WAYS: [Way; 9] = [
+const WAYS: [Way; 14] = [
     Way::Alone,
     Way::Inline,
     Way::SameFile,
@@ -19,6 +19,11 @@ const WAYS: [Way; 9] = [
     Way::NoPlt,
     Way::Pointer,
     Way::TwoExtra,
+    Way::OneProbe,
+    Way::TwoProbes,
+    Way::Empty,
+    Way::EmptyProbe,
+    Way::EmptyPlt,
 ];
 
 thread_local! {
@@ -107,10 +112,36 @@ fn loops_linked_into_the_program_call_their_function() {
 #[test]
 fn loops_without_a_call_have_a_turn_for_each_addition() {
     let program = Image::of_this_program();
-    for name in ["alone_o0", "alone_o3", "inline_o0", "inline_o3"] {
+    // The last is the function that does nothing: its calls are removed.
+    for name in ["alone_o0", "alone_o3", "inline_o0", "inline_o3", "empty_o3"] {
         let function = program.function(&format!("handover_loop_{name}"));
         assert_eq!(function.calls_in_loops().len(), 0, "{name}\n{function}");
         assert_eq!(function.loops_count(), 1, "{name}\n{function}");
+    }
+}
+
+#[test]
+fn an_empty_function_is_called_without_optimisation_or_with_a_probe_inside() {
+    let program = Image::of_this_program();
+    for name in ["empty_o0", "empty_probe_o0", "empty_probe_o3"] {
+        let call = call_in_loop(&program, &format!("handover_loop_{name}"));
+        assert!(program.names_at(&call).contains(&"empty".to_string()), "{name}: {call:?}");
+    }
+}
+
+#[test]
+fn a_function_with_probes_has_a_nop_for_each_and_calls_nothing() {
+    let program = Image::of_this_program();
+    for level in ["o0", "o3"] {
+        for (way, count) in [("one_probe", 1), ("two_probes", 2)] {
+            let call = call_in_loop(&program, &format!("handover_loop_{way}_{level}"));
+            let next = program.function_at(&call);
+            assert_eq!(
+                (next.nops_count(), next.calls().len()),
+                (count, 0),
+                "{way} {level}\n{next}"
+            );
+        }
     }
 }
 
@@ -160,7 +191,12 @@ fn the_shared_loops_leave_their_object_for_every_call() {
         let name = format!("handover_next_no_plt_{level}");
         assert_eq!(caller.symbol_in_slot(slot).as_deref(), Some(name.as_str()), "{no_plt}");
 
-        for way in ["plt", "no_plt"] {
+        let empty = call_in_loop(&caller, &format!("handover_loop_empty_plt_{level}"));
+        let slot = caller.slot_of_stub(&empty);
+        let name = format!("handover_next_empty_plt_{level}");
+        assert_eq!(caller.symbol_in_slot(slot).as_deref(), Some(name.as_str()));
+
+        for way in ["plt", "no_plt", "empty_plt"] {
             let name = format!("handover_next_{way}_{level}");
             assert!(!caller.defines(&name) && callee.defines(&name), "{name}");
         }

@@ -14,32 +14,49 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) const ROUNDS_COUNT: u64 = 25;
 
 const O0: &str = "Compiled with -O0";
-const O3: &str = "Compiled with -O3";
+pub(super) const O3: &str = "Compiled with -O3";
 const PROBED: &str = "With probes (Rust, optimised)";
 /// Headings of the tables, in their order.
 pub(super) const GROUPS: [&str; 3] = [O0, O3, PROBED];
 
-const C_ROWS: [(&str, Way, bool); 5] = [
-    ("Function call (function in the same source file)", Way::SameFile, false),
-    ("Function call (function in a static library)", Way::Static, true),
-    ("Function call (function in a dynamic library)", Way::Plt, true),
-    ("Function call with two additional function calls", Way::TwoExtra, true),
+/// Texts of rows that the master table has, too.
+pub(super) const STATIC: &str = "Function call (function in a static library)";
+pub(super) const DYNAMIC: &str = "Function call (function in a dynamic library)";
+pub(super) const SAME_FILE: &str = "Function call (function in the same source file)";
+pub(super) const NOTIFY: &str = "Function call with two notify intrinsics";
+pub(super) const TWO_EXTRA: &str = "Function call with two additional function calls";
+/// Start of the texts of rows with probes of ours.
+pub(super) const TWO_PROBES: &str = "Function call with two probes";
+
+const C_ROWS: [(&str, Way, bool); 10] = [
+    (SAME_FILE, Way::SameFile, false),
+    (STATIC, Way::Static, true),
+    (DYNAMIC, Way::Plt, true),
+    ("Function call with one notify intrinsic", Way::OneProbe, true),
+    (NOTIFY, Way::TwoProbes, true),
+    (TWO_EXTRA, Way::TwoExtra, true),
+    (EMPTY, Way::Empty, true),
+    ("Empty function, a notify intrinsic inside", Way::EmptyProbe, true),
+    ("Empty function in a dynamic library", Way::EmptyPlt, true),
     ("The loop alone, without a call", Way::Alone, false),
 ];
 
+/// Text of a row whose calls an optimising compiler removes, which a test reads from the machine code.
+const EMPTY: &str = "Empty function, noinline";
+
 const PROBED_ROWS: [(&str, Inside, Trace); 9] = [
-    ("Function call (function in the same source file)", Inside::Nothing, Trace::None),
-    ("Function call with two additional function calls", Inside::TwoCalls, Trace::None),
+    (SAME_FILE, Inside::Nothing, Trace::None),
+    (TWO_EXTRA, Inside::TwoCalls, Trace::None),
     ("Function call with two time stamps, kept nowhere", Inside::TwoStamps, Trace::None),
     ("Function call with one probe, off", Inside::OneProbe, Trace::None),
     ("Function call with two probes, off", Inside::TwoProbes, Trace::None),
     ("Function call with two probes, filtered", Inside::TwoProbes, Trace::Filtered),
     ("Function call with two probes, recorded in memory", Inside::TwoProbes, Trace::Newest),
-    (OUTPUT, Inside::TwoProbes, Trace::All(Medium::Memory)),
-    (OUTPUT, Inside::TwoProbes, Trace::All(Medium::Dir)),
+    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Memory)),
+    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Dir)),
 ];
 /// Start of a row's text; the destination of the trace follows.
-pub(super) const OUTPUT: &str = "Function call with two probes, output to";
+const STREAMED: &str = "Function call with two probes, streamed to";
 
 /// Events that are recorded while a loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +64,7 @@ enum Trace {
     None,
     Filtered,
     Newest,
-    All(Medium),
+    Streamed(Medium),
 }
 
 enum Kind {
@@ -79,14 +96,19 @@ pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
         let same_file = lanes.len();
         for (text, way, is_compared) in C_ROWS {
             let kind = Kind::C(c_loop(way, level).context(text)?);
-            lanes.push(lane(group, mark, text.to_string(), is_compared.then_some(same_file), kind));
+            let text = match (way, level) {
+                (Way::Empty, Level::O0) => format!("{text} (called)"),
+                (Way::Empty, Level::O3) => format!("{text} (calls removed)"),
+                _ => text.to_string(),
+            };
+            lanes.push(lane(group, mark, text, is_compared.then_some(same_file), kind));
         }
     }
     let same_file = lanes.len();
     for (text, inside, trace) in PROBED_ROWS {
         let text = match trace {
-            Trace::All(medium) if !places.has(medium) => continue,
-            Trace::All(medium) => format!("{text} {}", places.shown(medium)),
+            Trace::Streamed(medium) if !places.has(medium) => continue,
+            Trace::Streamed(medium) => format!("{text} {}", places.shown(medium)),
             _ => text.to_string(),
         };
         let beyond = (inside != Inside::Nothing).then_some(same_file);
@@ -130,7 +152,7 @@ pub(super) fn measure(
             match &lane.kind {
                 Kind::C(run) => lane.rounds.push(timed(|n| run(n), &lane.text, calls_count)?),
                 Kind::Rust(inside, trace) => {
-                    let is_recorded = matches!(trace, Trace::Newest | Trace::All(_));
+                    let is_recorded = matches!(trace, Trace::Newest | Trace::Streamed(_));
                     let calls =
                         if is_recorded { calls_count.min(recorded_max) } else { calls_count };
                     let inside = *inside;
@@ -159,7 +181,7 @@ fn recorded<T>(
         Trace::None => return Ok((run(), Recorded::default())),
         Trace::Filtered => (Kept::Newest, false, Medium::Memory),
         Trace::Newest => (Kept::Newest, true, Medium::Memory),
-        Trace::All(medium) => (Kept::All, true, medium),
+        Trace::Streamed(medium) => (Kept::Streamed, true, medium),
     };
     let files = places.files(medium);
     let done = recording(kept, wanted, [&files[0], &files[1]], run);

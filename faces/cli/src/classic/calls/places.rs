@@ -1,7 +1,13 @@
 //! The folders that traces are written to, and their file systems.
 
+use super::costed::Subject;
 use crate::exit::usage;
+use anyhow::Context;
 use handover_harness::Scratch;
+use handover_suite::call::program;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Folder of a file system in memory.
@@ -35,6 +41,9 @@ pub(super) struct Places {
     pub dir: Place,
 }
 
+/// Subjects that are programs of their own.
+const PROGRAMS: [Subject; 2] = [Subject::Hooks, Subject::Patchable];
+
 impl Places {
     pub fn new(dir: &Path) -> anyhow::Result<Places> {
         let refused = |error: std::io::Error| {
@@ -44,14 +53,29 @@ impl Places {
                 dir.display()
             ))
         };
-        Ok(Places {
+        let places = Places {
             memory: Place::new(Path::new(MEMORY)).ok(),
             dir: Place::new(dir).map_err(refused)?,
-        })
+        };
+        for subject in PROGRAMS {
+            if let Some(entries) = subject.entries() {
+                let path = places.program(subject);
+                let mut options = File::options();
+                options.mode(0o700).write(true).create_new(true);
+                let written = options.open(&path).and_then(|mut it| it.write_all(program(entries)));
+                written.with_context(|| format!("--dir: cannot write {}", path.display()))?;
+            }
+        }
+        Ok(places)
     }
 
-    /// Returns the paths of the trace and of the rings for a streamed trace; the rings are in
-    /// memory if possible.
+    /// Returns the path of a subject's program, if it is one.
+    pub fn program(&self, subject: Subject) -> PathBuf {
+        self.dir.file(&format!("{subject:?}").to_lowercase())
+    }
+
+    /// Returns the paths of the trace, and of the rings of a trace that is streamed or written in the
+    /// end; the rings are in memory if possible.
     pub fn files(&self, on: Medium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {
@@ -66,6 +90,14 @@ impl Places {
         match on {
             Medium::Memory => MEMORY.to_string(),
             Medium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
+        }
+    }
+
+    /// Returns the destination of a trace by its kind alone: /dev/shm, or the name of a file system.
+    pub fn kind(&self, on: Medium) -> &str {
+        match on {
+            Medium::Memory => MEMORY,
+            Medium::Dir => self.dir.kind,
         }
     }
 

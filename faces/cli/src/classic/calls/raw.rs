@@ -1,13 +1,15 @@
 //! All unsafe code of `calls`: the resources that an ended process has used.
 
+use super::spent::Spent;
 use handover_base::usage::Usage;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
-/// Waits for a child to end. Returns its exit status and its CPU usage from start to end.
-pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
+/// Waits for a child to end. Returns its exit status, and the resources that it used from its start
+/// to its end.
+pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Spent)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;
     let mut used = MaybeUninit::<libc::rusage>::zeroed();
@@ -26,14 +28,31 @@ pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Usage)> {
     // SAFETY: `rusage` holds integers only, which were zeroed and then written by `wait4`.
     let used = unsafe { used.assume_init() };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    let usage = Usage {
-        user_ns: ns(used.ru_utime),
-        system_ns: ns(used.ru_stime),
-        switches_voluntary: used.ru_nvcsw as u64,
-        switches_involuntary: used.ru_nivcsw as u64,
-        // The kernel's value includes memory of the starting process; the child reports its own
-        // maximum.
-        rss_max_bytes: 0,
+    let spent = Spent {
+        usage: Usage {
+            user_ns: ns(used.ru_utime),
+            system_ns: ns(used.ru_stime),
+            switches_voluntary: used.ru_nvcsw as u64,
+            switches_involuntary: used.ru_nivcsw as u64,
+            // The kernel's value includes memory of the starting process; the child reports its own
+            // maximum.
+            rss_max_bytes: 0,
+        },
+        faults_major: used.ru_majflt as u64,
+        faults_minor: used.ru_minflt as u64,
+        blocks_in: used.ru_inblock as u64,
+        blocks_out: used.ru_oublock as u64,
+        swaps: used.ru_nswap as u64,
     };
-    Ok((ExitStatus::from_raw(status), usage))
+    Ok((ExitStatus::from_raw(status), spent))
+}
+
+/// Returns the maximum resident memory of any child that has been waited for, in bytes.
+pub(super) fn resident_bytes_of_children() -> u64 {
+    let mut used = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `used` is valid for writes for the time of the call.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, used.as_mut_ptr()) };
+    // SAFETY: `rusage` holds integers only, for which the zeroes are valid, written over or not.
+    let used = unsafe { used.assume_init() };
+    used.ru_maxrss as u64 * 1024 // Linux counts in KiB.
 }

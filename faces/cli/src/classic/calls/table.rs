@@ -1,7 +1,9 @@
 //! Output: tables, or one JSON document.
 
-use super::lanes::{GROUPS, Lane};
-use super::whole::{Empty, Whole};
+use super::costed::{Subject, Tool};
+use super::lanes::{self, GROUPS, Lane};
+use super::places::Places;
+use super::whole::Whole;
 use handover_base::clock::{self, Source};
 use handover_harness::stats::{Interval, interval, quantile_sorted};
 use serde_json::{Value, json};
@@ -25,16 +27,344 @@ impl Unit {
     }
 
     pub fn words(&self) -> String {
-        let (name, ghz) = (self.name, self.ticks_per_ns);
-        format!("{name} of the time-stamp clock, {ghz:.3} to the nanosecond")
+        match self.name {
+            "cycles" => format!("cycles of the TSC, at {:.1} MHz", self.ticks_per_ns * 1e3),
+            _ => "no cycle counter is reliable here: ticks of 1 ns".to_string(),
+        }
     }
 
     fn seconds(&self, ticks: f64) -> f64 {
         ticks / self.ticks_per_ns / 1e9
     }
 
+    fn ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 / self.ticks_per_ns) as u64
+    }
+
     fn ms(&self, ticks: f64) -> f64 {
         ticks / self.ticks_per_ns / 1e6
+    }
+}
+
+/// Text columns of the master table, as documented.
+const MASTER_COLUMNS: usize = 49;
+
+/// A row of the master table: its text, and the ticks of a call or the reason why there are none.
+type MasterRow = (String, Result<f64, String>);
+
+/// All results, and their unit.
+pub(super) struct Results<'a> {
+    pub lanes: &'a [Lane],
+    pub wholes: &'a [Whole],
+    pub empties: &'a [Whole],
+    pub unit: &'a Unit,
+}
+
+impl Results<'_> {
+    /// Returns the ticks of a loop compiled with -O3.
+    fn loop_ticks(&self, text: &str) -> Result<f64, String> {
+        let lane = self.lanes.iter().find(|it| it.group == lanes::O3 && it.text == text);
+        let found = lane.and_then(|lane| figure(self.lanes, lane));
+        found.map(|it| it.ticks.median).ok_or_else(|| "not measured".to_string())
+    }
+
+    /// Returns the rows of the master table: places of the function, what is compared with the first of
+    /// them, and what the classic program does not have. The figures of processes are per call.
+    fn master_rows(&self, calls: u64, places: &Places) -> [Vec<MasterRow>; 3] {
+        let of_loops = |texts: &[&str]| -> Vec<MasterRow> {
+            texts.iter().map(|text| (text.to_string(), self.loop_ticks(text))).collect()
+        };
+        let place = of_loops(&[lanes::SAME_FILE, lanes::STATIC, lanes::DYNAMIC]);
+        let mut compared = of_loops(&[lanes::NOTIFY, lanes::TWO_EXTRA]);
+        let mut more = Vec::new();
+        for whole in self.wholes {
+            let who = match whole.task.subject {
+                Subject::Hooks => "handover",
+                Subject::Probes => "probes of handover",
+                _ => continue,
+            };
+            let kind = places.kind(whole.task.medium);
+            let (rows, what) = match (whole.task.tool, whole.task.subject) {
+                (Tool::Filtered, Subject::Hooks) => (&mut compared, "filtered".to_string()),
+                (Tool::AtEnd, Subject::Hooks) => (&mut compared, format!("output to {kind}")),
+                (Tool::Filtered, _) => (&mut more, "filtered".to_string()),
+                (Tool::AtEnd, _) => (&mut more, format!("output to {kind}")),
+                (Tool::Streamed, _) => (&mut more, format!("streamed to {kind}")),
+                _ => continue,
+            };
+            let ticks = match &whole.refused {
+                None => Ok(whole.wall_ticks() / calls as f64),
+                Some(why) => Err(why.clone()),
+            };
+            rows.push((format!("Function call with {who}, {what}"), ticks));
+        }
+        [place, compared, more]
+    }
+
+    /// Prints the classic program's master table, and rows of ours below.
+    pub fn master(&self, calls: u64, places: &Places, out: &mut dyn Write) -> io::Result<()> {
+        let [place, compared, more] = self.master_rows(calls, places);
+        writeln!(out, "\nMaster table")?;
+        for row in &place {
+            self.master_row(row, None, out)?;
+        }
+        writeln!(out, "  The following is all based on a function call into the same source file")?;
+        let same_file = self.loop_ticks(lanes::SAME_FILE).ok();
+        for row in compared.iter().chain(&more) {
+            self.master_row(row, same_file, out)?;
+        }
+        Ok(())
+    }
+
+    fn master_row(
+        &self,
+        (text, ticks): &MasterRow,
+        other: Option<f64>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let text = format!("{text}:");
+        match ticks {
+            Err(why) => writeln!(out, "  {text:<MASTER_COLUMNS$} not measured: {why}"),
+            Ok(ticks) => {
+                let beyond = other.map(|other| format!("({:+.0})", ticks - other));
+                let beyond = beyond.map(|it| format!("{it:>8}")).unwrap_or_default();
+                writeln!(out, "  {text:<MASTER_COLUMNS$}{ticks:>7.0} {}{beyond}", self.unit.name)
+            }
+        }
+    }
+
+    /// Prints every loop, by group.
+    pub fn loops(&self, out: &mut dyn Write) -> io::Result<()> {
+        let unit = self.unit;
+        for group in GROUPS {
+            writeln!(out, "\n{group}")?;
+            for lane in self.lanes.iter().filter(|lane| lane.group == group) {
+                let text = format!("{}:", lane.text);
+                let Some(Figure { ticks, beyond }) = figure(self.lanes, lane) else {
+                    let why = lane.refused.as_deref().unwrap_or("not measured");
+                    writeln!(out, "  {text:<50} not measured: {why}")?;
+                    continue;
+                };
+                let ticks = ticks.median;
+                let ns = ticks / unit.ticks_per_ns;
+                let beyond = beyond.map(|more| format!("   ({more:+.1})")).unwrap_or_default();
+                let lost = match lane.recorded.lost_count {
+                    0 => String::new(),
+                    lost => {
+                        format!("   {} of the events lost", share(lost, lane.recorded.events_count))
+                    }
+                };
+                writeln!(
+                    out,
+                    "  {text:<50} {ticks:>6.1} {} {ns:>7.2} ns{beyond}{lost}",
+                    unit.name
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the spread of the rounds of every loop.
+    pub fn spread(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
+        for lane in self.lanes.iter().filter(|lane| !lane.rounds.is_empty()) {
+            let Interval { median, low, high } = interval(&lane.rounds);
+            let mut sorted = lane.rounds.clone();
+            sorted.sort_unstable_by(f64::total_cmp);
+            let at = |q: f64| quantile_sorted(&sorted, q);
+            writeln!(
+                out,
+                "  {} {:<50} {median:.2} [{low:.2}, {high:.2}]  {:.2}  {:.2}  {:.2}",
+                lane.mark,
+                format!("{}:", lane.text),
+                at(0.0),
+                at(0.9),
+                at(1.0)
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Prints the table of processes.
+    pub fn costed(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "\nFully costed: a process from its start to its file closed, {calls} calls, {runs} runs"
+        )?;
+        writeln!(
+            out,
+            "  {:<60} {:>8} {:>8} {:>8} {:>9} {:>12} {:>8} {:>6} {:>7} {:>7}",
+            "",
+            "wall s",
+            "user s",
+            "system s",
+            "most MiB",
+            "bytes out",
+            "an event",
+            "lost",
+            self.unit.name,
+            "best"
+        )?;
+        let found = |subject| self.wholes.iter().find(|it: &&Whole| it.task.subject == subject);
+        let plain = found(Subject::Plain).map(Whole::wall_ticks);
+        let stamps = found(Subject::Stamps).map(Whole::wall_ticks);
+        self.wholes.iter().try_for_each(|it| self.whole(it, calls, plain, stamps, out))
+    }
+
+    fn whole(
+        &self,
+        it: &Whole,
+        calls: u64,
+        plain: Option<f64>,
+        stamps: Option<f64>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let text = format!("{}:", it.text);
+        if let Some(why) = &it.refused {
+            return writeln!(out, "  {text:<60} not measured: {why}");
+        }
+        let each = |ticks: f64| ticks / calls as f64;
+        let recorded = it.recorded();
+        let bytes_each = match recorded.events_count {
+            0 => String::from("-"),
+            count => format!("{:.2} B", recorded.bytes as f64 / count as f64),
+        };
+        let beyond = plain.map(|plain| it.wall_ticks() - plain);
+        let times = match (beyond, plain, stamps) {
+            (Some(beyond), Some(plain), Some(stamps)) if it.is_traced() => {
+                format!("   {:.2} times two time stamps", beyond / (stamps - plain))
+            }
+            _ => String::new(),
+        };
+        let beyond = beyond.filter(|_| it.task.subject != Subject::Plain);
+        writeln!(
+            out,
+            "  {text:<60} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1} {:>7.1}{}{times}",
+            self.unit.seconds(it.wall_ticks()),
+            it.median(|it| it.spent.usage.user_ns as f64) / 1e9,
+            it.median(|it| it.spent.usage.system_ns as f64) / 1e9,
+            it.resident_bytes() as f64 / f64::from(1 << 20),
+            recorded.bytes,
+            share(recorded.lost_count, recorded.events_count),
+            each(it.wall_ticks()),
+            each(it.best().wall_ticks as f64),
+            beyond.map(|more| format!("   ({:+.1})", each(more))).unwrap_or_default(),
+        )
+    }
+
+    /// Prints the rows of programs that do next to nothing.
+    pub fn empties(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
+        let unit = self.unit;
+        writeln!(out, "\nAn empty program, from its start to its end, {runs} runs")?;
+        let plain = self.empties.first().map_or(0.0, Whole::wall_ticks);
+        for (at, it) in self.empties.iter().enumerate() {
+            let text = format!("{}:", it.text);
+            if let Some(why) = &it.refused {
+                writeln!(out, "  {text:<50} not measured: {why}")?;
+                continue;
+            }
+            let beyond = unit.ms(it.wall_ticks() - plain);
+            let beyond = if at == 0 { String::new() } else { format!("   ({beyond:+.2})") };
+            let best = unit.ms(it.best().wall_ticks as f64);
+            writeln!(
+                out,
+                "  {text:<50} {:>8.2} ms{beyond}, best {best:.2} ms",
+                unit.ms(it.wall_ticks())
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Prints the best run of each process in the form of `/usr/bin/time`.
+    pub fn times(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "\nThe best run of each, as /usr/bin/time prints it")?;
+        for (who, wholes) in [("", self.wholes), ("An empty program, ", self.empties)] {
+            for it in wholes.iter().filter(|it| it.refused.is_none()) {
+                let best = it.best();
+                writeln!(out, "  {who}{}:", it.text)?;
+                for line in best.spent.as_time_prints(self.unit.ns(best.wall_ticks)) {
+                    writeln!(out, "    {line}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the JSON document with all results.
+    pub fn document(&self, calls: u64, runs: u64, places: &Places) -> Value {
+        let loops: Vec<Value> = self.lanes.iter().map(|lane| self.loop_as_json(lane)).collect();
+        let costed: Vec<Value> =
+            self.wholes.iter().map(|it| self.whole_as_json(it, calls)).collect();
+        let empty: Vec<Value> = self.empties.iter().map(|it| self.whole_as_json(it, 1)).collect();
+        let master: Vec<Value> = self
+            .master_rows(calls, places)
+            .into_iter()
+            .flatten()
+            .map(|(text, ticks)| match ticks {
+                Ok(ticks) => json!({"text": text, "ticks": ticks}),
+                Err(why) => json!({"text": text, "refused": why}),
+            })
+            .collect();
+        json!({
+            "schema": 2,
+            "unit": self.unit.name,
+            "ticks_per_ns": self.unit.ticks_per_ns,
+            "rounds_count": {"loops": lanes::ROUNDS_COUNT, "costed": runs, "empty": runs},
+            "master": master,
+            "loops": loops,
+            "costed": costed,
+            "empty": empty,
+        })
+    }
+
+    fn loop_as_json(&self, lane: &Lane) -> Value {
+        let Some(Figure { ticks, beyond }) = figure(self.lanes, lane) else {
+            return json!({"group": lane.group, "text": lane.text, "refused": lane.refused});
+        };
+        json!({
+            "group": lane.group,
+            "text": lane.text,
+            "ticks": ticks.median,
+            "low": ticks.low,
+            "high": ticks.high,
+            "ns": ticks.median / self.unit.ticks_per_ns,
+            "beyond": beyond,
+            "events_count": lane.recorded.events_count,
+            "lost_count": lane.recorded.lost_count,
+            "refused": lane.refused,
+        })
+    }
+
+    fn whole_as_json(&self, it: &Whole, calls: u64) -> Value {
+        if let Some(why) = &it.refused {
+            return json!({"text": it.text, "refused": why});
+        }
+        let (recorded, best) = (it.recorded(), it.best());
+        let spent = best.spent;
+        json!({
+            "text": it.text,
+            "calls_count": calls,
+            "wall_ns": it.wall_ticks() / self.unit.ticks_per_ns,
+            "user_ns": it.median(|it| it.spent.usage.user_ns as f64),
+            "system_ns": it.median(|it| it.spent.usage.system_ns as f64),
+            "resident_bytes": it.resident_bytes(),
+            "bytes": recorded.bytes,
+            "events_count": recorded.events_count,
+            "lost_count": recorded.lost_count,
+            "ticks": it.wall_ticks() / calls as f64,
+            "best": {
+                "wall_ns": self.unit.ns(best.wall_ticks),
+                "user_ns": spent.usage.user_ns,
+                "system_ns": spent.usage.system_ns,
+                "resident_bytes": spent.usage.rss_max_bytes,
+                "faults_major": spent.faults_major,
+                "faults_minor": spent.faults_minor,
+                "blocks_in": spent.blocks_in,
+                "blocks_out": spent.blocks_out,
+                "swaps": spent.swaps,
+                "ticks": best.wall_ticks as f64 / calls as f64,
+            },
+        })
     }
 }
 
@@ -51,201 +381,10 @@ fn figure(lanes: &[Lane], lane: &Lane) -> Option<Figure> {
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })
 }
 
-/// Prints the main table: every loop, by group.
-pub(super) fn loops(lanes: &[Lane], unit: &Unit, out: &mut dyn Write) -> io::Result<()> {
-    for group in GROUPS {
-        writeln!(out, "\n{group}")?;
-        for lane in lanes.iter().filter(|lane| lane.group == group) {
-            let text = format!("{}:", lane.text);
-            let Some(Figure { ticks, beyond }) = figure(lanes, lane) else {
-                let why = lane.refused.as_deref().unwrap_or("not measured");
-                writeln!(out, "  {text:<50} not measured: {why}")?;
-                continue;
-            };
-            let ticks = ticks.median;
-            let ns = ticks / unit.ticks_per_ns;
-            let beyond = beyond.map(|more| format!("   ({more:+.1})")).unwrap_or_default();
-            let lost = match lane.recorded.lost_count {
-                0 => String::new(),
-                lost => {
-                    format!("   {} of the events lost", share(lost, lane.recorded.events_count))
-                }
-            };
-            writeln!(out, "  {text:<50} {ticks:>6.1} {} {ns:>7.2} ns{beyond}{lost}", unit.name)?;
-        }
-    }
-    Ok(())
-}
-
-/// Prints the spread of the rounds of every loop.
-pub(super) fn spread(lanes: &[Lane], unit: &Unit, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", unit.name)?;
-    for lane in lanes.iter().filter(|lane| !lane.rounds.is_empty()) {
-        let Interval { median, low, high } = interval(&lane.rounds);
-        let mut sorted = lane.rounds.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let at = |q: f64| quantile_sorted(&sorted, q);
-        writeln!(
-            out,
-            "  {} {:<50} {median:.2} [{low:.2}, {high:.2}]  {:.2}  {:.2}  {:.2}",
-            lane.mark,
-            format!("{}:", lane.text),
-            at(0.0),
-            at(0.9),
-            at(1.0)
-        )?;
-    }
-    Ok(())
-}
-
-/// Prints the header of the table of processes.
-pub(super) fn wholes_head(
-    calls: u64,
-    rounds: usize,
-    unit: &Unit,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    writeln!(
-        out,
-        "\nFully costed: a process from its start to its file closed, {calls} calls, {rounds} rounds"
-    )?;
-    writeln!(
-        out,
-        "  {:<50} {:>8} {:>8} {:>8} {:>9} {:>12} {:>8} {:>6} {:>7}",
-        "", "wall s", "user s", "system s", "most MiB", "bytes out", "an event", "lost", unit.name
-    )
-}
-
-/// Prints the row of a process, as soon as it has been measured.
-pub(super) fn whole(
-    it: &Whole,
-    plain: Option<&Whole>,
-    stamps: Option<&Whole>,
-    unit: &Unit,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let text = format!("{}:", it.text);
-    if let Some(why) = &it.refused {
-        return writeln!(out, "  {text:<50} not measured: {why}");
-    }
-    let each = |ticks: f64| ticks / it.calls as f64;
-    let recorded = it.recorded;
-    let bytes_each = match recorded.events_count {
-        0 => String::from("-"),
-        count => format!("{:.2} B", recorded.bytes as f64 / count as f64),
-    };
-    let beyond = plain.map(|plain| each(it.wall_ticks - plain.wall_ticks));
-    let times = match (beyond, plain, stamps) {
-        (Some(beyond), Some(plain), Some(stamps)) if it.is_traced => {
-            let two = each(stamps.wall_ticks - plain.wall_ticks);
-            format!("   {:.2} times two time stamps", beyond / two)
-        }
-        _ => String::new(),
-    };
-    writeln!(
-        out,
-        "  {text:<50} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1}{}{times}",
-        unit.seconds(it.wall_ticks),
-        it.user_ns / 1e9,
-        it.system_ns / 1e9,
-        it.resident_bytes as f64 / f64::from(1 << 20),
-        recorded.bytes,
-        share(recorded.lost_count, recorded.events_count),
-        each(it.wall_ticks),
-        beyond.filter(|_| !it.is_plain).map(|more| format!("   ({more:+.1})")).unwrap_or_default(),
-    )
-}
-
-/// Prints the rows of programs that do next to nothing.
-pub(super) fn empties(
-    empties: &[Empty],
-    rounds: usize,
-    unit: &Unit,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    writeln!(out, "\nAn empty program, from its start to its end, {rounds} rounds")?;
-    let plain = empties.first().map_or(0.0, |it| it.wall_ticks);
-    for (at, it) in empties.iter().enumerate() {
-        let beyond = unit.ms(it.wall_ticks - plain);
-        let beyond = if at == 0 { String::new() } else { format!("   ({beyond:+.2})") };
-        let text = format!("{}:", it.text);
-        match &it.refused {
-            Some(why) => writeln!(out, "  {text:<50} not measured: {why}")?,
-            None => writeln!(out, "  {text:<50} {:>8.2} ms{beyond}", unit.ms(it.wall_ticks))?,
-        }
-    }
-    Ok(())
-}
-
 /// Formats the share of events that were lost.
 fn share(lost: u64, recorded: u64) -> String {
     match lost {
         0 => "0".to_string(),
         _ => format!("{:.2} %", 100.0 * lost as f64 / (lost + recorded) as f64),
     }
-}
-
-/// Returns the JSON document with all results.
-pub(super) fn document(
-    lanes: &[Lane],
-    wholes: &[Whole],
-    empty: &[Empty],
-    rounds: [usize; 3],
-    unit: &Unit,
-) -> Value {
-    let loops: Vec<Value> = lanes.iter().map(|lane| loop_as_json(lanes, lane, unit)).collect();
-    let costed: Vec<Value> = wholes.iter().map(|it| whole_as_json(it, unit)).collect();
-    let empty: Vec<Value> = empty
-        .iter()
-        .map(|it| match &it.refused {
-            Some(why) => json!({"text": it.text, "refused": why}),
-            None => json!({"text": it.text, "wall_ns": it.wall_ticks / unit.ticks_per_ns}),
-        })
-        .collect();
-    let [in_loop, of_processes, of_empty] = rounds;
-    json!({
-        "schema": 1,
-        "unit": unit.name,
-        "ticks_per_ns": unit.ticks_per_ns,
-        "rounds_count": {"loops": in_loop, "costed": of_processes, "empty": of_empty},
-        "loops": loops,
-        "costed": costed,
-        "empty": empty,
-    })
-}
-
-fn loop_as_json(lanes: &[Lane], lane: &Lane, unit: &Unit) -> Value {
-    let Some(Figure { ticks, beyond }) = figure(lanes, lane) else {
-        return json!({"group": lane.group, "text": lane.text, "refused": lane.refused});
-    };
-    json!({
-        "group": lane.group,
-        "text": lane.text,
-        "ticks": ticks.median,
-        "low": ticks.low,
-        "high": ticks.high,
-        "ns": ticks.median / unit.ticks_per_ns,
-        "beyond": beyond,
-        "events_count": lane.recorded.events_count,
-        "lost_count": lane.recorded.lost_count,
-        "refused": lane.refused,
-    })
-}
-
-fn whole_as_json(it: &Whole, unit: &Unit) -> Value {
-    if let Some(why) = &it.refused {
-        return json!({"text": it.text, "refused": why});
-    }
-    json!({
-        "text": it.text,
-        "calls_count": it.calls,
-        "wall_ns": it.wall_ticks / unit.ticks_per_ns,
-        "user_ns": it.user_ns,
-        "system_ns": it.system_ns,
-        "resident_bytes": it.resident_bytes,
-        "bytes": it.recorded.bytes,
-        "events_count": it.recorded.events_count,
-        "lost_count": it.recorded.lost_count,
-        "ticks": it.wall_ticks / it.calls as f64,
-    })
 }

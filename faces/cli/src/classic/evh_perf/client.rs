@@ -44,16 +44,19 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("host", args.host.clone()),
         ("iterations", commas(args.itt.unwrap_or(1))),
         ("max", commas(args.max())),
-        ("max_handles_per_thread", commas(args.handles_max())),
+        ("max_handles_per_thread", commas(args.handles_listed())),
         ("min", commas(args.min())),
         ("port", args.port.to_string()),
         ("read_slab_count", commas(args.read_slab_count)),
         ("reconns", commas(args.reconns.unwrap_or(1))),
         ("sleep", commas(args.sleep.unwrap_or(0))),
         ("stats", args.stats.to_string()),
-        ("threads", args.threads.to_string()),
+        ("threads", commas(args.threads)),
     ];
-    // Settings that the classic program does not have are listed only if given.
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
+    // Settings that the classic program does not have come last, and only if given.
     if let Some(each) = args.each() {
         settings.push(("duration", format!("{} s", each.as_secs_f64())));
         settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
@@ -65,10 +68,6 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     if args.processes > 1 {
         settings.push(("processes", args.processes.to_string()));
     }
-    if args.tls {
-        settings.push(("tls", args.tls.to_string()));
-    }
-    settings.sort_by_key(|(name, _)| *name);
     settings
 }
 
@@ -211,7 +210,7 @@ impl Ticker {
             ))?;
             printer.info(format_args!(
                 "{name}_mps=[{}],{name}_avg_latency=[{}]",
-                commas(rate as u64),
+                commas(rate.round()),
                 micros(latency_ns as f64 / count.max(1) as f64)
             ))?;
         }
@@ -224,16 +223,6 @@ fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
         Some(secures) => Load::start_secured(plan, secures)?,
         None => Load::start(plan)?,
     })
-}
-
-/// Warns if the server's certificate is not verified.
-fn tell_trust(args: &EvhPerf, printer: &mut Printer<'_>) -> std::io::Result<()> {
-    match args.tls && args.ca.is_none() {
-        true => printer.warn(format_args!(
-            "The server's certificate is not verified: --ca FILE names whom to trust."
-        )),
-        false => Ok(()),
-    }
 }
 
 /// Runs one load until it ends.
@@ -292,7 +281,6 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     secret::client(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
-    tell_trust(args, &mut printer)?;
     let (loads, more) = match args.mode() {
         Mode::Ramp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
         Mode::Search { each } => searched(args, each, signals, &mut printer)?,
@@ -315,6 +303,10 @@ fn conclude(
 ) -> anyhow::Result<()> {
     let is_alone = matches!(args.mode(), Mode::Counted | Mode::Timed { .. });
     let mut warnings = Vec::new();
+    if args.tls && args.ca.is_none() {
+        let unverified = "The server's certificate is not verified: --ca FILE names whom to trust.";
+        warnings.push(unverified.to_string());
+    }
     let mut failed = Vec::new();
     for (outcome, costs) in &loads {
         if is_alone {
@@ -480,7 +472,7 @@ pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     // Each process has as many threads and clients as requested; the rate is divided.
     args.rate = args.rate.map(|rate| rate / args.processes as f64);
     let plan = plan(&args, work(&args))?;
-    let orders = Orders::new()?;
+    let mut orders = Orders::new()?;
     parts::tell(&json!({ "ready": true }))?;
     if orders.next().is_none() {
         return Ok(());
@@ -512,7 +504,6 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     secret::client(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
-    tell_trust(args, &mut printer)?;
     let began = Instant::now();
     let mut parts = Vec::new();
     for index in 0..args.processes {

@@ -264,7 +264,7 @@ impl Party {
 /// Runs as one of several processes: opens and holds connections on command.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
-    let orders = Orders::new()?;
+    let mut orders = Orders::new()?;
     parts::tell(&json!({ "ready": true }))?;
     let mut party = Party::Here(Box::default());
     while let Some(order) = orders.next() {
@@ -332,11 +332,11 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("port", args.port.to_string()),
         ("threads", args.threads.to_string()),
     ];
-    if args.processes > 1 {
-        settings.insert(4, ("processes", args.processes.to_string()));
-    }
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
+    }
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
     }
     settings
 }

@@ -16,6 +16,8 @@ use std::time::Duration;
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of connections of a thread.
 const HANDLES_MAX: u64 = 1 << 24;
+/// Default of `--max_handles_per_thread` in the original, which lists and ignores it.
+const HANDLES_LISTED: u64 = 300;
 /// Maximum number of processes on either side.
 const PROCESSES_MAX: u64 = 1000;
 /// Size of one slab of a read buffer: 20 slabs, the default, are a little over 64 KiB.
@@ -103,7 +105,8 @@ pub struct EvhPerf {
     #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
     #[arg(value_parser = whole(1..=SLABS_MAX), allow_negative_numbers = true)]
     pub read_slab_count: u64,
-    /// Connections of a thread at most [default: what this process may open]
+    /// Connections of a thread at most. Not given, 300 is listed, as the original does, and the limit is what
+    /// this process may open
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
     #[arg(value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
     pub max_handles_per_thread: Option<u64>,
@@ -480,6 +483,12 @@ impl EvhPerf {
     /// process may open.
     pub fn handles_max(&self) -> u64 {
         self.max_handles_per_thread.unwrap_or_else(|| descriptors_max().min(HANDLES_MAX))
+    }
+
+    /// Returns the number of connections of a thread that the settings list: as requested, or the
+    /// original's default, which limits nothing.
+    pub fn handles_listed(&self) -> u64 {
+        self.max_handles_per_thread.unwrap_or(HANDLES_LISTED)
     }
 
     /// Returns the size of a thread's read buffer.

@@ -215,7 +215,7 @@ impl Outcome {
         }
         printer.info(format_args!(
             "messages_per_second=[{}],average_latency=[{}]",
-            commas(self.per_second() as u64),
+            commas(self.per_second().round()),
             micros(self.tally.mean_ns())
         ))
     }
@@ -224,6 +224,11 @@ impl Outcome {
     pub fn tell_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.tally.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();
+        // As wide as the bounds of the last step.
+        let (step_us, steps_count) = (linear.step_ns / 1000, linear.counts.len() as u64);
+        let width = |us: u64| format!("{us}µs").chars().count();
+        let low_width = width(steps_count.saturating_sub(1) * step_us);
+        let high_width = width(steps_count * step_us);
         printer.rule()?;
         printer.plain(format_args!("Latency Histogram"))?;
         printer.rule()?;
@@ -232,9 +237,11 @@ impl Outcome {
                 [from_ns, from_ns + linear.step_ns].map(|ns| format!("{}µs", ns / 1000));
             let percent = count as f64 * 100.0 / all.max(1) as f64;
             // At most 100 characters.
-            let bar = "=".repeat(percent as usize);
+            let bar = "=".repeat(percent.round() as usize);
             let count = commas(count);
-            printer.plain(format_args!("[{low:<7} - {high:<7}]{bar}> {count} ({percent:.2}%)"))?;
+            printer.plain(format_args!(
+                "[{low:<low_width$} - {high:<high_width$}]{bar}> {count} ({percent:.2}%)"
+            ))?;
         }
         printer.rule()
     }
@@ -336,6 +343,13 @@ mod tests {
         assert_eq!(lines[4], "[110µs   - 120µs  ]=========> 3 (9.38%)");
         assert!(lines[5].starts_with("[140µs   - 150µs  ]===="), "{text}");
         assert_eq!(lines[6], "[44290µs - 44300µs]===> 1 (3.12%)");
+        // 9.62 % are ten characters, and the columns are no wider than their numbers.
+        let mut all = vec![5; 10];
+        all.extend([995; 94]);
+        let text = printed(|printer| outcome(&all).tell_histogram(printer));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[3], "[0µs   - 10µs  ]==========> 10 (9.62%)");
+        assert!(lines[4].starts_with("[990µs - 1000µs]==="), "{text}");
     }
 
     #[test]

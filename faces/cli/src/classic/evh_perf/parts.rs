@@ -9,19 +9,25 @@ use anyhow::{Context as _, bail};
 use handover_net::Stats;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Orders to a part, one a line. The end of its standard input ends the part.
-pub struct Orders(Receiver<String>);
+pub struct Orders {
+    lines: Receiver<String>,
+    /// Orders that were received while something else was waited for, for [`Orders::next`].
+    kept: VecDeque<String>,
+}
 
 impl Orders {
     /// Starts the thread that reads orders.
     pub fn new() -> anyhow::Result<Self> {
-        let (sender, orders) = channel();
+        let (sender, lines) = channel();
         let listen = move || {
             for line in stdin().lock().lines() {
                 let Ok(line) = line else { return };
@@ -32,30 +38,36 @@ impl Orders {
         };
         // The thread ends with the process.
         thread::Builder::new().name("orders".into()).spawn(listen).context("a thread")?;
-        Ok(Self(orders))
+        Ok(Self { lines, kept: VecDeque::new() })
     }
 
     /// Returns the next order; `None` when there are no more.
-    pub fn next(&self) -> Option<String> {
-        self.0.recv().ok()
+    pub fn next(&mut self) -> Option<String> {
+        self.kept.pop_front().or_else(|| self.lines.recv().ok())
     }
 
     /// Waits for the end of the orders.
-    pub fn wait(&self) {
+    pub fn wait(&mut self) {
         while self.next().is_some() {}
     }
 
-    /// Returns `true` if the part has been told to stop its current work, or to end.
-    pub fn is_stopped(&self) -> bool {
-        match self.0.try_recv() {
-            Ok(order) => order == "stop",
-            Err(error) => error == TryRecvError::Disconnected,
-        }
+    /// Returns `true` if the part has been told to stop its current work, or to end. Other orders
+    /// are kept.
+    pub fn is_stopped(&mut self) -> bool {
+        let is_over = self.is_over(Duration::ZERO);
+        let stop = self.kept.iter().position(|order| order == "stop");
+        stop.and_then(|at| self.kept.remove(at)).is_some() || is_over
     }
 
-    /// Returns `true` if the orders end within this time; an order that comes first is dropped.
-    pub fn is_over(&self, within: Duration) -> bool {
-        matches!(self.0.recv_timeout(within), Err(RecvTimeoutError::Disconnected))
+    /// Returns `true` if the orders end within this time. Orders that come are kept.
+    pub fn is_over(&mut self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(order) => self.kept.push_back(order),
+                Err(error) => return error == RecvTimeoutError::Disconnected,
+            }
+        }
     }
 }
 
@@ -78,12 +90,12 @@ impl Part {
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("the path of this binary")?;
         let mut command = Command::new(binary);
-        // As a subcommand, by whatever name this process was called.
-        command.arg("evh_perf").args(own_words()).args(added);
+        // As a subcommand, by whatever name this process was called, and its binary has.
+        command.arg0("handover").arg("evh_perf").args(own_words()).args(added);
         command.arg("--part").arg(index.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.process_group(0);
         raw::end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("a process could not be started")?;
         let orders = child.stdin.take();
@@ -177,8 +189,7 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     let listed = EvhPerf { port: u16::try_from(port)?, ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &serve::settings(&listed))?;
-    printer.info(format_args!("Server started in {} ms.", began.elapsed().as_millis()))?;
-    printer.flush()?;
+    serve::tell_started(args, began.elapsed(), &mut printer)?;
     while !signals.came() {
         for part in &mut parts {
             // Before the end, a part prints nothing; this call finds a part that has ended.
@@ -198,4 +209,41 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
     printer.flush()?;
     signals.ended()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns orders that have been received, and the sender of further ones.
+    fn orders(received: &[&str]) -> (Orders, std::sync::mpsc::Sender<String>) {
+        let (sender, lines) = channel();
+        for order in received {
+            sender.send(order.to_string()).expect("there is a receiver");
+        }
+        (Orders { lines, kept: VecDeque::new() }, sender)
+    }
+
+    #[test]
+    fn looking_for_a_stop_keeps_the_other_orders_in_their_sequence() {
+        let (mut orders, sender) = orders(&["sample 3", "stop", "closed"]);
+        assert!(orders.is_stopped());
+        assert!(!orders.is_stopped(), "one stop is for one work");
+        assert_eq!(orders.next().as_deref(), Some("sample 3"));
+        assert_eq!(orders.next().as_deref(), Some("closed"));
+        drop(sender);
+        assert!(orders.is_stopped());
+        assert_eq!(orders.next(), None);
+    }
+
+    #[test]
+    fn waiting_for_the_end_keeps_orders_and_a_stop() {
+        let (mut orders, sender) = orders(&["go", "stop"]);
+        assert!(!orders.is_over(Duration::from_millis(1)));
+        assert!(orders.is_stopped());
+        drop(sender);
+        assert!(orders.is_over(Duration::from_secs(100)));
+        assert_eq!(orders.next().as_deref(), Some("go"));
+        assert_eq!(orders.next(), None);
+    }
 }

@@ -71,7 +71,7 @@ impl Handler for Echo {
 pub struct Server {
     net: Net<Echo>,
     told: Receiver<String>,
-    took: Duration,
+    pub took: Duration,
     /// Number of closed connections when memory was last returned.
     trimmed_at: u64,
 }
@@ -81,22 +81,21 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
-        ("max_handles_per_thread", commas(args.handles_max())),
+        ("max_handles_per_thread", commas(args.handles_listed())),
         ("port", args.port.to_string()),
         ("read_slab_count", commas(args.read_slab_count)),
         ("reuse_port", args.reuse_port.to_string()),
         ("stats", args.stats.to_string()),
-        ("threads", args.threads.to_string()),
+        ("threads", commas(args.threads)),
     ];
-    if args.processes > 1 {
-        settings.insert(4, ("processes", args.processes.to_string()));
-    }
-    if let Some(spin) = args.spin {
-        settings.insert(settings.len() - 2, ("spin", show_ns(f64::from(spin))));
-    }
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
     }
+    // Settings that the classic program does not have come last, and only if given.
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
+    }
+    settings.extend(args.spin.map(|spin| ("spin", show_ns(f64::from(spin)))));
     settings
 }
 
@@ -138,15 +137,26 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     Ok(Server { net, told, took: began.elapsed(), trimmed_at: 0 })
 }
 
+/// Reports the start, and the limit of connections unless the options name it.
+pub fn tell_started(
+    args: &EvhPerf,
+    took: Duration,
+    printer: &mut Printer<'_>,
+) -> std::io::Result<()> {
+    printer.info(format_args!("Server started in {} ms.", took.as_millis()))?;
+    if args.max_handles_per_thread.is_none() {
+        printer.info(format_args!(
+            "A thread accepts up to {} connections; -h sets another limit.",
+            commas(args.handles_max())
+        ))?;
+    }
+    printer.flush()
+}
+
 impl Server {
     /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.net.addresses()[0]
-    }
-
-    pub fn tell_started(&self, printer: &mut Printer<'_>) -> std::io::Result<()> {
-        printer.info(format_args!("Server started in {} ms.", self.took.as_millis()))?;
-        printer.flush()
     }
 
     fn stats(&self) -> Stats {
@@ -184,7 +194,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &settings(&listed))?;
-    server.tell_started(&mut printer)?;
+    tell_started(args, server.took, &mut printer)?;
     let mut next = Instant::now() + STATS_EVERY;
     let mut next_trim = Instant::now() + TRIM_EVERY;
     while !signals.came() {
@@ -217,7 +227,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// to end.
 pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
-    let orders = parts::Orders::new()?;
+    let mut orders = parts::Orders::new()?;
     parts::tell(&json!({ "port": server.address().port() }))?;
     while !orders.is_over(TRIM_EVERY) {
         server.trim();

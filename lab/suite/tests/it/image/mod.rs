@@ -120,7 +120,12 @@ impl Function {
         self.looped().filter_map(call).collect()
     }
 
-    /// Returns the number of jumps that lead back.
+    /// Number of one-byte no-ops, as a probe has.
+    pub fn nops_count(&self) -> usize {
+        self.0.iter().filter(|it| it.mnemonic() == Mnemonic::Nop && it.len() == 1).count()
+    }
+
+    /// How many jumps lead back.
     pub fn loops_count(&self) -> usize {
         self.0.iter().filter(|it| jumps_back(it)).count()
     }

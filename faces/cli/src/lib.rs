@@ -1,0 +1,40 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod app;
+mod classic;
+mod commands;
+mod console;
+mod exit;
+mod live;
+mod names;
+#[allow(unsafe_code)]
+mod raw;
+
+use std::process::ExitCode;
+
+/// Runs the program that the command line names: `handover`, or the classic program whose name the
+/// binary has.
+pub fn main() -> ExitCode {
+    #[cfg(feature = "mpi")]
+    if let Some(played) = handover_suite::mpi::dispatch_rank() {
+        return ended(exit::code(played.map_err(anyhow::Error::from)));
+    }
+    if let Some(played) = handover_harness::dispatch_partner(&commands::prove::with_planted()) {
+        return ended(exit::code(played.map_err(exit::of_party)));
+    }
+    if let Err(refused) = console::outlive_file_size_limit() {
+        console::tell(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
+    }
+    ended(app::main(std::env::args_os()))
+}
+
+fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
+    if let Some(error) = error {
+        // Errors name the program by the name that the user typed.
+        let called = std::env::args_os().next().unwrap_or_default();
+        let name = names::called_as(&called).map_or("handover", |classic| classic.command);
+        console::tell(format_args!("{name}: {}", exit::chain(&error)));
+    }
+    code
+}
