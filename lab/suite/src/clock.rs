@@ -38,17 +38,23 @@ pub trait Reading {
     /// Asks it.
     fn read() -> Self::Stamp;
 
+    /// Asks it, and does nothing with the answer, as the loop of a C program.
+    #[inline(always)]
+    fn ask() {
+        black_box(Self::read());
+    }
+
     /// Whether it can be asked here at all; asking one that cannot may end the process.
     fn is_here() -> bool {
         true
     }
 }
 
-/// Asks the clock `n` times. The answers are thrown away, but not by the compiler.
+/// Asks the clock `n` times.
 #[inline]
 pub fn readings<R: Reading>(n: u64) {
     for _ in 0..n {
-        black_box(R::read());
+        R::ask();
     }
 }
 
@@ -219,6 +225,11 @@ impl Reading for Realtime {
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_REALTIME)
     }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_REALTIME);
+    }
 }
 
 /// `clock_gettime(CLOCK_REALTIME_COARSE)`.
@@ -241,6 +252,11 @@ impl Reading for RealtimeCoarse {
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_REALTIME_COARSE)
     }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_REALTIME_COARSE);
+    }
 }
 
 /// `clock_gettime(CLOCK_MONOTONIC)`.
@@ -260,6 +276,11 @@ impl Reading for Monotonic {
     #[inline(always)]
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_MONOTONIC)
+    }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_MONOTONIC);
     }
 }
 
@@ -282,6 +303,11 @@ impl Reading for MonotonicCoarse {
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_MONOTONIC_COARSE)
     }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_MONOTONIC_COARSE);
+    }
 }
 
 /// `gettimeofday`.
@@ -302,5 +328,10 @@ impl Reading for GetTimeOfDay {
     #[inline(always)]
     fn read() -> (i64, i64) {
         raw::gettimeofday()
+    }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_gettimeofday();
     }
 }

@@ -83,6 +83,13 @@ pub(crate) fn pthread_self() -> libc::pthread_t {
     unsafe { libc::pthread_self() }
 }
 
+/// The kernel's number of the calling thread.
+#[inline(always)]
+pub(crate) fn gettid() -> libc::pid_t {
+    // SAFETY: it takes nothing and touches no memory.
+    unsafe { libc::gettid() }
+}
+
 /// Whether the environment has this variable.
 #[inline(always)]
 pub(crate) fn getenv(name: &CStr) -> bool {
