@@ -13,8 +13,6 @@ use std::time::Duration;
 /// Maximum length of a body that is copied behind its header and sent with it in one piece, in
 /// bytes.
 const TOGETHER_BYTES: usize = 4096;
-/// Number of queued bytes from which on a few more are not queued with them but sent, in bytes.
-const QUEUED_TOGETHER_BYTES_MAX: usize = 1 << 16;
 /// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one system call.
 const DIRECT_BYTES_MIN: u64 = 1 << 14;
 /// Buffer behind the target of bulk data in a read, in bytes: enough to find the next frame, but
@@ -253,11 +251,7 @@ impl Link for Stream {
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, Gone> {
-        if self.queue.len_bytes() > QUEUED_TOGETHER_BYTES_MAX {
-            self.flush()?;
-        }
-        let is_full = self.queue.len_bytes() > QUEUED_TOGETHER_BYTES_MAX;
-        if self.outgoing.is_some() || !self.queue.is_empty() && (is_full || !self.writable) {
+        if self.outgoing.is_some() || !self.queue.is_empty() && !self.writable {
             return Ok(false);
         }
         let (head, bytes) = (header.encode(), header.body_bytes as usize);

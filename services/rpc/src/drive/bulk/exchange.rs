@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes copied or sent before other work has its turn.
 const CHUNK_BYTES: u64 = 1 << 20;
+/// Maximum number of bytes queued for a peer in a turn before they are sent.
+const QUEUED_IN_TURN_BYTES_MAX: usize = 1 << 16;
 /// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
 const PARTING: Duration = Duration::from_millis(100);
 /// Maximum number of remembered attachments; beyond it, idle ones are released and must be asked
@@ -319,17 +321,35 @@ impl State {
     /// Sends a message at the end of this turn, with the others of the turn in one system call.
     fn say_in_turn(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = framed(message);
-        let quarter_bytes = self.config.queued_bytes_max as usize / 4;
-        let Some(link) = self.link(peer) else { return };
-        let mut sent = link.send_later(header, &body);
-        if sent.is_ok() && link.queued_bytes() > quarter_bytes {
-            sent = link.flush().map(drop);
+        if !self.has_room_in_turn(peer) {
+            // An error is ignored: a disconnected peer need not be told.
+            let _ = self.send(peer, header, &body);
+            return;
         }
+        let Some(link) = self.link(peer) else { return };
+        let sent = link.send_later(header, &body);
         let is_queued = link.queued_bytes() > 0;
         match sent {
             Ok(()) if is_queued => self.flush_in_turn(),
             Ok(()) => {}
             Err(gone) => self.close(peer, &gone),
+        }
+    }
+
+    /// Returns `true` if little is queued for that peer, perhaps as it was sent just now.
+    fn has_room_in_turn(&mut self, peer: PeerKey) -> bool {
+        // Calls to a peer are refused above a quarter of the limit.
+        let max = QUEUED_IN_TURN_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
+        let Some(link) = self.link(peer) else { return false };
+        if link.queued_bytes() <= max {
+            return true;
+        }
+        match link.flush() {
+            Ok(_) => link.queued_bytes() <= max,
+            Err(gone) => {
+                self.close(peer, &gone);
+                false
+            }
         }
     }
 
@@ -680,6 +700,9 @@ impl State {
     /// Sends the next piece to that peer. Returns `false` if there is no room for it now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.message_bytes_max(peer) as u64;
+        if !self.has_room_in_turn(peer) {
+            return false;
+        }
         let its = self.bulk.outgoing.get_mut(&peer);
         let Some(mut it) = its.and_then(Backlog::pop) else { return false };
         // At most CHUNK_BYTES, which fits a u32.
