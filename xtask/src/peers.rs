@@ -1,4 +1,7 @@
-//! `cargo xtask peers`: runs other tracers and handover's own on the same C program.
+//! `cargo xtask peers`: runs other tracers and handover's own on the same C program; or the classic programs
+//! beside C loops and the originals.
+
+mod classics;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -26,6 +29,12 @@ pub struct Options {
     /// This handover, rather than one that is built now
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Compare the classic programs instead: with plain C loops, and with --originals
+    #[arg(long)]
+    classics: bool,
+    /// Folder with the original programs (node-microbench, margo-p2p-latency, ...), built from source
+    #[arg(long, value_name = "FOLDER", requires = "classics")]
+    originals: Option<PathBuf>,
 }
 
 const PROGRAM: &str = include_str!("../c/peers.c");
@@ -81,6 +90,17 @@ struct Told {
 /// Installs missing programs, runs all tracers in turn, and prints the table.
 pub fn peers(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
+    let binary = || match &options.binary {
+        Some(binary) => anyhow::Ok(std::path::absolute(binary)?),
+        None => {
+            build(&workspace, "release")?;
+            Ok(workspace.binary("release"))
+        }
+    };
+    if options.classics {
+        classics::compare(options, &binary()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut left_out = Vec::new();
     if !Run::new("cc --version").works() {
         install(options, &["gcc", "libc6-dev"])?;
@@ -89,13 +109,7 @@ pub fn peers(options: &Options) -> Result<ExitCode> {
     let has_lttng =
         has(options, "lttng --version", &["lttng-tools", "liblttng-ust1"], &mut left_out);
     left_out.extend(margo());
-    let binary = match &options.binary {
-        Some(binary) => std::path::absolute(binary)?,
-        None => {
-            build(&workspace, "release")?;
-            workspace.binary("release")
-        }
-    };
+    let binary = binary()?;
     let folder = tempfile::tempdir()?;
     let session = if has_lttng { Session::begin(&mut left_out) } else { None };
     let is_there = |tracer: &&Tracer| match tracer.how {

@@ -38,18 +38,23 @@ pub trait Reading {
     /// Reads the clock.
     fn read() -> Self::Stamp;
 
-    /// Returns `true` if the clock exists here; reading one that does not may end the process.
+    /// Asks it, and does nothing with the answer, as the loop of a C program.
+    #[inline(always)]
+    fn ask() {
+        black_box(Self::read());
+    }
+
+    /// Whether it can be asked here at all; asking one that cannot may end the process.
     fn is_here() -> bool {
         true
     }
 }
 
-/// Reads the clock `n` times. The results are discarded, but the compiler cannot remove the
-/// reading.
+/// Asks the clock `n` times.
 #[inline]
 pub fn readings<R: Reading>(n: u64) {
     for _ in 0..n {
-        black_box(R::read());
+        R::ask();
     }
 }
 
@@ -221,6 +226,11 @@ impl Reading for Realtime {
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_REALTIME)
     }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_REALTIME);
+    }
 }
 
 /// `clock_gettime(CLOCK_REALTIME_COARSE)`.
@@ -243,6 +253,11 @@ impl Reading for RealtimeCoarse {
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_REALTIME_COARSE)
     }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_REALTIME_COARSE);
+    }
 }
 
 /// `clock_gettime(CLOCK_MONOTONIC)`.
@@ -262,6 +277,11 @@ impl Reading for Monotonic {
     #[inline(always)]
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_MONOTONIC)
+    }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_MONOTONIC);
     }
 }
 
@@ -284,6 +304,11 @@ impl Reading for MonotonicCoarse {
     fn read() -> (i64, i64) {
         raw::clock_gettime(libc::CLOCK_MONOTONIC_COARSE)
     }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_clock_gettime(libc::CLOCK_MONOTONIC_COARSE);
+    }
 }
 
 /// `gettimeofday`.
@@ -304,5 +329,10 @@ impl Reading for GetTimeOfDay {
     #[inline(always)]
     fn read() -> (i64, i64) {
         raw::gettimeofday()
+    }
+
+    #[inline(always)]
+    fn ask() {
+        raw::call_gettimeofday();
     }
 }

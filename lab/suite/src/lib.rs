@@ -45,7 +45,7 @@ pub static ALL: &[&[Bench]] = &[
     net::ALL,
     rpc::ALL,
     bulk::ALL,
-    #[cfg(feature = "mpi")]
+    #[cfg(feature = "peers-mpi")]
     mpi::ALL,
     probe::ALL,
     null::ALL,
@@ -61,7 +61,7 @@ pub fn not_built() -> Option<String> {
              (feature peers)",
         ),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
-        (cfg!(feature = "mpi"), "Open MPI, MPICH (feature mpi)"),
+        (cfg!(feature = "peers-mpi"), "Open MPI, MPICH (feature peers-mpi)"),
         (cfg!(feature = "fastrace"), "fastrace (feature fastrace)"),
     ];
     let missing: Vec<&str> = peers.iter().filter(|it| !it.0).map(|it| it.1).collect();

@@ -326,7 +326,7 @@ impl Options {
         if rank.ranks_count != 2 || rank.number > 1 {
             let (number, count) = (rank.number, rank.ranks_count);
             return Err(usage(format!(
-                "{program}: rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
+                "rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
             )));
         }
         let side = if rank.number == 0 { Side::Server } else { Side::Client };

@@ -18,8 +18,16 @@ use std::os::unix::ffi::OsStringExt;
 /// Maximum of `-m`: months.
 const MILLIONS_MAX: u64 = 1_000_000;
 
+/// Variables that the original looks up: one that is set, one that is not.
+const SET: &CStr = c"LOGNAME";
+const UNSET: &CStr = c"NONEXISTENT";
+
 /// Costs of small local operations: calls, clocks, locks, look-ups. Loop overhead is included.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Prints a line of tab-separated columns for each operation: test case, m_ops, total s, m_ops/s, \
+ns/op. An operation that this machine does not have is a line `# \"NAME\": reason` instead."
+)]
 pub struct NodeMicrobench {
     /// Number of times that each operation is done, in millions
     #[arg(
@@ -34,90 +42,83 @@ pub struct NodeMicrobench {
 /// A closure that runs an operation this many times and returns the clock ticks taken.
 type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
+/// A row's name, and its operation or the reason why this machine does not have it.
+type Row<'a> = (&'static str, Result<Operation<'a>, String>);
+
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
-    let variable = a_variable();
+    let variable = set_variable();
     let wtime = Wtime::begin();
     let (millions, n) = (args.millions, args.millions * 1_000_000);
     writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
-    for (name, mut operation) in operations(variable.as_deref(), &wtime) {
-        let took_ns = clock::ns(operation(n).context(name)?).max(1) as f64;
-        let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
-        let each_ns = took_ns / n as f64;
-        writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;
+    for (name, operation) in rows(variable.as_deref(), &wtime) {
+        match operation {
+            Ok(mut operation) => {
+                let took_ns = clock::ns(operation(n).context(name)?).max(1) as f64;
+                let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
+                let each_ns = took_ns / n as f64;
+                writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;
+            }
+            Err(why) => writeln!(out, "# \"{name}\": {why}")?,
+        }
         // Flushed after each row, as the next may take long.
         out.flush()?;
     }
-    wtime.end()?;
-    if variable.is_none() {
-        tell("node-microbench: no getenv(set): the environment is empty");
-    }
-    if !Rdtscp::is_here() {
-        tell("node-microbench: no rdtscp: this processor has none");
-    }
-    Ok(())
+    wtime.end()
 }
 
-/// Returns every row, in the order of the original's table.
-fn operations<'a>(
-    variable: Option<&'a CStr>,
-    wtime: &'a Wtime,
-) -> Vec<(&'static str, Operation<'a>)> {
-    let mut rows: Vec<(&'static str, Operation<'a>)> = vec![
-        ("fn_call_normal", called(Way::SameFile)),
-        ("fn_call_inline", called(Way::Inline)),
-        ("fn_call_cross_object", called(Way::OtherObject)),
-    ];
-    rows.extend(wtime.operation().map(|operation| ("mpi_wtime", operation)));
-    let others: Vec<(&'static str, Operation<'a>)> = vec![
-        ("gettimeofday", asked::<GetTimeOfDay>()),
-        ("clock_gettime(REALTIME)", asked::<Realtime>()),
-        ("clock_gettime(REALTIME_COARSE)", asked::<RealtimeCoarse>()),
-        ("clock_gettime(MONOTONIC)", asked::<Monotonic>()),
-        ("clock_gettime(MONOTONIC_COARSE)", asked::<MonotonicCoarse>()),
-        ("pthread_mutex_lock/unlock", timed(|n| Ok(library::mutex_lock_unlock(n)?))),
+/// Returns every row, in the order of the original's table, with rows of ours after ABT_eventual's.
+fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
+    let rdtscp = match Rdtscp::is_here() {
+        true => Ok(asked::<Rdtscp>()),
+        false => Err("this processor has none".to_owned()),
+    };
+    let set = variable.ok_or("the environment is empty");
+    vec![
+        ("fn_call_normal", Ok(called(Way::SameFile))),
+        ("fn_call_inline", Ok(called(Way::Inline))),
+        ("fn_call_cross_object", Ok(called(Way::OtherObject))),
+        ("mpi_wtime", wtime.operation()),
+        ("gettimeofday", Ok(asked::<GetTimeOfDay>())),
+        ("clock_gettime(REALTIME)", Ok(asked::<Realtime>())),
+        ("clock_gettime(REALTIME_COARSE)", Ok(asked::<RealtimeCoarse>())),
+        ("clock_gettime(MONOTONIC)", Ok(asked::<Monotonic>())),
+        ("clock_gettime(MONOTONIC_COARSE)", Ok(asked::<MonotonicCoarse>())),
+        ("pthread_mutex_lock/unlock", Ok(timed(|n| Ok(library::mutex_lock_unlock(n)?)))),
         (
             "pthread_mutex_recursive_lock/unlock",
-            timed(|n| Ok(library::recursive_mutex_lock_unlock(n)?)),
+            Ok(timed(|n| Ok(library::recursive_mutex_lock_unlock(n)?))),
         ),
-        ("pthread_spin_lock/unlock", timed(|n| Ok(library::spin_lock_unlock(n)?))),
-        ("stdatomic lock/unlock", done(library::atomic_lock_unlock)),
-    ];
-    rows.extend(others);
-    if Rdtscp::is_here() {
-        rows.push(("rdtscp", asked::<Rdtscp>()));
-    }
-    rows.push(("ABT_eventual dynamic per fn", Box::new(|n| Ok(local::eventual_dynamic(n)))));
-    rows.push(("ABT_eventual static per fn", Box::new(|n| Ok(local::eventual_static(n)))));
-    rows.push(("fiber create/join", in_fiber(local::Worker::create_join)));
-    rows.push(("fiber yield", in_fiber(local::Worker::yields)));
-    rows.push(("fiber switch", in_fiber(local::Worker::switches)));
-    rows.push(("pthread_self", done(library::pthread_self)));
-    rows.push(("gettid", done(library::gettid)));
-    if let Some(variable) = variable {
-        rows.push(("getenv(set)", looked_up(variable, true)));
-    }
-    rows.push(("getenv(unset)", looked_up(c"HANDOVER_NOBODY_SETS_THIS", false)));
-    rows
+        ("pthread_spin_lock/unlock", Ok(timed(|n| Ok(library::spin_lock_unlock(n)?)))),
+        ("stdatomic lock/unlock", Ok(done(library::atomic_lock_unlock))),
+        ("rdtscp", rdtscp),
+        ("ABT_eventual dynamic per fn", Ok(Box::new(|n| Ok(local::eventual_dynamic(n))))),
+        ("ABT_eventual static per fn", Ok(Box::new(|n| Ok(local::eventual_static(n))))),
+        ("fiber create/join", Ok(in_fiber(local::Worker::create_join))),
+        ("fiber yield", Ok(in_fiber(local::Worker::yields))),
+        ("fiber switch", Ok(in_fiber(local::Worker::switches))),
+        ("pthread_self", Ok(done(library::pthread_self))),
+        ("gettid", Ok(done(library::gettid))),
+        ("getenv of set variable", set.map(|name| looked_up(name, true)).map_err(str::to_owned)),
+        ("getenv of unset variable", Ok(looked_up(UNSET, false))),
+    ]
 }
 
-/// MPI's clock, if MPI is available.
+/// MPI's clock, or the reason why there is none.
 struct Wtime {
     #[cfg(feature = "mpi")]
-    world: Option<handover_suite::mpi::World>,
+    world: Result<handover_suite::mpi::World, Fault>,
 }
 
 #[cfg(feature = "mpi")]
 impl Wtime {
     fn begin() -> Self {
-        let begun = handover_suite::mpi::World::begin();
-        let world = begun.map_err(|why| tell(format_args!("node-microbench: no mpi_wtime: {why}")));
-        Self { world: world.ok() }
+        Self { world: handover_suite::mpi::World::begin() }
     }
 
-    fn operation(&self) -> Option<Operation<'_>> {
-        let world = self.world.as_ref()?;
-        Some(timed(move |n| {
+    fn operation(&self) -> Result<Operation<'_>, String> {
+        let world = self.world.as_ref().map_err(Fault::to_string)?;
+        Ok(timed(move |n| {
             for _ in 0..n {
                 black_box(world.wtime_s());
             }
@@ -136,8 +137,8 @@ impl Wtime {
         Self {}
     }
 
-    fn operation(&self) -> Option<Operation<'_>> {
-        None
+    fn operation(&self) -> Result<Operation<'_>, String> {
+        Err("this handover was built without the feature `mpi`".to_owned())
     }
 
     fn end(self) -> anyhow::Result<()> {
@@ -190,26 +191,34 @@ fn done<'a>(operation: fn(u64)) -> Operation<'a> {
 /// Returns the look-up of an environment variable that exists, or does not.
 fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
     timed(move |n| {
-        anyhow::ensure!(library::getenv(n, name) == there, "{name:?} came or went meanwhile");
+        let expected = if there { "set" } else { "unset" };
+        anyhow::ensure!(library::getenv(n, name) == there, "{name:?} must be {expected}");
         Ok(())
     })
 }
 
-/// Returns the name of a set variable: `PATH`, or else the first of the environment.
-fn a_variable() -> Option<CString> {
-    let common = std::env::var_os("PATH").map(|_| "PATH".into());
-    let name = common.or_else(|| std::env::vars_os().next().map(|(name, _)| name))?;
-    CString::new(name.into_vec()).ok()
+/// Returns the name of a set variable: [`SET`], or else `PATH`, or else the first of the environment, which
+/// is said, as the cost depends on the variable's place.
+fn set_variable() -> Option<CString> {
+    let set: Vec<CString> =
+        std::env::vars_os().filter_map(|(name, _)| CString::new(name.into_vec()).ok()).collect();
+    let wanted = [SET, c"PATH"].into_iter().find(|&name| set.iter().any(|it| **it == *name));
+    let name = wanted.map(CStr::to_owned).or_else(|| set.into_iter().next())?;
+    if *name != *SET {
+        tell(format_args!("node-microbench: {SET:?} is not set: getenv looks for {name:?}"));
+    }
+    Some(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ROWS: [&str; 22] = [
+    const ROWS: [&str; 23] = [
         "fn_call_normal",
         "fn_call_inline",
         "fn_call_cross_object",
+        "mpi_wtime",
         "gettimeofday",
         "clock_gettime(REALTIME)",
         "clock_gettime(REALTIME_COARSE)",
@@ -227,8 +236,8 @@ mod tests {
         "fiber switch",
         "pthread_self",
         "gettid",
-        "getenv(set)",
-        "getenv(unset)",
+        "getenv of set variable",
+        "getenv of unset variable",
     ];
 
     #[test]
@@ -236,10 +245,14 @@ mod tests {
         let mut out = Vec::new();
         run(&NodeMicrobench { millions: 1 }, &mut out).expect("a table");
         let text = String::from_utf8(out).expect("text");
-        // The row exists only in builds with MPI, if there is a library.
-        let mut lines = text.lines().filter(|line| !line.starts_with("\"mpi_wtime\""));
+        let mut lines = text.lines();
         assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
         for (line, name) in lines.clone().zip(ROWS) {
+            if let Some(why) = line.strip_prefix(&format!("# \"{name}\": ")) {
+                // The MPI library is the only thing here that a machine may lack.
+                assert!(name == "mpi_wtime" && why.contains("MPI"), "{line}");
+                continue;
+            }
             let fields: Vec<&str> = line.split('\t').collect();
             let [case, m_ops, total, rate, each] = fields[..] else { panic!("{line}") };
             assert_eq!((case, m_ops), (format!("\"{name}\"").as_str(), "1"));

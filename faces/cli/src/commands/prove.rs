@@ -1,4 +1,6 @@
-//! `handover prove`: known costs, planted and measured.
+//! `handover prove`: known costs, planted and measured; and the classic programs beside the suite.
+
+mod classics;
 
 use super::run;
 use crate::app::{Db, span};
@@ -34,6 +36,10 @@ pub struct Prove {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
+    /// Measure the classic programs beside the suite's benchmarks of the same operations instead. Exit 1 if a
+    /// figure differs by more than 25 % without a reason
+    #[arg(long)]
+    classics: bool,
     #[command(flatten)]
     db: Db,
 }
@@ -87,6 +93,9 @@ pub fn with_planted() -> Vec<&'static [Bench]> {
 }
 
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.classics {
+        return classics::prove(args, out);
+    }
     let lab = |lasts: Duration| {
         let plan = Plan {
             profile: args.profile,
@@ -174,19 +183,25 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
             .to_string(),
         ]);
     }
-    let widths: Vec<usize> = (0..6)
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
+    aligned(&lines, &[0])
+}
+
+/// Formats lines in columns of the same width, flush left in the columns `left` and in the last one.
+fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for line in lines {
+        let mut row = String::new();
         for (column, cell) in line.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.chars().count());
-            match column {
-                0 => text += &format!("{cell}{pad}"),
-                5 => text += &format!("  {cell}"),
-                _ => text += &format!("  {pad}{cell}"),
+            let gap = if column == 0 { "" } else { "  " };
+            match left.contains(&column) || column == N - 1 {
+                true => row += &format!("{gap}{cell}{pad}"),
+                false => row += &format!("{gap}{pad}{cell}"),
             }
         }
+        text += row.trim_end();
         text.push('\n');
     }
     text

@@ -202,6 +202,11 @@ fn node_microbench_prints_its_table() {
     let row = row.expect("a form");
     let mut names = Vec::new();
     for line in lines {
+        // The MPI library is the only thing that may be missing.
+        if line.starts_with("# \"mpi_wtime\": ") {
+            assert!(line.contains("MPI"), "{line}");
+            continue;
+        }
         let found = row.captures(line).unwrap_or_else(|| panic!("{line}"));
         names.push(found[1].to_string());
         let number = |at: usize| found[at].parse::<f64>().expect("a number");
@@ -224,10 +229,11 @@ fn node_microbench_prints_its_table() {
         "rdtscp",
         "pthread_self",
         "gettid",
+        "getenv of set variable",
+        "getenv of unset variable",
     ] {
         assert!(names.iter().any(|it| it == name), "{name}: {said}");
     }
-    assert_eq!(names.iter().filter(|name| name.starts_with("getenv")).count(), 2, "{said}");
 }
 
 /// The links' paths, with the program that each calls.

@@ -1,7 +1,7 @@
 //! Every command, as documented.
 
 use crate::common::{Home, benchmarks, binary, document, json, said, said_to, tree};
-use handover_record::{ContenderKind, Document, Unit, WarningCode};
+use handover_record::{ContenderKind, Document, Unit, Wait, WarningCode};
 use regex_lite::Regex;
 use std::fs;
 
@@ -259,6 +259,19 @@ fn planted_costs_are_read_back_and_stored_with_the_run() {
 }
 
 #[test]
+fn classic_programs_are_compared_with_the_suite() {
+    let home = Home::new();
+    let said = home.run("prove --classics --profile smoke").code(0);
+    for program in ["margo-p2p-bw", "hello4", "sched", "calls", "evh_perf", "node-microbench"] {
+        assert!(said.out.contains(&format!("\n{program} ")), "{program}: {said}");
+    }
+    let figures = said.out.lines().skip_while(|line| !line.starts_with("classic program"));
+    for line in figures.skip(1) {
+        assert!(line.matches("ns").count() + line.matches("µs").count() >= 2, "{line}");
+    }
+}
+
+#[test]
 fn what_is_set_is_used_and_recorded() {
     let home = Home::new();
     home.ok("run floor/memcpy --set size_bytes=4KiB --profile smoke --no-report");
@@ -292,7 +305,14 @@ fn the_options_of_a_run_are_recorded_with_each_figure() {
     assert_eq!(ours(&run("--idle-gap 1ms")).idle_gap_ns, 1_000_000);
     assert_eq!(ours(&run("--idle-gap 100ms")).idle_gap_ns, 100_000_000);
     assert!(ours(&run("--neighbour")).neighbour_cpu.is_some());
-    let same = ours(&run("--place same"));
+    let on_one_cpu = run("--place same");
+    let mut spinning = on_one_cpu.records.iter().filter(|it| it.waits == Wait::Spin).peekable();
+    assert!(spinning.peek().is_some(), "a contender that spins");
+    for it in spinning {
+        let warned = it.warnings.iter().any(|it| it.text.contains("spin share a CPU"));
+        assert!(warned, "{} {}: {:?}", it.id, it.contender, it.warnings);
+    }
+    let same = ours(&on_one_cpu);
     assert_eq!(same.placement, "same");
     assert!(same.cpus.iter().all(|cpu| *cpu == same.cpus[0]), "{same:?}");
     let run = run("--no-peers");

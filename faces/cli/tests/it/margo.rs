@@ -263,7 +263,11 @@ fn every_rank_refuses_a_number_of_ranks_other_than_two() {
         for number in 0..ranks_count {
             let said = said(rank(&home, number, ranks_count, LATENCY)).code(2);
             let which = format!("rank {number} of {ranks_count}: exactly 2 are needed");
-            assert!(said.tells(&[&which]).out.is_empty());
+            let said = said.tells(&[&format!("margo-p2p-latency: {which}")]);
+            assert!(
+                said.out.is_empty() && said.err.matches("margo-p2p-latency:").count() == 1,
+                "{said}"
+            );
         }
     }
 }

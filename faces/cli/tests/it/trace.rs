@@ -123,8 +123,8 @@ fn exports_go_where_they_are_told() {
     let home = recorded();
     let at = |name: &str| home.cwd().join(name);
     let said = home.ok("trace export a.trace --to perfetto");
-    assert!(said.contains("a.trace.pftrace"), "{said}");
-    let bytes = fs::read(at("a.trace.pftrace")).expect("a file");
+    assert!(said.ends_with(": a.pftrace\n"), "{said}");
+    let bytes = fs::read(at("a.pftrace")).expect("a file");
     assert!(bytes.len() > 20_000 && bytes[0] == 0x0a);
 
     home.ok("trace export a.trace --to chrome -o b.json");

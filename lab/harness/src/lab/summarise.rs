@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use handover_base::clock;
 use handover_record::{
     Beside, ContenderKind, Hardware, Mode, Ratio, Record, Round, Spec, Summary, TimingKind, Unit,
-    Warning, WarningCode,
+    Wait, Warning, WarningCode,
 };
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
@@ -105,6 +105,10 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
             .iter()
             .map(|text| Warning { code: WarningCode::Placement, text: text.clone() }),
     );
+    if lane.stage.crowded() && lane.waits(index) == Wait::Spin {
+        let text = "parties that spin share a CPU: the figure is of their giving way to each other";
+        warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
+    }
     let floor = floors::ratio_to_floor(context, lanes, lane, index);
     warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(floors::beaten));
     let totals = &lane.measured;

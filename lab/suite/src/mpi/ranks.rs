@@ -6,7 +6,7 @@
 
 use super::{World, fault};
 use crate::bulk::Move;
-use handover_base::{affinity, clock};
+use handover_base::{affinity, clock, topology};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, Wait};
 use std::io::{BufRead, BufReader, Write};
@@ -212,7 +212,13 @@ impl Ranks {
         }
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
         command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // The ranks, and the threads of their library, go where this thread may, which is one CPU.
+        let refused = |refused: affinity::PinError| Fault::new(refused.to_string());
+        let home = affinity::mask();
+        affinity::set_mask(&topology::allowed()).map_err(refused)?;
+        let started = command.spawn();
+        affinity::set_mask(&home).map_err(refused)?;
         let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks have no output"))?;

@@ -84,7 +84,14 @@ pub(crate) fn pthread_self() -> libc::pthread_t {
     unsafe { libc::pthread_self() }
 }
 
-/// Returns `true` if the environment has the variable.
+/// The kernel's number of the calling thread.
+#[inline(always)]
+pub(crate) fn gettid() -> libc::pid_t {
+    // SAFETY: it takes nothing and touches no memory.
+    unsafe { libc::gettid() }
+}
+
+/// Whether the environment has this variable.
 #[inline(always)]
 pub(crate) fn getenv(name: &CStr) -> bool {
     // SAFETY: `name` ends in a zero byte; the result is only compared with null. By the contract of

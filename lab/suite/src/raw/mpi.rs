@@ -8,6 +8,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::error::Error;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -90,10 +91,12 @@ fn load() -> Result<Loaded, String> {
         // unloaded. RTLD_GLOBAL, as Open MPI's plug-ins use its symbols.
         match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
             Ok(library) => return of(library).map_err(|error| format!("{name}: {error}")),
-            Err(error) => refused.push(error.to_string()),
+            Err(error) => {
+                refused.push(error.source().map_or(error.to_string(), ToString::to_string))
+            }
         }
     }
-    Err(format!("no MPI library: {}", refused.join("; ")))
+    Err(format!("no MPI library; install Open MPI's or MPICH's: {}", refused.join("; ")))
 }
 
 fn of(library: Library) -> Result<Loaded, libloading::Error> {

@@ -13,6 +13,11 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is room. The caller has checked its length.
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
 
+    /// Queues a frame for the next [`flush`](Self::flush), or sends it where that costs no system call.
+    fn send_later(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+        self.send(header, body)
+    }
+
     /// Returns the next frame; its body replaces the contents of `body`. With `eager`, reads even
     /// if no notification has come.
     ///
@@ -93,8 +98,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         None
     }
 
-    /// Sends data from that memory, without a copy if possible, and keeps a reference to what the
-    /// kernel does not take. Returns `false`, and sends nothing, if frames or data are queued.
+    /// Sends data from that memory behind the frames of [`send_later`](Self::send_later), or queues a copy
+    /// of a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not take.
+    /// Returns `false`, and sends nothing, if frames or data wait for room.
     fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
     -> Result<bool, Gone>;
 
@@ -204,6 +210,13 @@ impl Queue {
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends that many zeros, and returns them to be overwritten.
+    pub(crate) fn push_zeros(&mut self, bytes_count: usize) -> &mut [u8] {
+        let end = self.bytes.len();
+        self.bytes.resize(end + bytes_count, 0);
+        &mut self.bytes[end..]
     }
 
     pub(crate) fn waiting(&self) -> &[u8] {

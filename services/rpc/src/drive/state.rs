@@ -123,6 +123,8 @@ pub struct State {
     caught_up_with: VecDeque<PeerKey>,
     catch_up: bool,
     any_queued: bool,
+    /// `true` if frames are queued that are to be sent in this turn.
+    is_flush_due: bool,
     /// Peers that the kernel reports as closed; messages that they had sent are handled first.
     ended: Vec<PeerKey>,
     pub(crate) inbox: Arc<Inbox>,
@@ -174,6 +176,7 @@ impl State {
             caught_up_with: VecDeque::new(),
             catch_up: false,
             any_queued: false,
+            is_flush_due: false,
             ended: Vec::new(),
             inbox,
             pool: None,

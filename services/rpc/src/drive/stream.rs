@@ -5,7 +5,7 @@ use super::link::{Link, Queue};
 use super::socket;
 use super::wire::{Received, Wire};
 use crate::Gone;
-use crate::engine::{HEADER_BYTES, Header, Inbound, Kind};
+use crate::engine::{Header, Inbound, Kind};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use std::time::Duration;
 /// Maximum length of a body that is copied behind its header and sent with it in one piece, in
 /// bytes.
 const TOGETHER_BYTES: usize = 4096;
+/// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one system call.
+const DIRECT_BYTES_MIN: u64 = 1 << 14;
 /// Buffer behind the target of bulk data in a read, in bytes: enough to find the next frame, but
 /// little of the data that may follow.
 const SPARE_BYTES: usize = 256;
@@ -32,6 +34,7 @@ pub(crate) struct Stream {
     writable: bool,
     /// `true` if this thread can wait in the system call that reads.
     waits: bool,
+    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its header.
     together: Vec<u8>,
     /// Bulk data under way that the kernel has not taken completely. Queued frames are sent after
     /// it.
@@ -47,7 +50,7 @@ pub(crate) struct Stream {
 
 #[derive(Debug)]
 struct Outgoing {
-    head: [u8; HEADER_BYTES],
+    /// Number of bytes of [`Stream::together`] that were sent. They go first.
     head_sent: usize,
     memory: BulkMemory,
     offset: u64,
@@ -109,6 +112,12 @@ impl Link for Stream {
         }
         self.queue.push(&head[sent.min(head.len())..]);
         self.queue.push(&body[sent.saturating_sub(head.len())..]);
+        Ok(())
+    }
+
+    fn send_later(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+        self.queue.push(&header.encode());
+        self.queue.push(body);
         Ok(())
     }
 
@@ -242,12 +251,21 @@ impl Link for Stream {
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, Gone> {
-        if self.outgoing.is_some() || !self.queue.is_empty() {
+        if self.outgoing.is_some() || !self.queue.is_empty() && !self.writable {
             return Ok(false);
         }
-        let (head, bytes) = (header.encode(), header.body_bytes.into());
-        self.outgoing =
-            Some(Outgoing { head, head_sent: 0, memory: memory.clone(), offset, bytes });
+        let (head, bytes) = (header.encode(), header.body_bytes as usize);
+        if bytes <= TOGETHER_BYTES {
+            self.queue.push(&head);
+            memory.read(offset, self.queue.push_zeros(bytes));
+            return Ok(true);
+        }
+        self.together.clear();
+        self.together.extend_from_slice(self.queue.waiting());
+        self.queue.gone(self.together.len());
+        self.together.extend_from_slice(&head);
+        let (memory, bytes) = (memory.clone(), bytes as u64);
+        self.outgoing = Some(Outgoing { head_sent: 0, memory, offset, bytes });
         self.flush_data()?;
         Ok(true)
     }
@@ -283,7 +301,7 @@ impl Stream {
     /// Reads available bytes into bulk memory or the receive buffer.
     fn fill(&mut self) -> Result<Received, Gone> {
         let room = self.inbound.room();
-        if let Some(incoming) = self.incoming.as_mut()
+        if let Some(incoming) = self.incoming.as_mut().filter(|it| it.bytes >= DIRECT_BYTES_MIN)
             && let Some((memory, offset)) = &incoming.into
         {
             let spare_bytes = room.len().min(SPARE_BYTES);
@@ -329,7 +347,7 @@ impl Stream {
     fn flush_data(&mut self) -> Result<bool, Gone> {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {
-            let head = &outgoing.head[outgoing.head_sent..];
+            let head = &self.together[outgoing.head_sent..];
             let Outgoing { memory, offset, bytes, .. } = outgoing;
             let sent = self.wire.send_memory(head, memory, *offset, *bytes)?;
             if sent == 0 {

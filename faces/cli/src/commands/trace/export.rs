@@ -18,7 +18,8 @@ pub struct Export {
     /// Format: perfetto, chrome, folded or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: Format,
-    /// Output file; - for standard output [default: the first FILE with .pftrace, .json, .folded or .csv]
+    /// Where to; - for standard output [default: the first FILE, with .pftrace, .json, .folded or .csv
+    /// instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Keep the stacks of threads apart (folded)
@@ -30,11 +31,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     let (traces, names) = args.of.open()?;
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => {
-            let mut path = args.of.files[0].clone().into_os_string();
-            path.push(format!(".{}", args.to.extension()));
-            path.into()
-        }
+        None => default_output(&args.of.files[0], args.to),
     };
     if path == Path::new("-") {
         let found = write(args, &traces, &names, &mut *out)?;
@@ -60,6 +57,15 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     checked(&traces)
 }
 
+/// Returns the trace's path with the format's extension instead of `.trace`. Any other extension stays, as in
+/// `prog.trace.4711`, the trace of a process that the program started.
+fn default_output(trace: &Path, to: Format) -> PathBuf {
+    let is_replaced = trace.extension().is_some_and(|it| it == "trace");
+    let mut path = if is_replaced { trace.with_extension("") } else { trace.to_owned() };
+    path.as_mut_os_string().push(format!(".{}", to.extension()));
+    path
+}
+
 fn write(args: &Export, traces: &Traces, names: &Names, out: impl Write) -> io::Result<Found> {
     let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
     handover_trace::export(traces, names, args.to, grouping, out)
@@ -69,4 +75,21 @@ fn same_file(path: &Path, traces: &Traces) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
     let wanted = identity(path);
     wanted.is_some() && traces.paths().iter().any(|trace| identity(trace) == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_output_replaces_the_extension_trace_and_keeps_any_other() {
+        for (trace, expected) in [
+            ("a.trace", "a.pftrace"),
+            ("folder.trace/b", "folder.trace/b.pftrace"),
+            ("prog.trace.4711", "prog.trace.4711.pftrace"),
+            (".trace", ".trace.pftrace"),
+        ] {
+            assert_eq!(default_output(Path::new(trace), Format::Perfetto), Path::new(expected));
+        }
+    }
 }

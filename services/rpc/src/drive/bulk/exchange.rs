@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes copied or sent before other work has its turn.
 const CHUNK_BYTES: u64 = 1 << 20;
+/// Maximum number of bytes queued for a peer in a turn before they are sent.
+const QUEUED_IN_TURN_BYTES_MAX: usize = 1 << 16;
 /// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
 const PARTING: Duration = Duration::from_millis(100);
 /// Maximum number of remembered attachments; beyond it, idle ones are released and must be asked
@@ -53,6 +55,13 @@ impl Asked<'_> {
         }
         Ok(may(self.handle, (theirs, bytes), self.direction)?)
     }
+}
+
+/// Returns the frame of a message.
+fn framed(message: &BulkMessage) -> (Header, Vec<u8>) {
+    let body = message.encode(Vec::new());
+    let body_bytes = body.len() as u32; // Bounded by SEGMENTS_MAX.
+    (Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 }, body)
 }
 
 impl State {
@@ -101,14 +110,16 @@ impl State {
     }
 
     pub(crate) fn bulk_start(&mut self, asked: &Asked<'_>) -> Result<TransferId, BulkError> {
+        let max = self.config.transfers_max;
+        // First, as it checks for itself: a copy of a few KiB takes as long as the checks.
+        if let Some(done) = self.bulk_at_once(asked) {
+            done?;
+            return self.bulk.transfers.insert_done(max).ok_or(BulkError::Full);
+        }
         asked.check()?;
         asked.check_halves(self)?;
         if !self.is_connected(asked.peer) {
             return Err(BulkError::Stale);
-        }
-        let max = self.config.transfers_max;
-        if let Some(done) = self.bulk_at_once(asked) {
-            return self.bulk.transfers.insert_done(done, max).ok_or(BulkError::Full);
         }
         let BulkPart { theirs, ours, bytes, timeout, halved } = asked.part;
         let deadline_ns = timeout.map_or(u64::MAX, after);
@@ -195,13 +206,15 @@ impl State {
                 self.say(peer, &BulkMessage::Read { transfer, handle, offset, bytes });
             }
             Direction::Push => {
-                self.say(peer, &BulkMessage::Write { transfer, handle, offset, bytes });
-                if bytes > 0 && self.is_connected(peer) {
-                    let call = transfer | PUSHED;
-                    let (offset, sent, registered) = (ours, 0, None);
-                    let it = Outgoing { peer, call, memory, offset, sent, bytes, registered };
-                    self.bulk.send(it);
+                let opening = BulkMessage::Write { transfer, handle, offset, bytes };
+                if bytes == 0 {
+                    return self.say(peer, &opening);
                 }
+                // The message goes with the first of the data.
+                let (call, opening) = (transfer | PUSHED, Some(opening));
+                let (offset, sent, registered) = (ours, 0, None);
+                let it = Outgoing { peer, call, memory, offset, sent, bytes, registered, opening };
+                self.bulk.send(it);
             }
         }
     }
@@ -300,11 +313,44 @@ impl State {
     // Messages of peers.
 
     pub(super) fn say(&mut self, peer: PeerKey, message: &BulkMessage) {
-        let body = message.encode(Vec::new());
-        let body_bytes = body.len() as u32; // Bounded by SEGMENTS_MAX.
-        let header = Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 };
+        let (header, body) = framed(message);
         // An error is ignored: a disconnected peer need not be told.
         let _ = self.send(peer, header, &body);
+    }
+
+    /// Sends a message at the end of this turn, with the others of the turn in one system call.
+    fn say_in_turn(&mut self, peer: PeerKey, message: &BulkMessage) {
+        let (header, body) = framed(message);
+        if !self.has_room_in_turn(peer) {
+            // An error is ignored: a disconnected peer need not be told.
+            let _ = self.send(peer, header, &body);
+            return;
+        }
+        let Some(link) = self.link(peer) else { return };
+        let sent = link.send_later(header, &body);
+        let is_queued = link.queued_bytes() > 0;
+        match sent {
+            Ok(()) if is_queued => self.flush_in_turn(),
+            Ok(()) => {}
+            Err(gone) => self.close(peer, &gone),
+        }
+    }
+
+    /// Returns `true` if little is queued for that peer, perhaps as it was sent just now.
+    fn has_room_in_turn(&mut self, peer: PeerKey) -> bool {
+        // Calls to a peer are refused above a quarter of the limit.
+        let max = QUEUED_IN_TURN_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
+        let Some(link) = self.link(peer) else { return false };
+        if link.queued_bytes() <= max {
+            return true;
+        }
+        match link.flush() {
+            Ok(_) => link.queued_bytes() <= max,
+            Err(gone) => {
+                self.close(peer, &gone);
+                false
+            }
+        }
     }
 
     pub(super) fn refuse(&mut self, peer: PeerKey, transfer: u64, why: BulkRefusal) {
@@ -343,7 +389,17 @@ impl State {
                     Ok(_) if bytes == 0 => self.say(peer, &BulkMessage::Done { transfer }),
                     Ok(memory) => {
                         let (call, sent, registered) = (transfer, 0, Some(handle.id));
-                        let it = Outgoing { peer, call, memory, offset, sent, bytes, registered };
+                        let opening = None;
+                        let it = Outgoing {
+                            peer,
+                            call,
+                            memory,
+                            offset,
+                            sent,
+                            bytes,
+                            registered,
+                            opening,
+                        };
                         self.bulk.send(it);
                     }
                 }
@@ -562,7 +618,7 @@ impl State {
             self.bulk.stop_receiving(peer, header.call);
             match header.call & PUSHED {
                 0 => self.finish(TransferId::of(header.call), Ok(())),
-                _ => self.say(peer, &BulkMessage::Done { transfer: header.call & !PUSHED }),
+                _ => self.say_in_turn(peer, &BulkMessage::Done { transfer: header.call & !PUSHED }),
             }
         }
         Ok(())
@@ -574,7 +630,9 @@ impl State {
     #[cold]
     pub(crate) fn bulk_turn(&mut self) -> bool {
         let copied = self.copy_some();
-        self.send_some() || copied
+        let sent = self.send_some();
+        // Before handlers run, which would take the queued bytes for those of a peer that does not read.
+        self.flush_if_due() || sent || copied
     }
 
     fn copy_some(&mut self) -> bool {
@@ -582,6 +640,7 @@ impl State {
         let Some(transfer) = self.bulk.transfers.get(id) else { return true };
         let (peer, handle) = (transfer.peer, transfer.handle);
         let Progress::Copying(done) = transfer.progress else { return true };
+        let direction = transfer.direction;
         if transfer.deadline_ns != u64::MAX && clock::now_ns() >= transfer.deadline_ns {
             self.finish(id, Err(BulkError::Deadline));
             return true;
@@ -594,9 +653,9 @@ impl State {
         let own_bytes = transfer.own_bytes;
         let bytes = (own_bytes - done).min(CHUNK_BYTES);
         let (theirs, ours) = (transfer.theirs + done, transfer.ours + done);
-        let store = self.store(transfer.direction, &transfer.memory, &handle);
+        let store = self.store(direction, &transfer.memory, &handle);
         let memory = (&transfer.memory, ours);
-        match remote.copy(transfer.direction, theirs, memory, bytes, store) {
+        match remote.copy(direction, theirs, memory, bytes, store) {
             Ok(count) => {
                 match remote.is_mapped() {
                     true => self.bulk.stats.mapped_bytes += count,
@@ -617,7 +676,11 @@ impl State {
             }
             Err(Errno::SRCH) => self.close(peer, &Gone::HungUp),
             Err(errno) => {
-                self.finish(id, Err(BulkError::Memory { call: "process_vm_readv", errno }));
+                let call = match direction {
+                    Direction::Pull => "process_vm_readv",
+                    Direction::Push => "process_vm_writev",
+                };
+                self.finish(id, Err(BulkError::Memory { call, errno }));
             }
         }
         true
@@ -637,16 +700,24 @@ impl State {
     /// Sends the next piece to that peer. Returns `false` if there is no room for it now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.message_bytes_max(peer) as u64;
+        if !self.has_room_in_turn(peer) {
+            return false;
+        }
         let its = self.bulk.outgoing.get_mut(&peer);
         let Some(mut it) = its.and_then(Backlog::pop) else { return false };
         // At most CHUNK_BYTES, which fits a u32.
         let body_bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max) as u32;
         let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
+        if let Some(opening) = it.opening.take() {
+            self.say_in_turn(peer, &opening);
+        }
         let Some(link) = self.link(peer) else { return false };
         let sent = link.send_data(header, &it.memory, it.offset + it.sent);
         let is_queued = link.queued_bytes() > 0;
+        if is_queued {
+            self.flush_in_turn();
+        }
         if sent == Ok(true) {
-            self.note_queued(is_queued);
             self.bulk.stats.message_bytes += u64::from(body_bytes);
             it.sent += u64::from(body_bytes);
         }

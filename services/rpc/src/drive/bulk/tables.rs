@@ -4,7 +4,8 @@
 use super::memory::BulkMemory;
 use super::remote::{Direction, Remote};
 use crate::engine::{
-    Arrival, Backlog, BulkHandle, BulkRefusal, PeerKey, Proof, Rights, TRANSFER_LIMIT, is_within,
+    Arrival, Backlog, BulkHandle, BulkMessage, BulkRefusal, PeerKey, Proof, Rights, TRANSFER_LIMIT,
+    is_within,
 };
 use crate::{BulkError, MemoryError};
 use rustix::io::Errno;
@@ -110,12 +111,8 @@ impl Transfers {
     }
 
     /// Adds a transfer that is already done.
-    pub(crate) fn insert_done(
-        &mut self,
-        result: Result<(), BulkError>,
-        max: u32,
-    ) -> Option<TransferId> {
-        self.put(Slot::Done(result), max)
+    pub(crate) fn insert_done(&mut self, max: u32) -> Option<TransferId> {
+        self.put(Slot::Done(Ok(())), max)
     }
 
     #[inline]
@@ -300,6 +297,8 @@ pub(crate) struct Outgoing {
     pub(crate) bytes: u64,
     /// Id of this side's registered memory, if the peer pulls.
     pub(crate) registered: Option<u64>,
+    /// Message that announces the data, if this side pushes and has not sent it yet.
+    pub(crate) opening: Option<BulkMessage>,
 }
 
 /// Data that this side receives.

@@ -40,6 +40,7 @@ impl State {
         if self.catch_up && sink.catches_up() {
             did |= self.catch_up(sink);
         }
+        did |= self.flush_if_due();
         self.turns += 1;
         if self.turns >= TURNS_PER_LOOK {
             self.turns = 0;
@@ -203,7 +204,14 @@ impl State {
         did
     }
 
-    pub(in crate::drive) fn note_queued(&mut self, queued: bool) {
-        self.any_queued |= queued;
+    /// Has queued frames sent in this turn, and in the next ones those for which there is no room.
+    pub(in crate::drive) fn flush_in_turn(&mut self) {
+        self.is_flush_due = true;
+        self.any_queued = true;
+    }
+
+    #[inline]
+    pub(in crate::drive) fn flush_if_due(&mut self) -> bool {
+        std::mem::take(&mut self.is_flush_due) && self.flush()
     }
 }

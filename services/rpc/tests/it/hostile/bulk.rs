@@ -4,7 +4,7 @@ use super::peers::*;
 use handover_rpc::engine::{BulkMessage, FileId, Header, Kind, Located, Proof, TRANSFER_LIMIT};
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Config, Endpoint,
-    FrameError, Gone, Rights, WithdrawError,
+    FrameError, Gone, Peer, Rights, WithdrawError,
 };
 use rustix::fs::{SealFlags, fstat};
 use rustix::io::Errno;
@@ -325,6 +325,18 @@ fn pass_file(hostile: &mut Hostile, bytes: u64, seals: SealFlags, told_bytes: u6
 fn attached(
     hostile: impl FnOnce(Hostile) + Send + 'static,
 ) -> (Result<(), BulkError>, Option<BulkPath>) {
+    transferred(Endpoint::pull, hostile)
+}
+
+/// [`Bulk::pull`] or [`Bulk::push`].
+type Transferring =
+    fn(&mut Endpoint, Peer, &BulkHandle, &BulkMemory, BulkPart) -> Result<(), BulkError>;
+
+/// Lets an endpoint pull from a hostile owner in shared memory, or push to it.
+fn transferred(
+    transferring: Transferring,
+    hostile: impl FnOnce(Hostile) + Send + 'static,
+) -> (Result<(), BulkError>, Option<BulkPath>) {
     let mut client = Endpoint::new(Config::default()).unwrap();
     let address = client.listen(&"sm://".parse().unwrap()).unwrap();
     let place = address.place().to_string();
@@ -336,7 +348,8 @@ fn attached(
     let peer = client.peers().next().expect("it has come");
     let handle = made_up((1, 2, 500, Rights::ReadWrite));
     let ours = BulkMemory::plain(vec![9; 300]);
-    let outcome = client.pull(peer, &handle, &ours, BulkPart::of(100).at(50, 100));
+    let part = BulkPart::of(100).at(50, 100);
+    let outcome = transferring(&mut client, peer, &handle, &ours, part);
     let path = client.bulk_path(peer, &handle);
     drop(client);
     owner.join().unwrap();
@@ -440,8 +453,11 @@ fn answers_and_is_left(hostile: &mut Hostile, id: u64, with: fn(&mut Hostile) ->
 
 #[test]
 fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
-    for address in [8, 1 << 47, u64::MAX - 4096] {
-        let (outcome, path) = attached(move |mut hostile| {
+    let ways: [(Transferring, &str); 2] =
+        [(Endpoint::pull, "process_vm_readv"), (Endpoint::push, "process_vm_writev")];
+    let addresses = [8, 1 << 47, u64::MAX - 4096];
+    for (address, (way, call)) in addresses.into_iter().flat_map(|it| ways.map(|way| (it, way))) {
+        let (outcome, path) = transferred(way, move |mut hostile| {
             let Some(BulkMessage::Attach(_)) = hostile.hears_bulk() else { panic!() };
             // The process is the right one: the check word is there.
             let word = 0x1234_5678_9abc_def0_u128 << 7;
@@ -454,7 +470,6 @@ fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
         });
         match path {
             Some(BulkPath::Process) => {
-                let call = "process_vm_readv";
                 assert_eq!(outcome, Err(BulkError::Memory { call, errno: Errno::FAULT }));
             }
             other => panic!("{other:?} {outcome:?}"),

@@ -44,6 +44,13 @@ impl Prepared {
         let register = || ends.register_memory(&walk.memory, Rights::ReadWrite);
         Ok(Self { its, ours: halves.then(register).transpose()? })
     }
+
+    /// Returns the next piece.
+    fn next(&self, walk: &Walk) -> BulkPart {
+        let at = walk.next();
+        let part = BulkPart::of(walk.xfer_bytes).at(self.its.base + at, at);
+        self.ours.as_ref().map_or(part, |ours| part.halved(ours))
+    }
 }
 
 /// The server's buffer, and the counter of the next piece.
@@ -62,7 +69,7 @@ impl Walk {
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(1, format!("margo-p2p-bw: {error}"))
+    Failure::new(1, error.to_string())
 }
 
 impl Server {
@@ -127,9 +134,7 @@ impl Server {
             let worker = Worker::start(&self.config, &self.walk, prepare.clone(), self.halves);
             self.workers.push(worker);
         }
-        for worker in &self.workers {
-            worker.done.recv().map_err(failed)?.map_err(failed)?;
-        }
+        total_bytes(&self.workers)?;
         let path = context.bulk_path(peer, &prepare.handle);
         let prepared = Prepared::new(prepare, context, &self.walk, self.halves);
         self.prepared = Some(prepared.map_err(failed)?);
@@ -156,13 +161,10 @@ impl Server {
             let (count, threads) = (self.concurrency, self.workers.len() as u64);
             for (number, worker) in (0..).zip(&self.workers) {
                 let concurrency = count / threads + u64::from(number < count % threads);
-                worker.jobs.send(Job { op, until_ns, concurrency }).map_err(failed)?;
+                // Fails only if the thread has ended, and then it has no result either.
+                let _ = worker.jobs.send(Job { op, until_ns, concurrency });
             }
-            let mut bytes = 0;
-            for worker in &self.workers {
-                bytes += worker.done.recv().map_err(failed)?.map_err(failed)?;
-            }
-            bytes
+            total_bytes(&self.workers)?
         };
         Ok(self.moved_bytes)
     }
@@ -200,40 +202,43 @@ impl Job {
         prepared: &Prepared,
         walk: &Walk,
     ) -> Result<u64, BulkError> {
-        let Prepared { its: Prepare { handle, base, .. }, ours } = prepared;
-        let next = || {
-            let at = walk.next();
-            let part = BulkPart::of(walk.xfer_bytes).at(base + at, at);
-            ours.as_ref().map_or(part, |ours| part.halved(ours))
-        };
-        let mut bytes = 0;
-        match (self.concurrency, self.op) {
-            (0, _) => {}
-            (1, Op::Pull) => {
-                while clock::now_ns() < self.until_ns {
-                    ends.pull(peer, handle, &walk.memory, next())?;
-                    bytes += walk.xfer_bytes;
-                }
+        if self.concurrency > 1 {
+            let mut under_way = Vec::new();
+            let ended = self.walk_abreast(ends, peer, prepared, walk, &mut under_way);
+            // After an error, the others must not go on during the next job.
+            under_way.into_iter().for_each(|transfer| ends.cancel_transfer(transfer));
+            return ended;
+        }
+        let (handle, mut bytes) = (&prepared.its.handle, 0);
+        while self.concurrency == 1 && clock::now_ns() < self.until_ns {
+            match self.op {
+                Op::Pull => ends.pull(peer, handle, &walk.memory, prepared.next(walk))?,
+                Op::Push => ends.push(peer, handle, &walk.memory, prepared.next(walk))?,
             }
-            (1, Op::Push) => {
-                while clock::now_ns() < self.until_ns {
-                    ends.push(peer, handle, &walk.memory, next())?;
-                    bytes += walk.xfer_bytes;
-                }
-            }
-            (concurrency, op) => {
-                let start = |ends: &mut _| begin(ends, op, peer, handle, &walk.memory, next());
-                let mut under_way = Vec::new();
-                for _ in 0..concurrency {
-                    under_way.push(start(ends)?);
-                }
-                while let Some((_, ended)) = ends.wait_any_transfer(&mut under_way) {
-                    ended?;
-                    bytes += walk.xfer_bytes;
-                    if clock::now_ns() < self.until_ns {
-                        under_way.push(start(ends)?);
-                    }
-                }
+            bytes += walk.xfer_bytes;
+        }
+        Ok(bytes)
+    }
+
+    /// The same with several transfers under way, which are left in the list after an error.
+    fn walk_abreast(
+        &self,
+        ends: &mut impl Bulk,
+        peer: Peer,
+        prepared: &Prepared,
+        walk: &Walk,
+        under_way: &mut Vec<Transfer>,
+    ) -> Result<u64, BulkError> {
+        let (handle, mut bytes) = (&prepared.its.handle, 0);
+        for _ in 0..self.concurrency {
+            under_way.push(begin(ends, self.op, peer, handle, &walk.memory, prepared.next(walk))?);
+        }
+        while let Some((_, ended)) = ends.wait_any_transfer(under_way) {
+            ended?;
+            bytes += walk.xfer_bytes;
+            if clock::now_ns() < self.until_ns {
+                let part = prepared.next(walk);
+                under_way.push(begin(ends, self.op, peer, handle, &walk.memory, part)?);
             }
         }
         Ok(bytes)
@@ -271,6 +276,14 @@ impl Drop for Worker {
             let _ = thread.join();
         }
     }
+}
+
+/// Waits for a result of each thread, and returns their sum or the first error. Results after an error are
+/// received too, so that none is left to be taken for that of the next job.
+fn total_bytes(workers: &[Worker]) -> Result<u64, Failure> {
+    let result = |worker: &Worker| worker.done.recv().map_err(failed)?.map_err(failed);
+    let results: Vec<_> = workers.iter().map(result).collect();
+    results.into_iter().sum()
 }
 
 impl Worker {
@@ -311,4 +324,29 @@ fn reach(
     pulled.map_err(|error| error.to_string())?;
     let prepared = Prepared::new(prepare, &mut endpoint, walk, halves);
     Ok((endpoint, peer, prepared.map_err(|error| error.to_string())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_after_an_error_are_not_left_for_the_next_job() {
+        let (senders, workers): (Vec<_>, Vec<_>) = (0..3)
+            .map(|_| {
+                let (its_done, done) = channel::<Done>();
+                (its_done, Worker { jobs: channel().0, done, thread: None })
+            })
+            .unzip();
+        let done = |results: [Done; 3]| {
+            for (sender, result) in senders.iter().zip(results) {
+                sender.send(result).expect("it is received from");
+            }
+            total_bytes(&workers)
+        };
+        assert!(done([Ok(1), Err("it broke".into()), Ok(4)]).is_err());
+        assert_eq!(done([Ok(10), Ok(20), Ok(40)]).ok(), Some(70));
+        drop(senders);
+        assert!(total_bytes(&workers).is_err(), "threads that have ended");
+    }
 }

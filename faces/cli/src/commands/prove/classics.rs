@@ -1,0 +1,565 @@
+//! `handover prove --classics`: headline figures of the classic programs beside the suite's.
+//!
+//! Two measurements of one operation, by different code, must agree. A pair that does not agree within
+//! [`BOUND`] has a reason that says so.
+
+use super::{Prove, aligned};
+use crate::commands::{child, run};
+use crate::exit::{self, Interrupted};
+use crate::{console, raw};
+use anyhow::{Context, bail, ensure};
+use handover_base::units::show_ns;
+use handover_harness::{Lab, Plan, Profile};
+use handover_record::Record;
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Maximum deviation of a ratio from 1 without a reason.
+const BOUND: f64 = 0.25;
+/// Runs of each classic program. The suite runs after the first.
+const ROUNDS_COUNT: usize = 3;
+
+/// Counts of the command lines, and those of a smoke run, which needs a figure but not a good one.
+const SMOKE: [(&str, &str); 6] = [
+    ("200000", "500"),
+    ("100000", "1000"),
+    ("20000", "500"),
+    ("5000", "500"),
+    ("2000", "200"),
+    ("25", "1"),
+];
+
+/// A command line of a classic program, and the figures that are taken from its output.
+struct Program {
+    /// Words after `handover`. `PORT` stands for the port of a server that is started before.
+    line: &'static str,
+    pairs: &'static [Pair],
+}
+
+/// A figure of a classic program, and the suite's figure for the same operation.
+struct Pair {
+    /// Name of the figure in the program's output; empty if it prints one.
+    name: &'static str,
+    /// Returns the time of an operation from the output, in ns.
+    figure: fn(&str) -> Option<f64>,
+    suite: Suite,
+    /// Reason why the ratio is not 1; empty if it must be.
+    why: &'static str,
+}
+
+/// A figure of the suite.
+#[derive(Clone, Copy)]
+struct Suite {
+    id: &'static str,
+    contender: &'static str,
+}
+
+const fn of(id: &'static str, contender: &'static str) -> Suite {
+    Suite { id, contender }
+}
+
+const fn pair(
+    name: &'static str,
+    figure: fn(&str) -> Option<f64>,
+    suite: Suite,
+    why: &'static str,
+) -> Pair {
+    Pair { name, figure, suite, why }
+}
+
+const MESSAGES: &str =
+    "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
+
+static PROGRAMS: &[Program] = &[
+    Program {
+        line: "margo-p2p-latency -n sm:// -i 200000",
+        pairs: &[pair("", latency, of("rpc/noop", "handover"), "")],
+    },
+    Program {
+        line: "margo-p2p-latency -n tcp:// -t 0,0 -i 20000",
+        pairs: &[pair("", latency, of("rpc/tcp-spin", "handover"), "")],
+    },
+    Program {
+        line: "margo-p2p-latency -n tcp:// --config {\"spin_ns_max\":0} -i 5000",
+        pairs: &[pair("", latency, of("rpc/tcp", "handover"), "")],
+    },
+    Program {
+        line: "margo-p2p-bw -n sm:// -x 65536 -X 67108864 -D 1",
+        pairs: &[
+            pair("PULL", |it| transfer(it, "PULL"), of("bulk/pull", "handover"), ""),
+            pair("PUSH", |it| transfer(it, "PUSH"), of("bulk/push", "handover"), ""),
+        ],
+    },
+    Program {
+        line: "margo-p2p-bw -n tcp:// -x 65536 -X 67108864 -D 1",
+        pairs: &[
+            pair("PULL", |it| transfer(it, "PULL"), of("bulk/tcp-pull", "handover"), ""),
+            pair("PUSH", |it| transfer(it, "PUSH"), of("bulk/tcp-push", "handover"), ""),
+        ],
+    },
+    Program {
+        line: "hello1 -l --seconds 1",
+        pairs: &[pair("", messages, of("event/call", "handover-hello"), "")],
+    },
+    Program {
+        line: "hello3 -l --seconds 1 --place near",
+        pairs: &[pair("", round_trips, of("event/round-trip", "handover"), "")],
+    },
+    Program {
+        line: "hello4 -l --seconds 1 --place near 10",
+        pairs: &[pair("", round_trips, of("event/serve", "handover"), "")],
+    },
+    Program { line: "trylock -t 20", pairs: &[pair("", tries, of("lock/busy", "sem"), "")] },
+    Program {
+        line: "notify -n 2000",
+        pairs: &[
+            pair("sender", |it| side(it, "sender"), of("notify/busy/sender", "handover"), ""),
+            pair("receiver", |it| side(it, "receiver"), of("notify/busy/receiver", "handover"), ""),
+        ],
+    },
+    Program {
+        line: "sched --stamp none --seconds 1 -- -alg rr -b 500G -flowsets 1:1500:16",
+        pairs: &[pair("", packets, of("sched/client-arbiter-client", "drr"), "")],
+    },
+    Program {
+        line: "calls -m 25 --calls 100000",
+        pairs: &[
+            pair(
+                "same source file",
+                |it| call(it, "-O3", "(function in the same source file)"),
+                of("call/same-file", "c"),
+                "",
+            ),
+            pair(
+                "dynamic library",
+                |it| call(it, "-O3", "(function in a dynamic library)"),
+                of("call/plt", "c"),
+                "",
+            ),
+            pair(
+                "two probes, off",
+                |it| call(it, "probes", "with two probes, off"),
+                of("probe/off/span", "handover"),
+                "",
+            ),
+            pair(
+                "two probes, recorded",
+                |it| call(it, "probes", "with two probes, recorded in memory"),
+                of("probe/recorded", "handover"),
+                "",
+            ),
+        ],
+    },
+    Program {
+        line: "evh_perf -c -i 10 --count 10000 -p PORT",
+        pairs: &[pair("", echoes, of("net/load/message", "handover"), MESSAGES)],
+    },
+    Program {
+        line: "abt-eventual-bench -d 1 -i 1 -n 100",
+        pairs: &[pair("", loops, of("fiber/loops", "handover"), "")],
+    },
+    Program {
+        line: "node-microbench -m 5",
+        pairs: &[
+            row(
+                "fn_call_cross_object",
+                |it| small(it, "fn_call_cross_object"),
+                "call/other-object",
+                "c",
+            ),
+            row("gettimeofday", |it| small(it, "gettimeofday"), "clock/gettimeofday", "libc"),
+            row("REALTIME", |it| small(it, "clock_gettime(REALTIME)"), "clock/realtime", "libc"),
+            row(
+                "REALTIME_COARSE",
+                |it| small(it, "clock_gettime(REALTIME_COARSE)"),
+                "clock/realtime-coarse",
+                "libc",
+            ),
+            row("MONOTONIC", |it| small(it, "clock_gettime(MONOTONIC)"), "clock/monotonic", "libc"),
+            row(
+                "MONOTONIC_COARSE",
+                |it| small(it, "clock_gettime(MONOTONIC_COARSE)"),
+                "clock/monotonic-coarse",
+                "libc",
+            ),
+            row("rdtscp", |it| small(it, "rdtscp"), "clock/rdtscp", "hardware"),
+            row("mutex", |it| small(it, "pthread_mutex_lock/unlock"), "lock/free", "pthread_mutex"),
+            row("spin", |it| small(it, "pthread_spin_lock/unlock"), "lock/free", "pthread_spin"),
+        ],
+    },
+];
+
+const fn row(
+    name: &'static str,
+    figure: fn(&str) -> Option<f64>,
+    id: &'static str,
+    contender: &'static str,
+) -> Pair {
+    pair(name, figure, of(id, contender), "")
+}
+
+// What the programs print, read as the time of an operation in ns.
+
+/// Returns the number at that index of the first line whose first word is `first`.
+fn column(output: &str, first: &str, index: usize) -> Option<f64> {
+    let mut lines = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let words = lines.find(|words| words.first() == Some(&first))?;
+    words.get(index)?.parse().ok()
+}
+
+/// Returns the number after the first occurrence of `label`, with `,` between its digits.
+fn number_after(output: &str, label: &str) -> Option<f64> {
+    let rest = output.split_once(label)?.1.trim_start_matches([' ', '[']);
+    let end = rest.find(|it: char| !it.is_ascii_digit() && !".,e+-".contains(it));
+    rest[..end.unwrap_or(rest.len())].trim_end_matches(',').replace(',', "").parse().ok()
+}
+
+fn latency(output: &str) -> Option<f64> {
+    column(output, "noop", 6).map(|median_s| median_s * 1e9)
+}
+
+fn transfer(output: &str, direction: &str) -> Option<f64> {
+    let bytes = column(output, direction, 4)?;
+    column(output, direction, 7).map(|mib_per_s| bytes / (mib_per_s * f64::from(1 << 20)) * 1e9)
+}
+
+/// The line `N messages in S s: ...`, after its header.
+fn messages(output: &str) -> Option<f64> {
+    let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
+    let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
+    let seconds: f64 = after.split(' ').next()?.parse().ok()?;
+    Some(seconds * 1e9 / count)
+}
+
+/// Two messages each: both are counted where they are handled.
+fn round_trips(output: &str) -> Option<f64> {
+    messages(output).map(|each_ns| 2.0 * each_ns)
+}
+
+fn tries(output: &str) -> Option<f64> {
+    number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
+}
+
+fn side(output: &str, side: &str) -> Option<f64> {
+    number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
+}
+
+/// The row of client 0, in thousands a second.
+fn packets(output: &str) -> Option<f64> {
+    column(output, "0", 2).map(|k_per_s| 1e6 / k_per_s)
+}
+
+/// The column in ns of a row of that section.
+fn call(output: &str, section: &str, row: &str) -> Option<f64> {
+    let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
+    let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
+    let line = rows.take_while(|line| line.starts_with(' ')).find(|line| line.contains(row))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let unit = words.iter().position(|word| *word == "ns")?;
+    words.get(unit.checked_sub(1)?)?.parse().ok()
+}
+
+fn echoes(output: &str) -> Option<f64> {
+    number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
+}
+
+fn loops(output: &str) -> Option<f64> {
+    let line = output.lines().find(|line| !line.starts_with('#'))?;
+    line.split('\t').nth(3)?.parse().ok().map(|per_s: f64| 1e9 / per_s)
+}
+
+fn small(output: &str, row: &str) -> Option<f64> {
+    let head = format!("\"{row}\"\t");
+    let line = output.lines().find_map(|line| line.strip_prefix(&head))?;
+    line.split('\t').nth(3)?.parse().ok()
+}
+
+/// A pair with its figures, in ns.
+struct Compared {
+    line: &'static str,
+    pair: &'static Pair,
+    /// Of each round.
+    classic_ns: Vec<f64>,
+    suite_ns: Option<f64>,
+}
+
+impl Compared {
+    fn median_ns(&self) -> Option<f64> {
+        let mut sorted = self.classic_ns.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        Some(self.median_ns()? / self.suite_ns?)
+    }
+
+    fn is_explained(&self) -> bool {
+        !self.pair.why.is_empty() || self.ratio().is_some_and(|ratio| (ratio - 1.0).abs() <= BOUND)
+    }
+}
+
+/// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
+/// differs without a reason.
+pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
+    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let is_smoke = args.profile == Profile::Smoke;
+    let mut compared: Vec<Compared> = PROGRAMS
+        .iter()
+        .flat_map(|program| program.pairs.iter().map(|pair| (program.line, pair)))
+        .map(|(line, pair)| Compared { line, pair, classic_ns: Vec::new(), suite_ns: None })
+        .collect();
+    for round in 0..if is_smoke { 1 } else { ROUNDS_COUNT } {
+        for program in PROGRAMS {
+            let output = run_program(program.line, is_smoke, &interrupted)?;
+            for it in compared.iter_mut().filter(|it| std::ptr::eq(it.line, program.line)) {
+                let figure = (it.pair.figure)(&output);
+                let figure = figure.filter(|ns| ns.is_finite() && *ns > 0.0);
+                let name = it.pair.name;
+                it.classic_ns.push(figure.with_context(|| {
+                    format!("handover {}: no figure {name:?} in its output:\n{output}", it.line)
+                })?);
+            }
+        }
+        if round == 0 {
+            let records = measure_suite(args)?;
+            for it in &mut compared {
+                let Suite { id, contender } = it.pair.suite;
+                let record = records.iter().find(|it| it.id == id && it.contender == contender);
+                it.suite_ns = record.map(|it| it.summary.median);
+            }
+        }
+    }
+    if args.json {
+        let rows: Vec<_> = compared.iter().map(json).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        out.write_all(table(&compared, is_smoke).as_bytes())?;
+    }
+    out.flush()?;
+    let missing = compared.iter().find(|it| it.suite_ns.is_none());
+    if let Some(it) = missing {
+        bail!("the suite has no figure of {} [{}]", it.pair.suite.id, it.pair.suite.contender);
+    }
+    match compared.iter().filter(|it| !it.is_explained()).count() {
+        _ if is_smoke => {
+            console::tell("a smoke run shows that it works, and judges nothing");
+            Ok(())
+        }
+        0 => Ok(()),
+        1 => bail!("1 figure differs from the suite's without a reason"),
+        count => bail!("{count} figures differ from the suite's without a reason"),
+    }
+}
+
+/// Measures the suite's side: what crosses processes in processes, and with the peers only where one of them is
+/// the other side of a pair.
+fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for (are_processes, needs_peers) in [(true, false), (false, false), (false, true)] {
+        let ids = PROGRAMS.iter().flat_map(|program| program.pairs).map(|pair| pair.suite.id);
+        let mut patterns: Vec<String> = ids
+            .filter(|id| {
+                let crosses = id.starts_with("rpc/") || id.starts_with("bulk/");
+                (crosses, id.starts_with("lock/")) == (are_processes, needs_peers)
+            })
+            .map(|id| id.splitn(3, '/').take(2).collect::<Vec<_>>().join("/"))
+            .collect();
+        patterns.sort();
+        patterns.dedup();
+        let plan = Plan {
+            profile: args.profile,
+            time: args.time,
+            processes: are_processes,
+            peers: needs_peers,
+            ..Plan::default()
+        };
+        let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::of_plan)?;
+        let told = run::Told { quiet: args.json, plain: false, over: None };
+        let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+        records.append(&mut measured.document.records);
+        measured.verdict(Ok(()))?;
+    }
+    Ok(records)
+}
+
+/// Runs this binary as a classic program, with a server beside it if it needs one; returns its output.
+fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::Result<String> {
+    let binary = std::env::current_exe().context("this program cannot be found")?;
+    let server = line.contains("PORT").then(|| Server::start(&binary)).transpose()?;
+    let port = server.as_ref().map_or(String::new(), |it| it.port.to_string());
+    let words = line.split(' ').map(|word| match word {
+        "PORT" => port.as_str(),
+        word if is_smoke => SMOKE.iter().find(|it| it.0 == word).map_or(word, |it| it.1),
+        word => word,
+    });
+    let mut output = tempfile::tempfile().context("a file for the program's output")?;
+    let mut command = Command::new(&binary);
+    command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
+    let status = child::run(&mut command, interrupted)?;
+    // Relaxed: the flag publishes no other data.
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Interrupted.into());
+    }
+    let mut text = String::new();
+    output.rewind()?;
+    output.read_to_string(&mut text)?;
+    ensure!(status.success(), "handover {line}: {status}:\n{text}");
+    Ok(text)
+}
+
+/// evh_perf's server, on a port of its own. Dropping this ends it.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The process may have ended by itself, which is not an error.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn start(binary: &std::path::Path) -> anyhow::Result<Server> {
+        let mut command = Command::new(binary);
+        command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        raw::end_with_parent(&mut command, Signal::KILL);
+        let child = command.spawn().context("evh_perf's server could not be started")?;
+        let mut server = Server { child, port: 0 };
+        let lines = server.child.stdout.take().context("evh_perf's server has no output")?;
+        for line in BufReader::new(lines).lines() {
+            let line = line?;
+            if let Some((_, port)) = line.split_once(" port:") {
+                let port = port.trim().trim_matches('\'').replace(',', "");
+                server.port = port.parse().with_context(|| line.clone())?;
+            }
+            if line.contains("Server started") {
+                return Ok(server);
+            }
+        }
+        bail!("evh_perf's server has ended: {}", server.child.wait()?)
+    }
+}
+
+fn json(it: &Compared) -> serde_json::Value {
+    let Pair { name, suite, why, .. } = it.pair;
+    serde_json::json!({
+        "classic": it.line, "figure": name, "classic_ns": it.median_ns(),
+        "suite": suite.id, "contender": suite.contender, "suite_ns": it.suite_ns,
+        "ratio": it.ratio(), "reason": why, "is_explained": it.is_explained(),
+    })
+}
+
+fn table(compared: &[Compared], is_smoke: bool) -> String {
+    let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
+    let mut lines = vec![head.map(str::to_string)];
+    for it in compared {
+        let shown = |ns: Option<f64>| ns.map_or("–".to_string(), show_ns);
+        let Pair { name, suite, why, .. } = it.pair;
+        let verdict = match it.ratio() {
+            _ if is_smoke => "–",
+            Some(ratio) if (ratio - 1.0).abs() <= BOUND => "the same",
+            _ if why.is_empty() => "DIFFERS",
+            _ => why,
+        };
+        lines.push([
+            format!("{} {name}", it.line).trim_end().to_string(),
+            shown(it.median_ns()),
+            format!("{} [{}]", suite.id, suite.contender),
+            shown(it.suite_ns),
+            it.ratio().map_or("–".to_string(), |ratio| format!("{ratio:.2}")),
+            verdict.to_string(),
+        ]);
+    }
+    aligned(&lines, &[0, 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names;
+
+    #[test]
+    fn every_pair_names_a_contender_of_the_suite() {
+        for pair in PROGRAMS.iter().flat_map(|it| it.pairs) {
+            let Suite { id, contender } = pair.suite;
+            let is_there = handover_suite::ALL.iter().flat_map(|it| it.iter()).any(|bench| {
+                let spec = bench.spec();
+                let parts = spec.parts.iter().map(|part| format!("{}/{}", spec.id, part.name));
+                let ids: Vec<String> = match spec.parts {
+                    [] => vec![spec.id.to_string()],
+                    _ => parts.collect(),
+                };
+                bench.contender().name == contender && ids.iter().any(|it| it == id)
+            });
+            assert!(is_there, "{id} [{contender}]");
+        }
+    }
+
+    #[test]
+    fn every_line_begins_with_a_classic_program() {
+        for program in PROGRAMS {
+            let command = program.line.split(' ').next();
+            assert!(names::CLASSICS.iter().any(|it| Some(it.command) == command), "{command:?}");
+            assert!(!program.pairs.is_empty());
+        }
+    }
+
+    #[test]
+    fn figures_are_read_from_the_programs_lines() {
+        let close = |found: Option<f64>, expected: f64| {
+            assert!(
+                found.is_some_and(|it| (it / expected - 1.0).abs() < 1e-3),
+                "{found:?} {expected}"
+            );
+        };
+        let margo =
+            "# <op> <iterations>\nnoop\t9\t100\t0\t0.1\t0.2\t0.000000130\t0.3\t0.4\t0.5\n#x\n";
+        close(latency(margo), 130.0);
+        let bw = "<op>\t<x>\nPULL\t1\t1\t0\t65536\t99\t1.0\t20000.0\t1\t0\nPUSH\t1\t1\t0\t65536\t99\t1.0\t10000.0\t1\t0\n";
+        close(transfer(bw, "PULL"), 3125.0);
+        close(transfer(bw, "PUSH"), 6250.0);
+        let hello = "[1.0|2|DEMO1EVM] QUIT timer expired (4 messages sent)!\n\
+                     [1.0|2|DEMO1EVM] 2000000 messages in 0.500 s: 4.00 M/s, 250 ns each\n";
+        close(messages(hello), 250.0);
+        close(round_trips(hello), 500.0);
+        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n"), 50.0);
+        let notify = "0 snd_body [158] sender rate 1.000e+07 ops\n\
+                      0 rcv_body [160] receiver rate 2.500e+06 ops, #wakeups 44306\n";
+        close(side(notify, "sender"), 100.0);
+        close(side(notify, "receiver"), 400.0);
+        close(packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n"), 250.0);
+        let calls = "Compiled with -O0\n  Function call (here): 6.3 cycles 2.57 ns\n\n\
+                     Compiled with -O3\n  Function call (here): 5.0 cycles 1.50 ns (+0.1)\n\n\
+                     With probes (Rust, optimised)\n  Function call with two probes, off: 4 cycles 1.75 ns\n";
+        close(call(calls, "-O3", "(here)"), 1.5);
+        close(call(calls, "probes", "two probes, off"), 1.75);
+        assert_eq!(call(calls, "-O3", "two probes, off"), None);
+        close(echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n"), 1000.0);
+        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n"), 125_000.0);
+        let small_rows =
+            "#<test case>\n# \"mpi_wtime\": no MPI library\n\"gettid\"\t1\t0.1\t10.0\t99.5\n";
+        close(small(small_rows, "gettid"), 99.5);
+        assert_eq!(small(small_rows, "mpi_wtime"), None);
+    }
+
+    #[test]
+    fn pair_beyond_the_bound_needs_a_reason() {
+        let compared = |why: &'static str, classic_ns: &[f64]| Compared {
+            line: "hello1",
+            pair: Box::leak(Box::new(pair("", latency, of("event/call", "handover"), why))),
+            classic_ns: classic_ns.to_vec(),
+            suite_ns: Some(100.0),
+        };
+        assert!(compared("", &[900.0, 120.0, 110.0]).is_explained(), "the median is 120");
+        assert!(!compared("", &[130.0]).is_explained());
+        assert!(compared("it does more", &[130.0]).is_explained());
+        let text = table(&[compared("", &[130.0]), compared("it does more", &[200.0])], false);
+        assert!(text.contains("1.30  DIFFERS") && text.contains("2.00  it does more"), "{text}");
+    }
+}

@@ -1,0 +1,199 @@
+//! `cargo xtask peers --classics`: handover's classic programs beside plain C loops and the originals.
+
+use super::{Options, RUN_MAX, install};
+use crate::run::Run;
+use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The rows of node-microbench as plain C loops.
+const LOOPS: &str = include_str!("../../c/node-microbench.c");
+
+/// A program that prints a line of tab-separated columns for each figure.
+struct Program {
+    name: &'static str,
+    args: &'static [&'static str],
+    /// Index of the column with the figure; the first column is its name.
+    column: usize,
+    unit: &'static str,
+    /// `true` if the original runs as two ranks of `mpiexec`.
+    has_ranks: bool,
+}
+
+const PROGRAMS: [Program; 5] = [
+    Program {
+        name: "node-microbench",
+        args: &["-m", "5"],
+        column: 4,
+        unit: "ns",
+        has_ranks: false,
+    },
+    Program {
+        name: "margo-p2p-latency",
+        args: &["-i", "20000", "-n", "na+sm://"],
+        column: 6,
+        unit: "s",
+        has_ranks: true,
+    },
+    Program {
+        name: "margo-p2p-latency",
+        args: &["-i", "20000", "-n", "ofi+tcp://"],
+        column: 6,
+        unit: "s",
+        has_ranks: true,
+    },
+    Program {
+        name: "margo-p2p-bw",
+        args: &["-x", "65536", "-n", "na+sm://", "-D", "1", "-X", "67108864"],
+        column: 7,
+        unit: "MiB/s",
+        has_ranks: true,
+    },
+    Program {
+        name: "abt-eventual-bench",
+        args: &["-d", "2", "-i", "1", "-n", "16"],
+        column: 3,
+        unit: "ops/s",
+        has_ranks: false,
+    },
+];
+
+/// Figures by name, of each run.
+type Figures = BTreeMap<String, Vec<f64>>;
+
+/// Runs everything in turn, and prints a table for each program.
+pub(super) fn compare(options: &Options, binary: &Path) -> Result<()> {
+    if !Run::new("cc --version").works() {
+        install(options, &["gcc", "libc6-dev"])?;
+    }
+    let folder = tempfile::tempdir()?;
+    let source = folder.path().join("node-microbench.c");
+    std::fs::write(&source, LOOPS)?;
+    let loops = folder.path().join("node-microbench");
+    // As Rust calls the C library: through the global offset table alone. The jump through the procedure
+    // linkage table is a tenth of what a coarse clock takes.
+    Run::new("cc -O2 -fno-plt -pthread -o").args([&loops, &source]).read()?;
+    let has_ranks = Run::new("mpiexec --version").works();
+    let mut left_out = Vec::new();
+    for program in &PROGRAMS {
+        let original = options.originals.as_ref().map(|folder| folder.join(program.name));
+        let original = original.filter(|it| it.exists() && (has_ranks || !program.has_ranks));
+        if original.is_none() {
+            let why = "no --originals FOLDER that has it, or no mpiexec";
+            left_out.push(format!("the original {}: {why}", program.name));
+        }
+        let c = (program.name == "node-microbench").then_some(&*loops);
+        let (mut ours, mut beside, mut theirs) = (Figures::new(), Figures::new(), Figures::new());
+        for _ in 0..options.rounds {
+            if let Some(c) = c {
+                program.run(Run::program(c), &mut beside)?;
+            }
+            program.run(Run::program(binary).args([program.name]), &mut ours)?;
+            if let Some(original) = &original {
+                let run = match program.has_ranks {
+                    true => Run::new("mpiexec -n 2").args([original]),
+                    false => Run::program(original),
+                };
+                program.run(run, &mut theirs)?;
+            }
+        }
+        println!("\n{} {}, {}", program.name, program.args.join(" "), program.unit);
+        print!("{}", table(&ours, &beside, &theirs));
+    }
+    println!();
+    left_out.dedup();
+    for why in left_out {
+        println!("left out: {why}");
+    }
+    Ok(())
+}
+
+impl Program {
+    fn run(&self, run: Run, into: &mut Figures) -> Result<()> {
+        let output = run.args(self.args.iter().copied()).at_most(RUN_MAX).output()?;
+        let (text, error) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{}: {}: {error}", self.name, output.status);
+        let found = figures(&text, self.column);
+        ensure!(!found.is_empty(), "{}: no figure in {text:?}", self.name);
+        for (name, figure) in found {
+            into.entry(name).or_default().push(figure);
+        }
+        Ok(())
+    }
+}
+
+/// Returns each row's name and its figure in that column. Lines that begin with # or < are heads and remarks.
+fn figures(text: &str, column: usize) -> Vec<(String, f64)> {
+    let rows = text.lines().filter(|line| !line.starts_with(['#', '<']));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('\t').collect();
+        Some((cells[0].trim_matches('"').to_string(), cells.get(column)?.trim().parse().ok()?))
+    };
+    rows.filter_map(row).collect()
+}
+
+fn median(figures: &Figures, name: &str) -> Option<f64> {
+    let mut all = figures.get(name)?.clone();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// Ours, and the ratio to a plain C loop and to the original, where there are such.
+fn table(ours: &Figures, loops: &Figures, originals: &Figures) -> String {
+    let mut text = format!(
+        "{:<38} {:>14} {:>14} {:>6} {:>14} {:>6}\n",
+        "", "handover", "C loop", "ratio", "original", "ratio"
+    );
+    for name in ours.keys() {
+        let Some(own) = median(ours, name) else { continue };
+        let beside = |figures: &Figures| match median(figures, name) {
+            Some(figure) => format!("{figure:>14.6} {:>6.2}", own / figure),
+            None => format!("{:>14} {:>6}", "–", "–"),
+        };
+        text += &format!("{name:<38} {own:>14.6} {} {}\n", beside(loops), beside(originals));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+    use std::process::Command;
+
+    #[test]
+    fn rows_are_read_and_compared_by_their_names() {
+        let of = |text: &str| {
+            let rows = figures(text, 2).into_iter();
+            rows.map(|(name, figure)| (name, vec![figure])).collect::<Figures>()
+        };
+        let ours =
+            of("#<a>\t<b>\n# \"mpi_wtime\": none\n\"gettid\"\t1\t99.0\n\"rdtscp\"\t1\t18.0\n");
+        let loops = of("<a>\n\"gettid\"\t1\t110.0\n");
+        let text = table(&ours, &loops, &Figures::new());
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_whitespace().map(str::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(row("gettid"), ["gettid", "99.000000", "110.000000", "0.90", "–", "–"]);
+        assert_eq!(row("rdtscp"), ["rdtscp", "18.000000", "–", "–", "–", "–"]);
+        assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn plain_c_loops_compile_and_print_rows() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let (source, program) = (folder.path().join("loops.c"), folder.path().join("loops"));
+        std::fs::write(&source, LOOPS)?;
+        let flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"];
+        let compiled = Command::new("cc").args(flags).args([&program, &source]).status();
+        ensure!(compiled.context("cc")?.success(), "cc");
+        let output = Command::new(&program).args(["-m", "1"]).output()?;
+        let found = figures(&String::from_utf8_lossy(&output.stdout), 4);
+        assert_eq!(found.len(), 15, "{found:?}");
+        assert!(found.iter().all(|(_, ns)| *ns > 0.0), "{found:?}");
+        assert_eq!(Command::new(&program).output()?.status.code(), Some(2), "no -m");
+        Ok(())
+    }
+}
