@@ -153,7 +153,7 @@ pub const SHARED_OBJECTS: [SharedObject; 2] = [
 /// Kind of function entry that a C program is compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entries {
-    /// Nothing that can be traced.
+    /// No traceable function.
     Plain,
     /// Calls of `__cyg_profile_func_enter` and `_exit` (`-finstrument-functions`).
     Hooks,

@@ -44,7 +44,7 @@ pub trait Reading {
         black_box(Self::read());
     }
 
-    /// Whether it can be asked here at all; asking one that cannot may end the process.
+    /// Returns `true` if the clock exists here; reading one that does not may end the process.
     fn is_here() -> bool {
         true
     }

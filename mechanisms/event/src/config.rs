@@ -57,7 +57,7 @@ pub enum ParkOn {
     Descriptor,
 }
 
-/// When a sender notifies the thread of a machine by a system call.
+/// Condition under which a sender notifies the machine's thread by a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WakeWhen {
     /// Only if the thread sleeps.
@@ -77,9 +77,9 @@ pub struct ThreadConfig {
     pub spin: handover_notify::Config,
     /// Kernel object to sleep on. Default: a futex until a descriptor is watched.
     pub park_on: ParkOn,
-    /// When senders notify it by a system call. Default: only if it sleeps.
+    /// Condition under which senders notify the thread by a system call. Default: only if it sleeps.
     pub wake_when: WakeWhen,
-    /// How many ready descriptors are taken from the kernel in one round. Default 64, at most 1024.
+    /// Maximum number of ready descriptors taken from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
     /// Timer slack of the thread in ns: how late the kernel may end a sleep to save wake-ups. Set
     /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on

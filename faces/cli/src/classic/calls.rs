@@ -62,7 +62,7 @@ pub struct Calls {
         allow_negative_numbers = true
     )]
     calls: u64,
-    /// How often each of these processes is run; the median and the best of the runs are shown
+    /// Runs of each of these processes; the median and the best of the runs are shown
     #[arg(
         long,
         value_name = "COUNT",
@@ -71,7 +71,7 @@ pub struct Calls {
         allow_negative_numbers = true
     )]
     runs: u64,
-    /// Where traces are written to, beside /dev/shm: on a disk, or a network file system
+    /// Folder for traces, beside /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Print one JSON document instead of the tables
@@ -80,7 +80,7 @@ pub struct Calls {
     /// Be one of the processes that are costed
     #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
     child: Option<Subject>,
-    /// What becomes of its events
+    /// Destination of its events
     #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
     tool: Option<Tool>,
     /// The process that costs it, with which it ends

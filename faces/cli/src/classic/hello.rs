@@ -133,7 +133,7 @@ pub struct Hello1 {
     /// Way in which it sends to itself
     #[arg(long, value_enum, default_value_t = Via::Call)]
     via: Via,
-    /// When `--via pass` notifies its thread [default: always]
+    /// Wake policy of `--via pass` [default: always]
     #[arg(long, value_enum, value_name = "WHEN")]
     wake: Option<Wake>,
 }
@@ -169,7 +169,7 @@ struct Notifying {
     /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
     #[arg(long)]
     fds: bool,
-    /// When a thread is notified; `always` implies --fds [default: always with --fds, else asleep]
+    /// Wake policy; `always` implies --fds [default: always with --fds, else asleep]
     #[arg(long, value_enum, value_name = "WHEN")]
     wake: Option<Wake>,
 }
@@ -210,7 +210,7 @@ pub struct Hello3 {
     options: Options,
     #[command(flatten)]
     notifying: Notifying,
-    /// How the handler of a message is found by the message's id
+    /// Lookup of a message's handler by the message's id
     #[arg(long, value_enum, default_value_t = Find::Direct, value_name = "HOW")]
     lookup: Find,
     /// Registered message ids, the last of which is sent [default: 20]

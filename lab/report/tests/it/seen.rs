@@ -12,7 +12,7 @@ fn measured(id: &str, median: f64) -> Document {
     Document::new(Run { id: id.into(), ..run() }, vec![record])
 }
 
-/// What is said of a figure of 100 ns beside earlier runs.
+/// Returns the warnings about a figure of 100 ns beside earlier runs.
 fn said(earlier: &[Document]) -> Vec<String> {
     let mut document = measured("this", 100.0);
     mark_seen(&mut document, earlier);

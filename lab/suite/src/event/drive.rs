@@ -482,7 +482,7 @@ pub struct Caller<P> {
     other: Option<Address<Numbered>>,
     /// Kind of the hellos: the last of the registered ids.
     hello: usize,
-    /// How it goes on.
+    /// Decides how the conversation goes on.
     pub pace: P,
 }
 
@@ -539,7 +539,7 @@ impl<P: Pace> Speaker for Caller<P> {
     }
 }
 
-/// What finds the handler of a kind for two that talk to each other.
+/// Lookup of the handler of a kind, for two machines that talk to each other.
 pub trait Lookup<P>: Handler<Message = Numbered> + Sized {
     /// Makes one that has a handler for each of `ids_count` message ids.
     fn of(caller: Caller<P>, ids_count: usize) -> Self;

@@ -530,7 +530,7 @@ args! {
     }
 }
 
-/// What the handlers of all kinds share.
+/// State shared by the handlers of all kinds.
 pub(super) struct Among {
     kinds_count: usize,
     /// The first kind that is sent; all following kinds are sent too.

@@ -91,7 +91,7 @@ pub(crate) fn gettid() -> libc::pid_t {
     unsafe { libc::gettid() }
 }
 
-/// Whether the environment has this variable.
+/// Returns `true` if the environment has this variable.
 #[inline(always)]
 pub(crate) fn getenv(name: &CStr) -> bool {
     // SAFETY: `name` ends in a zero byte; the result is only compared with null. By the contract of

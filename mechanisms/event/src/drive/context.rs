@@ -132,7 +132,7 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(posted)
     }
 
-    /// As [`pass_to`](Self::pass_to), without waking it; see [`Address::call`].
+    /// Sends like [`pass_to`](Self::pass_to), without waking the thread; see [`Address::call`].
     ///
     /// # Errors
     /// As [`Address::call`].

@@ -48,7 +48,7 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
     fn door(&self) -> &Door;
-    /// Whether it was taken.
+    /// `true` if it was taken.
     fn take(&self, value: Shared<T>) -> bool;
     fn is_closed(&self) -> bool;
 }

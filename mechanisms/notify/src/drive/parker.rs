@@ -233,7 +233,7 @@ impl Parker {
         self.expected = self.expected.max(expected);
     }
 
-    /// As [`expect`](Self::expect), of receivers that were all rung and must all answer: if one of
+    /// Does the same as [`expect`](Self::expect) for receivers that were all rung and must all answer: if one of
     /// them runs on this very CPU, the next wait yields to it, as looking for the others' answers
     /// would only delay the last one.
     ///

@@ -44,7 +44,7 @@ impl Subject {
     }
 }
 
-/// What becomes of the events.
+/// Destination of the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Tool {
     /// There is no recorder.

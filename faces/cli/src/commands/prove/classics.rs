@@ -280,7 +280,7 @@ fn small(output: &str, row: &str) -> Option<f64> {
 struct Compared {
     line: &'static str,
     pair: &'static Pair,
-    /// Of each round.
+    /// Values of each round.
     classic_ns: Vec<f64>,
     suite_ns: Option<f64>,
 }

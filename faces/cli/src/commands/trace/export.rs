@@ -18,7 +18,7 @@ pub struct Export {
     /// Format: perfetto, chrome, folded or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: Format,
-    /// Where to; - for standard output [default: the first FILE, with .pftrace, .json, .folded or .csv
+    /// Output file; - for standard output [default: the first FILE, with .pftrace, .json, .folded or .csv
     /// instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,

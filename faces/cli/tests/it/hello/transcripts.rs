@@ -14,7 +14,7 @@ const LINES_ADDED: usize = 2;
 
 /// A documented run of one machine, or of two.
 struct Transcript {
-    /// What the documentation says above it.
+    /// Text above it in the documentation.
     title: &'static str,
     line: &'static str,
     /// Options for what the documentation compiled in.

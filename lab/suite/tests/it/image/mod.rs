@@ -125,7 +125,7 @@ impl Function {
         self.0.iter().filter(|it| it.mnemonic() == Mnemonic::Nop && it.len() == 1).count()
     }
 
-    /// How many jumps lead back.
+    /// Returns the number of jumps that lead back.
     pub fn loops_count(&self) -> usize {
         self.0.iter().filter(|it| jumps_back(it)).count()
     }
