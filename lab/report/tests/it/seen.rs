@@ -43,7 +43,9 @@ fn figures_of_other_machines_arguments_or_placements_do_not_count() {
     let changes: [fn(&mut Document); 5] = [
         |it| it.host.name = "other".into(),
         |it| it.host.cpu_model = "other".into(),
-        |it| drop(it.records[0].args.insert("size_bytes".into(), 8)),
+        |it| {
+            it.records[0].args.insert("size_bytes".into(), 8);
+        },
         |it| it.records[0].parties.placement = "far".into(),
         |it| {
             let smoke = handover_record::Warning { code: WarningCode::Smoke, text: String::new() };
