@@ -133,12 +133,14 @@ fn the_documented_master_table_comes_first() {
         let found = found.unwrap_or_else(|| panic!("{line:?} is not {form}: {said}"));
         let is_aligned = text.len() + 1 + found[1].len() == 56;
         assert!(is_aligned || text.len() > 48 || found[1].len() > 7, "{line}: {said}");
-        assert!([0, 8].contains(&found[2].len()) || found[2].len() > 8, "{line}: {said}");
+        assert!(found[2].is_empty() || found[2].len() >= 8, "{line}: {said}");
     }
     // Rows of ours: streamed, and with probes.
     assert_eq!(master.len(), MASTER.len() + 7, "{said}");
     for line in &master[MASTER.len()..] {
-        assert!(line.contains(" handover, streamed to ") || line.contains(" probes of handover, "));
+        assert!(
+            line.contains(" handover, streamed to ") || line.contains("Two probes of handover, ")
+        );
     }
 }
 

@@ -79,8 +79,8 @@ impl Results<'_> {
         let mut more = Vec::new();
         for whole in self.wholes {
             let who = match whole.task.subject {
-                Subject::Hooks => "handover",
-                Subject::Probes => "probes of handover",
+                Subject::Hooks => "Function call with handover",
+                Subject::Probes => "Two probes of handover",
                 _ => continue,
             };
             let kind = places.kind(whole.task.medium);
@@ -96,7 +96,7 @@ impl Results<'_> {
                 None => Ok(whole.wall_ticks() / calls as f64),
                 Some(why) => Err(why.clone()),
             };
-            rows.push((format!("Function call with {who}, {what}"), ticks));
+            rows.push((format!("{who}, {what}"), ticks));
         }
         [place, compared, more]
     }
@@ -127,8 +127,10 @@ impl Results<'_> {
             Err(why) => writeln!(out, "  {text:<MASTER_COLUMNS$} not measured: {why}"),
             Ok(ticks) => {
                 let beyond = other.map(|other| format!("({:+.0})", ticks - other));
-                let beyond = beyond.map(|it| format!("{it:>8}")).unwrap_or_default();
-                writeln!(out, "  {text:<MASTER_COLUMNS$}{ticks:>7.0} {}{beyond}", self.unit.name)
+                let beyond = beyond.map(|it| format!(" {it:>7}")).unwrap_or_default();
+                let ticks = format!(" {ticks:.0}");
+                let columns = (MASTER_COLUMNS + 7).saturating_sub(text.len());
+                writeln!(out, "  {text}{ticks:>columns$} {}{beyond}", self.unit.name)
             }
         }
     }
@@ -187,13 +189,14 @@ impl Results<'_> {
 
     /// Prints the table of processes.
     pub fn costed(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
+        let width = self.wholes.iter().map(|it| it.text.len() + 1).max().unwrap_or_default();
         writeln!(
             out,
             "\nFully costed: a process from its start to its file closed, {calls} calls, {runs} runs"
         )?;
         writeln!(
             out,
-            "  {:<60} {:>8} {:>8} {:>8} {:>9} {:>12} {:>8} {:>6} {:>7} {:>7}",
+            "  {:<width$} {:>8} {:>8} {:>8} {:>9} {:>12} {:>8} {:>6} {:>7} {:>7}",
             "",
             "wall s",
             "user s",
@@ -208,12 +211,13 @@ impl Results<'_> {
         let found = |subject| self.wholes.iter().find(|it: &&Whole| it.task.subject == subject);
         let plain = found(Subject::Plain).map(Whole::wall_ticks);
         let stamps = found(Subject::Stamps).map(Whole::wall_ticks);
-        self.wholes.iter().try_for_each(|it| self.whole(it, calls, plain, stamps, out))
+        self.wholes.iter().try_for_each(|it| self.whole(it, width, calls, plain, stamps, out))
     }
 
     fn whole(
         &self,
         it: &Whole,
+        width: usize,
         calls: u64,
         plain: Option<f64>,
         stamps: Option<f64>,
@@ -221,7 +225,7 @@ impl Results<'_> {
     ) -> io::Result<()> {
         let text = format!("{}:", it.text);
         if let Some(why) = &it.refused {
-            return writeln!(out, "  {text:<60} not measured: {why}");
+            return writeln!(out, "  {text:<width$} not measured: {why}");
         }
         let each = |ticks: f64| ticks / calls as f64;
         let recorded = it.recorded();
@@ -239,7 +243,7 @@ impl Results<'_> {
         let beyond = beyond.filter(|_| it.task.subject != Subject::Plain);
         writeln!(
             out,
-            "  {text:<60} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1} {:>7.1}{}{times}",
+            "  {text:<width$} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1} {:>7.1}{}{times}",
             self.unit.seconds(it.wall_ticks()),
             it.median(|it| it.spent.usage.user_ns as f64) / 1e9,
             it.median(|it| it.spent.usage.system_ns as f64) / 1e9,
