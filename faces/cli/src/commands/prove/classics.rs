@@ -22,13 +22,14 @@ const BOUND: f64 = 0.25;
 const ROUNDS_COUNT: usize = 3;
 
 /// Counts of the command lines, and those of a smoke run, which needs a figure but not a good one.
-const SMOKE: [(&str, &str); 6] = [
+const SMOKE: [(&str, &str); 7] = [
     ("200000", "500"),
     ("100000", "1000"),
     ("20000", "500"),
     ("5000", "500"),
     ("2000", "200"),
     ("25", "1"),
+    ("20", "1"),
 ];
 
 /// A command line of a classic program, and the figures that are taken from its output.
@@ -120,7 +121,7 @@ static PROGRAMS: &[Program] = &[
         ],
     },
     Program {
-        line: "sched --stamp none --seconds 1 -- -alg rr -b 500G -flowsets 1:1500:16",
+        line: "sched --stamp none --seconds 1 -b 500G -- -alg rr -flowsets 1:1500:16",
         pairs: &[pair("", packets, of("sched/client-arbiter-client", "drr"), "")],
     },
     Program {
