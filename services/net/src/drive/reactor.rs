@@ -33,6 +33,8 @@ use std::sync::Arc;
 const SWEPT_MAX: u32 = 4096;
 /// Maximum time for which a stopping thread reads peers that keep sending, in ns.
 const LAST_NS_MAX: u64 = 1_000_000_000;
+/// Interval at which a thread that does not run out of work publishes its counters, in ns.
+const PUBLISH_NS: u64 = 1_000_000;
 
 /// Connections of one thread and their event loop, which [`run`](Self::run) executes.
 ///
@@ -79,6 +81,8 @@ pub struct Reactor<H: Handler> {
     /// Slot at which the next check for idle connections continues.
     swept: u32,
     accept_due: bool,
+    /// Time at which the counters were published last.
+    published_ns: u64,
 }
 
 impl<H: Handler> Reactor<H> {
@@ -134,6 +138,7 @@ impl<H: Handler> Reactor<H> {
             spin: Spin::new(config.spin_ns_max.into()),
             swept: 0,
             accept_due: false,
+            published_ns: now_ns,
         };
         reactor.refill_reserve();
         reactor.later(reactor.sweep_ns(), Due::Sweep);
@@ -233,7 +238,7 @@ impl<H: Handler> Reactor<H> {
             }
             let is_empty = self.core.stopping && self.core.slab.len() == 0;
             if is_empty && is_last {
-                self.core.inbox.published.publish(&self.core.stats);
+                self.publish();
                 return Ok(self.core.stats);
             }
             // If the last listener has ended meanwhile, the loop runs once more without waiting.
@@ -266,13 +271,17 @@ impl<H: Handler> Reactor<H> {
 
     /// Waits for events, commands or the next timer; first spins, if that has paid lately.
     fn wait(&mut self) -> Result<(), NetError> {
-        let core = &mut self.core;
         let refused = |errno| NetError::Refused { call: "epoll_wait", errno };
+        let core = &self.core;
         let is_busy = !core.ready.is_empty() || !core.doomed.is_empty() || !core.crossed.is_empty();
         if is_busy || !self.commands.is_empty() {
-            return look(core, Some(0)).map(drop).map_err(refused);
+            if self.core.now_ns.saturating_sub(self.published_ns) >= PUBLISH_NS {
+                self.publish();
+            }
+            return look(&mut self.core, Some(0)).map(drop).map_err(refused);
         }
-        core.inbox.published.publish(&core.stats);
+        self.publish();
+        let core = &mut self.core;
         let spin_ns = self.spin.begin();
         if spin_ns > 0 {
             let until_ns = core.now_ns + spin_ns;
@@ -302,6 +311,12 @@ impl<H: Handler> Reactor<H> {
         // Commands are checked in the next round in any case.
         let _ = self.wake.cancel_park();
         looked.map(drop).map_err(refused)
+    }
+
+    /// Publishes the counters to other threads.
+    fn publish(&mut self) {
+        self.published_ns = self.core.now_ns;
+        self.core.inbox.published.publish(&self.core.stats);
     }
 
     /// Executes the commands that were queued at the beginning of the call.
