@@ -13,6 +13,7 @@ use super::slab::{Flags, Key, Slab};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Census, Link, Seat, Spin, Tls};
+use crate::error::Refused;
 use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
@@ -92,13 +93,11 @@ impl<H: Handler> Reactor<H> {
     /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
     pub fn new(config: Config, codec: H::Codec, handler: H) -> Result<Self, NetError> {
         config.validate()?;
-        let refused = |call| move |errno| NetError::Refused { call, errno };
         let (producer, commands) = mpsc::ring(config.commands_max)?;
         // Spinning, if configured, is done on the sockets.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
-        let mut poll =
-            Poll::new(config.backend, config.ready_max).map_err(refused("epoll_create"))?;
-        poll.add(wake.as_fd(), Whose::Wake).map_err(refused("epoll_ctl"))?;
+        let mut poll = Poll::new(config.backend, config.ready_max)?;
+        poll.add(wake.as_fd(), Whose::Wake)?;
         let now_ns = clock::now_ns();
         // One timer for each connection, and the thread's own.
         let timers = handover_timer::Config {
@@ -271,14 +270,14 @@ impl<H: Handler> Reactor<H> {
 
     /// Waits for events, commands or the next timer; first spins, if that has paid lately.
     fn wait(&mut self) -> Result<(), NetError> {
-        let refused = |errno| NetError::Refused { call: "epoll_wait", errno };
         let core = &self.core;
         let is_busy = !core.ready.is_empty() || !core.doomed.is_empty() || !core.crossed.is_empty();
         if is_busy || !self.commands.is_empty() {
             if self.core.now_ns.saturating_sub(self.published_ns) >= PUBLISH_NS {
                 self.publish();
             }
-            return look(&mut self.core, Some(0)).map(drop).map_err(refused);
+            look(&mut self.core, Some(0))?;
+            return Ok(());
         }
         self.publish();
         let core = &mut self.core;
@@ -286,7 +285,7 @@ impl<H: Handler> Reactor<H> {
         if spin_ns > 0 {
             let until_ns = core.now_ns + spin_ns;
             let paid = loop {
-                if look(core, Some(0)).map_err(refused)? > 0 || !self.commands.is_empty() {
+                if look(core, Some(0))? > 0 || !self.commands.is_empty() {
                     break true;
                 }
                 if clock::now_ns() >= until_ns {
@@ -310,7 +309,8 @@ impl<H: Handler> Reactor<H> {
         let looked = look(core, timeout_ns);
         // Commands are checked in the next round in any case.
         let _ = self.wake.cancel_park();
-        looked.map(drop).map_err(refused)
+        looked?;
+        Ok(())
     }
 
     /// Publishes the counters to other threads.
@@ -357,13 +357,14 @@ impl<H: Handler> Reactor<H> {
 
     /// Reports an outgoing connection that another thread asked for and that could not be started.
     fn unconnected(&mut self, error: &NetError, data: H::Data) {
-        let errno = match error {
-            NetError::Refused { errno, .. } => *errno,
-            _ => rustix::io::Errno::MFILE,
+        let why = match error {
+            NetError::Refused { errno, .. } => CloseReason::Unconnected(*errno),
+            NetError::Stopping => CloseReason::Stopped,
+            _ => CloseReason::Unconnected(rustix::io::Errno::MFILE),
         };
         let key = Key { place: u32::MAX, generation: 0 };
         self.contain(|handler, room| {
-            handler.on_close(room, key, data, &CloseReason::Unconnected(errno));
+            handler.on_close(room, key, data, &why);
         });
     }
 
@@ -579,14 +580,16 @@ impl<H: Handler> Reactor<H> {
                 (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::SECURING)
             }
         };
-        let seat = match peer {
-            Some(peer) => self.core.census.enter(peer.ip()),
-            None => Some(Seat::NONE),
-        };
-        let Some(seat) = seat else {
-            self.core.stats.turned_away_count += 1;
-            let connections_max = self.core.config.connections_per_address_max;
-            return Err(NetError::Full { connections_max });
+        let seat = match peer.map(|peer| peer.ip()) {
+            None => Seat::NONE,
+            Some(address) => {
+                let Some(seat) = self.core.census.enter(address) else {
+                    self.core.stats.turned_away_count += 1;
+                    let connections_per_address_max = self.core.config.connections_per_address_max;
+                    return Err(NetError::AddressFull { address, connections_per_address_max });
+                };
+                seat
+            }
         };
         socket::set_options(fd.as_fd(), &self.core.config);
         let opened = self.core.open(fd, seat, flags, link, H::Data::default());
@@ -616,7 +619,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 }
 
 /// Waits for events and queues the ready connections. Returns the number of events.
-fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix::io::Errno> {
+fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, Refused> {
     let Core { poll, slab, ready, .. } = core;
     let mut lapsed = Vec::new();
     let told_count = poll.wait(timeout_ns, |whose, told| {

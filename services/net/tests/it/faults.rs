@@ -6,7 +6,7 @@ use handover_net::{
     CloseReason, Config, Conn, Handle, Handler, Key, Net, Reactor, Room, Spread, WhenFull,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -565,6 +565,33 @@ fn an_address_gets_as_many_connections_as_it_may_and_no_more() {
     drop(first);
     assert_eq!(served.closed(), (0, CloseReason::Peer));
     served.is_well();
+}
+
+#[test]
+fn refusal_of_one_connection_too_many_from_an_address_names_address_and_limit() {
+    let config = Config { connections_per_address_max: 1, ..Config::default() };
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accept = || {
+        let peer = TcpStream::connect(address).unwrap();
+        (listener.accept().unwrap().0, peer)
+    };
+    let ((first, _peer), (second, _other_peer)) = (accept(), accept());
+    reactor.adopt(first).unwrap();
+    let refused = reactor.adopt(second).unwrap_err();
+    let said = "127.0.0.1 has 1 connections open: raise connections_per_address_max";
+    assert_eq!(refused.to_string(), said);
+}
+
+#[test]
+fn connect_while_stopping_is_refused_as_stopping_and_not_as_full() {
+    let config = Config::default();
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
+    reactor.stopper().stop(Duration::ZERO);
+    reactor.run().unwrap();
+    let refused = reactor.connect("127.0.0.1:1".parse().unwrap(), 5).unwrap_err();
+    assert_eq!(refused.to_string(), "the thread is stopping and opens no connections");
 }
 
 /// Handler whose connection always has a command in the queue, until the flag is set.
