@@ -53,6 +53,20 @@ pub enum NetError {
         /// Maximum number of connections.
         connections_max: u32,
     },
+    /// The thread holds its maximum number of connections from one address.
+    #[error(
+        "{address} has {connections_per_address_max} connections open: raise \
+         connections_per_address_max"
+    )]
+    AddressFull {
+        /// Address of the peer.
+        address: std::net::IpAddr,
+        /// Maximum number of connections from one address.
+        connections_per_address_max: u32,
+    },
+    /// The thread is stopping.
+    #[error("the thread is stopping and opens no connections")]
+    Stopping,
     /// The TLS configuration was refused.
     #[error(transparent)]
     Tls(#[from] SetupError),
@@ -131,6 +145,15 @@ pub enum CloseReason {
     /// The handler panicked.
     #[error("the handler panicked")]
     Panicked,
+}
+
+/// Failed system call and its error number.
+pub(crate) type Refused = (&'static str, Errno);
+
+impl From<Refused> for NetError {
+    fn from((call, errno): Refused) -> Self {
+        Self::Refused { call, errno }
+    }
 }
 
 impl From<Unqueued> for CloseReason {

@@ -3,6 +3,7 @@
 
 #[path = "../raw/deny.rs"]
 mod deny;
+#[cfg(not(any(handover_sanitizer = "address", handover_sanitizer = "thread")))]
 #[path = "../raw/fault.rs"]
 mod fault;
 
@@ -10,7 +11,6 @@ use handover_fiber::{
     Builder, Config, Eventual, PoolConfig, Runtime, Stealing, sleep, spawn_detached, yield_now,
 };
 use std::hint::black_box;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -79,81 +79,90 @@ fn a_fault_that_is_no_overflow_goes_to_who_handled_it_before() -> Outcome {
     Ok(())
 }
 
-/// Returns the signal that ended the process, and its standard error.
-fn signal_and_text(output: &Output) -> (Option<i32>, String) {
-    (output.status.signal(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
+// Sanitizers install their own handlers, and enlarge the frames.
+#[cfg(not(any(handover_sanitizer = "address", handover_sanitizer = "thread")))]
+mod faults {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
-const PAGE_BYTES: usize = 4096;
+    /// Returns the signal that ended the process, and its standard error.
+    fn signal_and_text(output: &Output) -> (Option<i32>, String) {
+        (output.status.signal(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 
-/// Returns the end of a page that is at most two pages below the top of the calling fiber's stack;
-/// the guards below and above the stack have four pages each.
-fn near_the_top_of_this_stack() -> usize {
-    fault::address_in_frame().next_multiple_of(PAGE_BYTES)
-}
+    const PAGE_BYTES: usize = 4096;
 
-#[test]
-fn sigsegv_sent_to_a_worker_ends_the_process_at_once() -> Outcome {
-    if told().is_some() {
+    /// Returns the end of a page that is at most two pages below the top of the calling fiber's
+    /// stack; the guards below and above the stack have four pages each.
+    fn near_the_top_of_this_stack() -> usize {
+        fault::address_in_frame().next_multiple_of(PAGE_BYTES)
+    }
+
+    #[test]
+    fn sigsegv_sent_to_a_worker_ends_the_process_at_once() -> Outcome {
+        if told().is_some() {
+            let runtime = Runtime::new(Config::default())?;
+            runtime.spawn(fault::send_sigsegv_to_this_thread)?.join()?;
+            return Ok(());
+        }
+        let output = child("faults::sigsegv_sent_to_a_worker_ends_the_process_at_once", "kill")?;
+        let (signal, text) = signal_and_text(&output);
+        assert_eq!(signal, Some(libc::SIGSEGV), "{text}");
+        Ok(())
+    }
+
+    #[test]
+    fn sigsegv_sent_to_a_worker_while_ignored_stays_ignored() -> Outcome {
+        if told().is_none() {
+            let test = "faults::sigsegv_sent_to_a_worker_while_ignored_stays_ignored";
+            assert_passed(&child(test, "ignored")?);
+            return Ok(());
+        }
+        fault::ignore_sigsegv();
         let runtime = Runtime::new(Config::default())?;
-        runtime.spawn(fault::send_sigsegv_to_this_thread)?.join()?;
-        return Ok(());
+        for _ in 0..2 {
+            runtime.spawn(fault::send_sigsegv_to_this_thread)?.join()?;
+        }
+        Ok(())
     }
-    let output = child("sigsegv_sent_to_a_worker_ends_the_process_at_once", "kill")?;
-    let (signal, text) = signal_and_text(&output);
-    assert_eq!(signal, Some(libc::SIGSEGV), "{text}");
-    Ok(())
-}
 
-#[test]
-fn sigsegv_sent_to_a_worker_while_ignored_stays_ignored() -> Outcome {
-    if told().is_none() {
-        let test = "sigsegv_sent_to_a_worker_while_ignored_stays_ignored";
-        assert_passed(&child(test, "ignored")?);
-        return Ok(());
+    #[test]
+    fn stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow() -> Outcome {
+        if told().is_some() {
+            let config = Config { stack_bytes: 24 << 10, ..Config::default() };
+            let runtime = Runtime::new(config.clone())?;
+            let limit = runtime.spawn(near_the_top_of_this_stack)?.join()? - config.stack_bytes;
+            runtime.shutdown();
+            assert!(Runtime::new(config)?.trim() >= 1);
+            fault::write_to(limit - 8);
+            return Ok(());
+        }
+        let test =
+            "faults::stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow";
+        let (signal, text) = signal_and_text(&child(test, "stray write")?);
+        assert_eq!(signal, Some(libc::SIGSEGV), "{text}");
+        assert!(!text.contains("has overflowed"), "{text}");
+        Ok(())
     }
-    fault::ignore_sigsegv();
-    let runtime = Runtime::new(Config::default())?;
-    for _ in 0..2 {
-        runtime.spawn(fault::send_sigsegv_to_this_thread)?.join()?;
-    }
-    Ok(())
-}
 
-#[test]
-fn stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow() -> Outcome {
-    if told().is_some() {
-        let config = Config { stack_bytes: 24 << 10, ..Config::default() };
-        let runtime = Runtime::new(config.clone())?;
-        let limit = runtime.spawn(near_the_top_of_this_stack)?.join()? - config.stack_bytes;
-        runtime.shutdown();
-        assert!(Runtime::new(config)?.trim() >= 1);
-        fault::write_to(limit - 8);
-        return Ok(());
+    #[test]
+    fn write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack() -> Outcome {
+        if told().is_some() {
+            let runtime = Runtime::new(Config { stack_bytes: 28 << 10, ..Config::default() })?;
+            let writes = runtime.spawn(|| {
+                spawn_detached(|| ()).unwrap(); // takes the next stack, so that its guard exists
+                fault::write_to(near_the_top_of_this_stack() + 2 * PAGE_BYTES + 8);
+            })?;
+            writes.join()?;
+            return Ok(());
+        }
+        let test =
+            "faults::write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack";
+        let (signal, text) = signal_and_text(&child(test, "write above")?);
+        assert_eq!(signal, Some(libc::SIGSEGV), "{text}");
+        assert!(!text.contains("has overflowed"), "{text}");
+        Ok(())
     }
-    let test = "stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow";
-    let (signal, text) = signal_and_text(&child(test, "stray write")?);
-    assert_eq!(signal, Some(libc::SIGSEGV), "{text}");
-    assert!(!text.contains("has overflowed"), "{text}");
-    Ok(())
-}
-
-#[test]
-fn write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack() -> Outcome {
-    if told().is_some() {
-        let runtime = Runtime::new(Config { stack_bytes: 28 << 10, ..Config::default() })?;
-        let writes = runtime.spawn(|| {
-            spawn_detached(|| ()).unwrap(); // takes the next stack, so that its guard exists
-            fault::write_to(near_the_top_of_this_stack() + 2 * PAGE_BYTES + 8);
-        })?;
-        writes.join()?;
-        return Ok(());
-    }
-    let test = "write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack";
-    let (signal, text) = signal_and_text(&child(test, "write above")?);
-    assert_eq!(signal, Some(libc::SIGSEGV), "{text}");
-    assert!(!text.contains("has overflowed"), "{text}");
-    Ok(())
 }
 
 /// Returns the number of voluntary context switches of all worker threads of this process.

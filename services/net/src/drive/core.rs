@@ -340,9 +340,9 @@ impl<D> Core<D> {
             self.census.leave(seat);
             return Err(full);
         };
-        if let Err(errno) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
+        if let Err(refused) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
             self.census.leave(seat);
-            return Err(NetError::Refused { call: "epoll_ctl", errno });
+            return Err(refused.into());
         }
         let active_ms = self.now_ms();
         let slot = Slot { fd, active_ms, seat, flags, timer: None, link, data };
@@ -358,7 +358,10 @@ impl<D> Core<D> {
     }
 
     pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
-        if self.slab.is_full() || self.stopping {
+        if self.stopping {
+            return Err((NetError::Stopping, data));
+        }
+        if self.slab.is_full() {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         }
         let (link, flags) = match dial.tls.as_deref() {
@@ -370,15 +373,15 @@ impl<D> Core<D> {
         };
         let fd = match socket::connect(dial.address, dial.source, &self.config) {
             Ok(fd) => fd,
-            Err((call, errno)) => return Err((NetError::Refused { call, errno }, data)),
+            Err(refused) => return Err((refused.into(), data)),
         };
         // `is_full` returned `false` above: there is a key.
         let key = self.slab.next_key();
         let Some(key) = key else {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
-        if let Err(errno) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
-            return Err((NetError::Refused { call: "epoll_ctl", errno }, data));
+        if let Err(refused) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
+            return Err((refused.into(), data));
         }
         let slot = Slot {
             fd,

@@ -246,7 +246,8 @@ impl<D> Stopper<D> {
         self.inbox.stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns the thread's counters as published when it last ran out of work.
+    /// Returns the thread's counters as published when it last ran out of work, or once a
+    /// millisecond if it does not.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inbox.published.read()

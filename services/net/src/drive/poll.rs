@@ -6,6 +6,7 @@ mod uring;
 
 use super::slab::Key;
 use crate::Backend;
+use crate::error::Refused;
 use rustix::event::epoll::EventFlags as Flags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -54,6 +55,13 @@ pub(crate) struct Told {
 
 /// Kernel interface that reports which sockets are ready.
 trait Watch: Sized {
+    /// System call of `new`.
+    const CREATE: &str;
+    /// System call of `add`.
+    const ADD: &str;
+    /// System call of `wait`.
+    const WAIT: &str;
+
     /// Creates an empty set; one wait reports at most `ready_max` events.
     fn new(ready_max: usize) -> Result<Self, Errno>;
 
@@ -79,25 +87,35 @@ pub(crate) enum Poll {
 }
 
 impl Poll {
-    pub(crate) fn new(backend: Backend, ready_max: u32) -> Result<Self, Errno> {
-        let ready_max = ready_max as usize;
+    pub(crate) fn new(backend: Backend, ready_max: u32) -> Result<Self, Refused> {
+        fn new<W: Watch>(ready_max: u32) -> Result<W, Refused> {
+            W::new(ready_max as usize).map_err(|errno| (W::CREATE, errno))
+        }
         Ok(match backend {
-            Backend::Epoll => Self::Epoll(Watch::new(ready_max)?),
+            Backend::Epoll => Self::Epoll(new(ready_max)?),
             #[cfg(feature = "io-uring")]
-            Backend::Uring => Self::Uring(Box::new(Watch::new(ready_max)?)),
+            Backend::Uring => Self::Uring(Box::new(new(ready_max)?)),
         })
     }
 
     /// Adds a source once: with edge-triggered events, connections need no re-arming.
-    pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose) -> Result<(), Errno> {
+    pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose) -> Result<(), Refused> {
+        fn add<W: Watch>(
+            set: &mut W,
+            fd: BorrowedFd<'_>,
+            whose: Whose,
+            flags: Flags,
+        ) -> Result<(), Refused> {
+            set.add(fd, whose, flags).map_err(|errno| (W::ADD, errno))
+        }
         let flags = match whose {
             Whose::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
             Whose::Listener(_) | Whose::Wake => Flags::IN | Flags::ET,
         };
         match self {
-            Self::Epoll(set) => set.add(fd, whose, flags),
+            Self::Epoll(set) => add(set, fd, whose, flags),
             #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => ring.add(fd, whose, flags),
+            Self::Uring(ring) => add(&mut **ring, fd, whose, flags),
         }
     }
 
@@ -115,11 +133,19 @@ impl Poll {
         &mut self,
         timeout_ns: Option<u64>,
         each: impl FnMut(Whose, Told),
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Refused> {
+        #[inline]
+        fn wait<W: Watch>(
+            set: &mut W,
+            timeout_ns: Option<u64>,
+            each: impl FnMut(Whose, Told),
+        ) -> Result<usize, Refused> {
+            set.wait(timeout_ns, each).map_err(|errno| (W::WAIT, errno))
+        }
         match self {
-            Self::Epoll(set) => set.wait(timeout_ns, each),
+            Self::Epoll(set) => wait(set, timeout_ns, each),
             #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => ring.wait(timeout_ns, each),
+            Self::Uring(ring) => wait(&mut **ring, timeout_ns, each),
         }
     }
 }
@@ -136,6 +162,15 @@ fn told(flags: Flags) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_call_is_named_as_the_backend_makes_it() {
+        let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let mut poll = Poll::new(Backend::Epoll, 1).map_err(|_| "no epoll set").unwrap();
+        let mut add = || poll.add(std::os::fd::AsFd::as_fd(&file), Whose::Wake);
+        assert_eq!(add(), Ok(()));
+        assert_eq!(add(), Err(("epoll_ctl", Errno::EXIST)));
+    }
 
     #[test]
     fn who_is_ready_comes_back_as_it_was() {

@@ -13,6 +13,7 @@ use super::slab::{Flags, Key, Slab};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Census, Link, Seat, Spin, Tls};
+use crate::error::Refused;
 use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
@@ -33,6 +34,8 @@ use std::sync::Arc;
 const SWEPT_MAX: u32 = 4096;
 /// Maximum time for which a stopping thread reads peers that keep sending, in ns.
 const LAST_NS_MAX: u64 = 1_000_000_000;
+/// Interval at which a thread that does not run out of work publishes its counters, in ns.
+const PUBLISH_NS: u64 = 1_000_000;
 
 /// Connections of one thread and their event loop, which [`run`](Self::run) executes.
 ///
@@ -79,6 +82,8 @@ pub struct Reactor<H: Handler> {
     /// Slot at which the next check for idle connections continues.
     swept: u32,
     accept_due: bool,
+    /// Time at which the counters were published last.
+    published_ns: u64,
 }
 
 impl<H: Handler> Reactor<H> {
@@ -88,13 +93,11 @@ impl<H: Handler> Reactor<H> {
     /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
     pub fn new(config: Config, codec: H::Codec, handler: H) -> Result<Self, NetError> {
         config.validate()?;
-        let refused = |call| move |errno| NetError::Refused { call, errno };
         let (producer, commands) = mpsc::ring(config.commands_max)?;
         // Spinning, if configured, is done on the sockets.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
-        let mut poll =
-            Poll::new(config.backend, config.ready_max).map_err(refused("epoll_create"))?;
-        poll.add(wake.as_fd(), Whose::Wake).map_err(refused("epoll_ctl"))?;
+        let mut poll = Poll::new(config.backend, config.ready_max)?;
+        poll.add(wake.as_fd(), Whose::Wake)?;
         let now_ns = clock::now_ns();
         // One timer for each connection, and the thread's own.
         let timers = handover_timer::Config {
@@ -134,6 +137,7 @@ impl<H: Handler> Reactor<H> {
             spin: Spin::new(config.spin_ns_max.into()),
             swept: 0,
             accept_due: false,
+            published_ns: now_ns,
         };
         reactor.refill_reserve();
         reactor.later(reactor.sweep_ns(), Due::Sweep);
@@ -233,7 +237,7 @@ impl<H: Handler> Reactor<H> {
             }
             let is_empty = self.core.stopping && self.core.slab.len() == 0;
             if is_empty && is_last {
-                self.core.inbox.published.publish(&self.core.stats);
+                self.publish();
                 return Ok(self.core.stats);
             }
             // If the last listener has ended meanwhile, the loop runs once more without waiting.
@@ -266,18 +270,22 @@ impl<H: Handler> Reactor<H> {
 
     /// Waits for events, commands or the next timer; first spins, if that has paid lately.
     fn wait(&mut self) -> Result<(), NetError> {
-        let core = &mut self.core;
-        let refused = |errno| NetError::Refused { call: "epoll_wait", errno };
+        let core = &self.core;
         let is_busy = !core.ready.is_empty() || !core.doomed.is_empty() || !core.crossed.is_empty();
         if is_busy || !self.commands.is_empty() {
-            return look(core, Some(0)).map(drop).map_err(refused);
+            if self.core.now_ns.saturating_sub(self.published_ns) >= PUBLISH_NS {
+                self.publish();
+            }
+            look(&mut self.core, Some(0))?;
+            return Ok(());
         }
-        core.inbox.published.publish(&core.stats);
+        self.publish();
+        let core = &mut self.core;
         let spin_ns = self.spin.begin();
         if spin_ns > 0 {
             let until_ns = core.now_ns + spin_ns;
             let paid = loop {
-                if look(core, Some(0)).map_err(refused)? > 0 || !self.commands.is_empty() {
+                if look(core, Some(0))? > 0 || !self.commands.is_empty() {
                     break true;
                 }
                 if clock::now_ns() >= until_ns {
@@ -301,7 +309,14 @@ impl<H: Handler> Reactor<H> {
         let looked = look(core, timeout_ns);
         // Commands are checked in the next round in any case.
         let _ = self.wake.cancel_park();
-        looked.map(drop).map_err(refused)
+        looked?;
+        Ok(())
+    }
+
+    /// Publishes the counters to other threads.
+    fn publish(&mut self) {
+        self.published_ns = self.core.now_ns;
+        self.core.inbox.published.publish(&self.core.stats);
     }
 
     /// Executes the commands that were queued at the beginning of the call.
@@ -342,13 +357,14 @@ impl<H: Handler> Reactor<H> {
 
     /// Reports an outgoing connection that another thread asked for and that could not be started.
     fn unconnected(&mut self, error: &NetError, data: H::Data) {
-        let errno = match error {
-            NetError::Refused { errno, .. } => *errno,
-            _ => rustix::io::Errno::MFILE,
+        let why = match error {
+            NetError::Refused { errno, .. } => CloseReason::Unconnected(*errno),
+            NetError::Stopping => CloseReason::Stopped,
+            _ => CloseReason::Unconnected(rustix::io::Errno::MFILE),
         };
         let key = Key { place: u32::MAX, generation: 0 };
         self.contain(|handler, room| {
-            handler.on_close(room, key, data, &CloseReason::Unconnected(errno));
+            handler.on_close(room, key, data, &why);
         });
     }
 
@@ -564,14 +580,16 @@ impl<H: Handler> Reactor<H> {
                 (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::SECURING)
             }
         };
-        let seat = match peer {
-            Some(peer) => self.core.census.enter(peer.ip()),
-            None => Some(Seat::NONE),
-        };
-        let Some(seat) = seat else {
-            self.core.stats.turned_away_count += 1;
-            let connections_max = self.core.config.connections_per_address_max;
-            return Err(NetError::Full { connections_max });
+        let seat = match peer.map(|peer| peer.ip()) {
+            None => Seat::NONE,
+            Some(address) => {
+                let Some(seat) = self.core.census.enter(address) else {
+                    self.core.stats.turned_away_count += 1;
+                    let connections_per_address_max = self.core.config.connections_per_address_max;
+                    return Err(NetError::AddressFull { address, connections_per_address_max });
+                };
+                seat
+            }
         };
         socket::set_options(fd.as_fd(), &self.core.config);
         let opened = self.core.open(fd, seat, flags, link, H::Data::default());
@@ -601,7 +619,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 }
 
 /// Waits for events and queues the ready connections. Returns the number of events.
-fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, rustix::io::Errno> {
+fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, Refused> {
     let Core { poll, slab, ready, .. } = core;
     let mut lapsed = Vec::new();
     let told_count = poll.wait(timeout_ns, |whose, told| {

@@ -153,7 +153,7 @@ impl<H: Handler> Net<H> {
     }
 
     /// Returns the sum of all threads' counters, each as published when the thread last ran out of
-    /// work.
+    /// work, or once a millisecond if it does not.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inboxes.iter().fold(Stats::default(), |sum, it| sum.and(it.published.read()))

@@ -1,15 +1,17 @@
 //! Faults on real loopback sockets: each is reported to the handler with its reason, and all other
 //! connections are still served.
 
-use handover_net::engine::{Crossing, LengthPrefixed, TimedOut};
+use handover_net::engine::{Crossing, LengthPrefixed, Raw, TimedOut};
 use handover_net::{
     CloseReason, Config, Conn, Handle, Handler, Key, Net, Reactor, Room, Spread, WhenFull,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time limit, at least ten times as long as any step takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -563,6 +565,76 @@ fn an_address_gets_as_many_connections_as_it_may_and_no_more() {
     drop(first);
     assert_eq!(served.closed(), (0, CloseReason::Peer));
     served.is_well();
+}
+
+#[test]
+fn refusal_of_one_connection_too_many_from_an_address_names_address_and_limit() {
+    let config = Config { connections_per_address_max: 1, ..Config::default() };
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accept = || {
+        let peer = TcpStream::connect(address).unwrap();
+        (listener.accept().unwrap().0, peer)
+    };
+    let ((first, _peer), (second, _other_peer)) = (accept(), accept());
+    reactor.adopt(first).unwrap();
+    let refused = reactor.adopt(second).unwrap_err();
+    let said = "127.0.0.1 has 1 connections open: raise connections_per_address_max";
+    assert_eq!(refused.to_string(), said);
+}
+
+#[test]
+fn connect_while_stopping_is_refused_as_stopping_and_not_as_full() {
+    let config = Config::default();
+    let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
+    reactor.stopper().stop(Duration::ZERO);
+    reactor.run().unwrap();
+    let refused = reactor.connect("127.0.0.1:1".parse().unwrap(), 5).unwrap_err();
+    assert_eq!(refused.to_string(), "the thread is stopping and opens no connections");
+}
+
+/// Handler whose connection always has a command in the queue, until the flag is set.
+struct Busy(Arc<AtomicBool>);
+
+impl Handler for Busy {
+    type Codec = Raw;
+    type Data = ();
+
+    fn on_accept(&mut self, conn: &mut Conn<'_, Raw, ()>) {
+        conn.handle().trigger().unwrap();
+    }
+
+    fn on_trigger(&mut self, conn: &mut Conn<'_, Raw, ()>) {
+        if !self.0.load(SeqCst) {
+            conn.handle().trigger().unwrap();
+        }
+    }
+
+    fn on_message(&mut self, _: &mut Conn<'_, Raw, ()>, _: &[u8]) {}
+}
+
+#[test]
+fn counters_are_published_while_the_thread_never_runs_out_of_work() {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let handler = Busy(Arc::clone(&is_done));
+    let mut reactor = Reactor::new(Config::default(), Raw, handler).unwrap();
+    let (ours, peer) = UnixStream::pair().unwrap();
+    reactor.adopt(ours).unwrap();
+    let stopper = reactor.stopper();
+    let thread = std::thread::spawn(move || reactor.run().unwrap());
+    let deadline = Instant::now() + SOON;
+    for _ in 0..3 {
+        let rounds_count = stopper.stats().rounds_count;
+        while stopper.stats().rounds_count == rounds_count {
+            assert!(Instant::now() < deadline, "the counters are stale");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    is_done.store(true, SeqCst);
+    stopper.stop(SOON);
+    drop(peer);
+    assert_eq!(thread.join().unwrap().accepted_count, 1);
 }
 
 #[test]

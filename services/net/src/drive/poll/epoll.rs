@@ -15,6 +15,10 @@ pub(crate) struct Set {
 }
 
 impl Watch for Set {
+    const CREATE: &str = "epoll_create1";
+    const ADD: &str = "epoll_ctl";
+    const WAIT: &str = "epoll_wait";
+
     fn new(ready_max: usize) -> Result<Self, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { set, ready_max: ready_max.min(READY_LIMIT) })

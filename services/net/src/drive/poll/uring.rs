@@ -63,6 +63,10 @@ impl Uring {
 }
 
 impl Watch for Uring {
+    const CREATE: &str = "io_uring_setup";
+    const ADD: &str = "io_uring_enter";
+    const WAIT: &str = "io_uring_enter";
+
     fn new(ready_max: usize) -> Result<Self, Errno> {
         let ring = IoUring::builder()
             .setup_cqsize(COMPLETIONS)

@@ -92,18 +92,13 @@ impl<H: Handler> Reactor<H> {
         shared: bool,
         threads: Vec<Arc<Inbox<H::Data>>>,
     ) -> Result<SocketAddr, NetError> {
-        let refused = |(call, errno)| NetError::Refused { call, errno };
-        let fd = socket::listen(listen.address, shared).map_err(refused)?;
+        let fd = socket::listen(listen.address, shared)?;
         let index = u16::try_from(self.listeners.len()).unwrap_or(u16::MAX);
         if index == u16::MAX {
-            return Err(refused(("listen", Errno::MFILE)));
+            return Err(("listen", Errno::MFILE).into());
         }
-        self.core
-            .poll
-            .add(fd.as_fd(), Whose::Listener(index))
-            .map_err(|errno| refused(("epoll_ctl", errno)))?;
-        let address =
-            socket::address(fd.as_fd()).map_err(|errno| refused(("getsockname", errno)))?;
+        self.core.poll.add(fd.as_fd(), Whose::Listener(index))?;
+        let address = socket::address(fd.as_fd()).map_err(|errno| ("getsockname", errno))?;
         let tls = listen.tls.clone();
         let takers = threads.into_iter().map(|inbox| {
             let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
