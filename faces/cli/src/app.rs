@@ -330,27 +330,18 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
 
 /// Parses the command line, runs the command, and returns the exit code.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
-    let words = match as_subcommand(words.collect()) {
+    let mut words = match as_subcommand(words.collect()) {
         Ok(words) => words,
         Err(error) => return exit::code(Err(error)),
     };
+    if words.get(1).is_some_and(|command| command == "sched") {
+        classic::sched::move_scheduler_options(&mut words);
+    }
     match App::try_parse_from(&words) {
         Ok(app) => exit::code(dispatch(app)),
-        Err(refused) if refused.use_stderr() => {
-            let hint = scheduler_hint(&words).unwrap_or_default();
-            exit::code(Err(usage(one_line(&refused) + hint)))
-        }
+        Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
         Err(help) => exit::code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
-}
-
-/// Returns a hint if options of the scheduler were given among those of `sched`.
-fn scheduler_hint(words: &[OsString]) -> Option<&'static str> {
-    let mut ours = words.iter().skip(1).take_while(|word| *word != "--");
-    let is_scheduler =
-        |word: &OsString| ["-alg", "-flowsets", "-qmax"].iter().any(|option| word == option);
-    let misplaced = ours.next().is_some_and(|word| word == "sched") && ours.any(is_scheduler);
-    misplaced.then_some("; options of the scheduler stand after `--`, as in `-- -alg rr`")
 }
 
 /// Returns the parser's message in one line, without the usage: argument, value, and remedy.
@@ -506,11 +497,18 @@ mod tests {
     }
 
     #[test]
-    fn who_forgets_the_dashes_before_a_schedulers_options_is_told() {
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert!(scheduler_hint(&words("handover sched -t 2 -alg rr")).is_some());
-        assert!(scheduler_hint(&words("handover sched -x -- -alg rr")).is_none());
-        assert!(scheduler_hint(&words("handover run -alg rr")).is_none());
+    fn options_of_the_scheduler_move_behind_the_dashes() {
+        for (typed, parsed) in [
+            ("sched -b 5G -q 9 -i 5 -alg rr", "sched -b 5G -q 9 -i 5 -- -alg rr"),
+            ("sched -alg rr -t 2 -- -qmax 3", "sched -t 2 -- -qmax 3 -alg rr"),
+            ("sched -t 2 -flowsets 1:1:1 -alg", "sched -t 2 -- -flowsets 1:1:1 -alg"),
+            ("sched -t 2 -- -alg rr", "sched -t 2 -- -alg rr"),
+            ("sched -a 1", "sched -a 1"),
+        ] {
+            let mut words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+            classic::sched::move_scheduler_options(&mut words);
+            assert_eq!(words, parsed.split(' ').map(OsString::from).collect::<Vec<_>>(), "{typed}");
+        }
     }
 
     fn refused(words: &[&str]) -> String {

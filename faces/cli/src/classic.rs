@@ -36,6 +36,14 @@ fn core(text: &str) -> Result<u32, String> {
     })
 }
 
+/// Returns the available memory in bytes, if the kernel reports it.
+fn free_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
 /// Runs a body on as many threads as there are CPUs named, and waits for all of them. No thread
 /// runs the body before all have been started; if one cannot be started, the body does not run at
 /// all and the result is an error.

@@ -10,6 +10,7 @@
 //! watch.served(1, 1500);
 //! // Of 7500 bytes a quarter was due to the second flow by the time at which it got its 1500.
 //! assert_eq!(watch.flows_backlogged_bytes().collect::<Vec<_>>(), [0.0, 375.0]);
+//! assert!(watch.flows_emptied_counts().eq([1, 1]));
 //! ```
 //!
 //! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM
@@ -29,6 +30,8 @@ struct Seen {
     least_bytes: f64,
     /// Maximum over all its departures of the lag less the minimum lag before, within one backlog.
     worst_bytes: f64,
+    /// Number of times that its last packet went.
+    emptied_count: u64,
 }
 
 /// Observer of queued and served packets, which computes the index of every flow.
@@ -86,6 +89,7 @@ impl Watch {
         seen.least_bytes = seen.least_bytes.min(behind_bytes);
         seen.queued_count -= 1;
         if seen.queued_count == 0 {
+            seen.emptied_count += 1;
             self.when_empty_bytes = self.when_empty_bytes.max(behind_bytes);
         }
     }
@@ -105,5 +109,10 @@ impl Watch {
     /// Returns the same as [`backlogged_bytes`](Self::backlogged_bytes) for each flow.
     pub fn flows_backlogged_bytes(&self) -> impl Iterator<Item = f64> {
         self.flows.iter().map(|flow| flow.worst_bytes)
+    }
+
+    /// Number of times that each flow was left without a packet because its last one had gone.
+    pub fn flows_emptied_counts(&self) -> impl Iterator<Item = u64> {
+        self.flows.iter().map(|flow| flow.emptied_count)
     }
 }

@@ -1,11 +1,14 @@
 //! `sched`: clients hand packets to an arbiter, which alone owns the scheduling algorithm.
 
+mod experiments;
 mod options;
 mod record;
+mod shares;
 mod summary;
 mod tester;
 mod watched;
 
+use super::free_bytes;
 use crate::console::{self, tell};
 use crate::exit::{Interrupted, usage};
 use anyhow::{Context, anyhow};
@@ -14,15 +17,17 @@ use handover_base::units::Rate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
 use handover_sched::drive::{
-    self, Arbiter, Client, Config, FLOWS_MAX, Flows, Ledger, Load, Null, Patience, Program,
-    Recorder, Sink, Stamping, Stop, Token, Udp, Work, program, recorder,
+    self, Arbiter, Client, Config, FLOWS_MAX, Flows, LENGTH_MAX_BYTES, Ledger, Load, Null,
+    Patience, Program, Record, Recorder, Sink, Stamping, Stop, Token, Udp, WhenFull, Work, program,
+    recorder,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
+use handover_sched::fairness::Watch;
 use handover_sched::{FlowSpec, Scheduler};
 use options::Options;
-use record::{Streams, Waits};
+use record::{Streams, Waits, Written};
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -47,29 +52,36 @@ const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 const SECONDS_DEFAULT: f64 = 10.0;
 /// Default configuration file.
 const FILE: &str = "sched.txt";
-/// Maximum number of records by which all clients together may be ahead of the writing thread, and
-/// the minimum for each client.
-const RECORDS_AHEAD_MAX: u32 = 1 << 17;
-const RECORDS_AHEAD_MIN: u32 = 1 << 10;
+/// Part of the available memory that the time stamps of all clients may take before they are written,
+/// and its bound.
+const STAMPS_MEMORY_PART: u64 = 4;
+const STAMPS_BYTES_MAX: u64 = 4 << 30;
+/// Minimum number of packets of each client whose stamps are kept.
+const STAMPS_KEPT_MIN: u64 = 1 << 10;
+/// Clock readings for a stamped packet, or batch: one by the client, two by the arbiter, one by the
+/// client.
+const STAMPS_COUNT: u32 = 4;
 /// Maximum time that a client waits at the end for its packets to come back.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Clients, an arbiter that alone owns the scheduling algorithm, and where each packet waited.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "handover sched [OPTIONS] [-- [-alg NAME] [-flowsets W:L:F[,...]] [-qmax N]]",
-    after_help = "Scheduler options stand after `--`:\n\
+    after_help = "Scheduler options stand after `--`, and may stand before it too:\n\
   -alg NAME          fifo, rr (drr), rr1, prio, wf2q+ (wf2qp), qfq, qfq+ (qfqp), pacing [default: rr]\n\
   -flowsets W:L:F[,...]  flows: weights W and packet lengths L, each MIN[-MAX[-STEPS]], F flows of each\n\
-                     [default: 1:1500:16]\n\
+                     [default: 1:1500:16, or as many flows as threads]\n\
   -qmax N            packets that a flow may have queued; one more is dropped [default: no limit]\n\
 \n\
-Flow f belongs to client f mod t; a client cycles through its flows. In the configuration file a line is\n\
-DURATION BANDWIDTH PACKET_SIZE BURST (1s 100M 64 1); `thread n` begins those of another client; a client\n\
-without a line sends as fast as it can. PREFIXqueue-i.txt has a line for each stamped packet: cli_enq\n\
-(absolute ticks of the clock), sch_enq, sch_deq, cli_deq (each since the one before), pkt_len, flags (D:\n\
-dropped). The fair index is how many bytes a flow of the client had fallen behind what its weight\n\
-entitles it to, at worst, when a packet of it went, since any moment from which it had packets queued."
+Flow f belongs to client f mod t; a client cycles through equal flows. In the configuration file a line is\n\
+DURATION BANDWIDTH PACKET_SIZE BURST (1s 100M 64 1); the words `thread n` anywhere in a line begin those of\n\
+another client; a client without a line sends as fast as it can. PREFIXqueue-i.txt appears at the end, with\n\
+a line for each packet: cli_enq (absolute ticks of the clock), sch_enq, sch_deq, cli_deq (each since the one\n\
+before), pkt_len, flags (D: dropped). A client whose flows differ keeps all of them queued, each with its\n\
+part of SIZE packets, so that shares can follow the weights (due). The fair index is how many bytes a flow\n\
+of the client had fallen behind what its weight entitles it to, at worst, when a packet of it went, since any\n\
+moment from which it had packets queued."
 )]
 pub struct Sched {
     /// Number of client threads
@@ -79,14 +91,14 @@ pub struct Sched {
     /// Client configuration file; it need not be there unless it is named [default: sched.txt]
     #[arg(short = 'f', value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Output bandwidth, in bit/s
-    #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = Rate::from_str)]
-    #[arg(allow_negative_numbers = true)]
-    bandwidth: Rate,
     /// Size of the queue between each client and the scheduler, in packets
     #[arg(short = 'q', value_name = "SIZE", default_value_t = 200)]
     #[arg(value_parser = super::whole(1..=QUEUE_MAX), allow_negative_numbers = true)]
     queue: u64,
+    /// Output bandwidth, in bit/s
+    #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = Rate::from_str)]
+    #[arg(allow_negative_numbers = true)]
+    bandwidth: Rate,
     /// Scheduler polling interval, in us; 0: it polls all the time
     #[arg(short = 'i', value_name = "US", default_value_t = 20)]
     #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX), allow_negative_numbers = true)]
@@ -109,10 +121,13 @@ pub struct Sched {
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
     #[arg(value_parser = super::whole(1..=1024), allow_negative_numbers = true)]
     batch: u64,
-    /// Events that get time stamps
-    #[arg(long, value_enum, default_value_t = Stamp::Batch)]
+    /// What gets time stamps
+    #[arg(long, value_enum, default_value_t = Stamp::Packet)]
     stamp: Stamp,
-    /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
+    /// What happens when there is no memory for more time stamps
+    #[arg(long, value_name = "LOSS", value_enum, default_value_t = Loss::Block)]
+    stamp_loss: Loss,
+    /// Where transmitted packets go: null, copy (a copy of their bytes), udp://HOST:PORT
     #[arg(long, value_name = "SINK", default_value = "null", value_parser = Target::from_str)]
     sink: Target,
     /// Draw PREFIXstages.svg and PREFIXshares.svg
@@ -121,6 +136,17 @@ pub struct Sched {
     /// Test the algorithm alone, in dummynet's manner: one thread, no clients; options after `--`
     #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
     test: bool,
+    /// Run experiments of the classic table, A to G, by the number of clients: aggregate Mpps
+    #[arg(long, value_name = "LETTERS", value_parser = experiments::letters)]
+    #[arg(num_args = 0..=1, default_missing_value = "A,B,C,D,E,F,G")]
+    #[arg(conflicts_with_all = ["threads", "file", "bandwidth", "queue", "interval", "plot", "stamp"])]
+    #[arg(conflicts_with_all = ["stamp_loss", "prefix", "test"])]
+    experiments: Option<experiments::Letters>,
+    /// Numbers of clients of the experiments
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
+    #[arg(default_values_t = experiments::CLIENTS)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    clients: Vec<u64>,
     #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
     scheduler: Vec<String>,
 }
@@ -133,6 +159,14 @@ enum Stamp {
     Batch,
     /// nothing: no files, no waits
     None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Loss {
+    /// the client waits until some have been written: none is lost
+    Block,
+    /// the stamps are lost and counted, and the client goes on
+    Drop,
 }
 
 /// Destination of transmitted packets.
@@ -165,14 +199,36 @@ fn seconds(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
 }
 
+/// Moves the options of the scheduler to behind `--`, where the parser looks for them.
+pub fn move_scheduler_options(words: &mut Vec<OsString>) {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let mut theirs = words.split_off(end);
+    let mut ours = std::mem::take(words).into_iter();
+    let mut moved = Vec::new();
+    while let Some(word) = ours.next() {
+        if options::NAMES.iter().any(|name| word == *name) {
+            moved.push(word);
+            moved.extend(ours.next());
+        } else {
+            words.push(word);
+        }
+    }
+    if theirs.is_empty() && !moved.is_empty() {
+        theirs.push("--".into());
+    }
+    words.append(&mut theirs);
+    words.append(&mut moved);
+}
+
 pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.test {
         return tester::run(&args.scheduler, out);
     }
-    let options = Options::read(&args.scheduler).map_err(usage)?;
-    let plan = Plan::new(args, options)?;
-    let algorithm = plan.options.algorithm;
-    let played = algorithm.visit(&plan.scheduler(), Play { plan: &plan }).map_err(usage)??;
+    if let Some(letters) = &args.experiments {
+        return experiments::run(args, letters, out);
+    }
+    let plan = Plan::new(args, args.program()?)?;
+    let played = plan.run()?;
     plan.tell(played, out)
 }
 
@@ -183,6 +239,8 @@ struct Plan<'a> {
     program: Program,
     /// Packet length by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
+    /// By client: `true` if its flows differ, so that taking turns would not give them the shares due.
+    flows_differ: Vec<bool>,
     cpus: Cpus,
     patience: Patience,
     /// Duration of the run; `None` to run until the longest program ends.
@@ -196,13 +254,20 @@ struct Cpus {
 }
 
 impl<'a> Plan<'a> {
-    fn new(args: &'a Sched, options: Options) -> anyhow::Result<Plan<'a>> {
+    fn new(args: &'a Sched, program: Program) -> anyhow::Result<Plan<'a>> {
         let threads = args.threads as u32;
+        let options = Options::read(&args.scheduler, threads).map_err(usage)?;
         let flows_count = options.flows.flows_count();
         if flows_count > FLOWS_MAX {
             return Err(usage(format!("-flowsets: {flows_count} flows, of at most {FLOWS_MAX}")));
         }
-        let program = args.program()?;
+        let length_bytes = options.flows.length_max_bytes();
+        if length_bytes > LENGTH_MAX_BYTES {
+            return Err(usage(format!(
+                "-flowsets: packets of {length_bytes} bytes: clients send {LENGTH_MAX_BYTES} at most; \
+                 --test takes longer ones"
+            )));
+        }
         for absent in program.absent(threads) {
             tell(format_args!(
                 "sched: warning: thread {absent} is not there: its lines are ignored"
@@ -229,11 +294,27 @@ impl<'a> Plan<'a> {
         let patience = Patience::for_threads(threads as usize + 1);
         let span = span.map(Duration::from_secs_f64);
         let lengths_bytes = options.flows.flows().map(|(_, length)| length).collect();
-        Ok(Plan { args, options, program, lengths_bytes, cpus, patience, span })
+        let (mut firsts, mut flows_differ) =
+            (vec![None; threads as usize], vec![false; threads as usize]);
+        for (flow, spec) in options.flows.flows().enumerate() {
+            let client = flow % threads as usize;
+            flows_differ[client] |= *firsts[client].get_or_insert(spec) != spec;
+        }
+        Ok(Plan { args, options, program, lengths_bytes, flows_differ, cpus, patience, span })
+    }
+
+    fn run(&self) -> anyhow::Result<Played> {
+        let play = Play { plan: self };
+        self.options.algorithm.visit(&self.scheduler(), play).map_err(usage)?
     }
 
     fn threads(&self) -> u32 {
         self.args.threads as u32
+    }
+
+    /// Returns the flows of a client.
+    fn flows_of(&self, thread: u32) -> Flows {
+        Flows::of(thread, self.threads(), self.options.flows.flows_count())
     }
 
     /// Returns a scheduler configuration with room for all packets that the clients can have in
@@ -321,7 +402,8 @@ impl Sched {
         }
         let (threads, cpus) = (self.threads as usize, others.len());
         let clients = (0..threads).map(|thread| others[thread % cpus]).collect();
-        if threads > cpus || others[0] == arbiter {
+        // The experiments have told it of all runs together.
+        if (threads > cpus || others[0] == arbiter) && self.experiments.is_none() {
             tell(format_args!(
                 "sched: warning: {threads} clients and the arbiter on {} CPUs: they share, and the figures \
                  are of sharing",
@@ -346,9 +428,8 @@ impl Visitor<Token> for Play<'_> {
             Stamp::None => self.plan.play(scheduler, |_| None),
             Stamp::Batch | Stamp::Packet => {
                 let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
-                self.plan.play(Watched::new(scheduler, weights), |watched| {
-                    Some(watched.watch().flows_backlogged_bytes().collect())
-                })
+                self.plan
+                    .play(Watched::new(scheduler, weights), |watched| Some(watched.into_watch()))
             }
         }
     }
@@ -357,10 +438,10 @@ impl Visitor<Token> for Play<'_> {
 /// Results of a run.
 struct Played {
     ledgers: Vec<Ledger>,
-    /// Waits by client, if there were stamps.
-    waits: Vec<Waits>,
-    /// Maximum lag by flow, in bytes, if the scheduler was watched.
-    lags_bytes: Option<Vec<f64>>,
+    /// Waits by client, and the writing of them, if there were stamps.
+    written: Option<Written>,
+    /// Service of each flow, if the scheduler was watched.
+    watch: Option<Watch>,
     took: Duration,
     used: Usage,
     sweeps: u64,
@@ -374,7 +455,7 @@ impl Plan<'_> {
     fn play<S: Scheduler<Token> + Send + 'static>(
         &self,
         mut scheduler: S,
-        lags_bytes: fn(&S) -> Option<Vec<f64>>,
+        watch: fn(S) -> Option<Watch>,
     ) -> anyhow::Result<Played> {
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
@@ -383,23 +464,24 @@ impl Plan<'_> {
         }
         let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(usage)?;
         let hub = arbiter.hub();
-        let (mut crew, mut rings) = (Vec::new(), Vec::new());
+        let (mut crew, mut buffers) = (Vec::new(), Vec::new());
+        let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.when_full());
         for _ in 0..self.threads() {
             let (recorder, records) = match self.args.stamp {
                 Stamp::None => (None, None),
                 _ => {
-                    let (recorder, records) = recorder(self.records_ahead());
+                    let (recorder, records) = recorder(stamps_kept_max, when_full);
                     (Some(recorder), Some(records))
                 }
             };
-            rings.extend(records);
+            buffers.extend(records);
             crew.push(Member { client: hub.join()?, exit: self.exit()?, recorder });
         }
         // Registered before there is any file that a signal could leave half written.
         let stop = console::interrupted()?;
-        let streams = match rings.is_empty() {
+        let streams = match buffers.is_empty() {
             true => None,
-            false => Some(Streams::create(Path::new(&self.args.prefix), rings)?),
+            false => Some(Streams::create(Path::new(&self.args.prefix), buffers)?),
         };
         let (core, used) = (self.cpus.arbiter, cpu::process());
         let pin = move || drop(affinity::pin(core)); // best effort
@@ -408,41 +490,52 @@ impl Plan<'_> {
         clock::calibration();
         let running = arbiter.spawn(pin).context("the arbiter's thread could not be started")?;
         let began = Instant::now();
-        let (waits, failed, took) = thread::scope(|scope| {
+        let (written, failed, took, used) = thread::scope(|scope| {
             let writer = streams.map(|streams| scope.spawn(|| streams.write()));
             let mut failed = self.clients(crew, &stop);
-            let took = began.elapsed();
-            let (waits, unwritten) = match writer.map(thread::ScopedJoinHandle::join) {
-                None => (Vec::new(), None),
-                Some(Ok(written)) => written,
+            let (took, used) = (began.elapsed(), cpu::process() - used);
+            hub.stop(Stop::Now);
+            let mut written = match writer.map(thread::ScopedJoinHandle::join) {
+                None => None,
+                Some(Ok(written)) => Some(written),
                 Some(Err(_)) => {
-                    (Vec::new(), Some(anyhow!("the thread that writes stamps panicked")))
+                    failed.get_or_insert(anyhow!("the thread that writes stamps panicked"));
+                    None
                 }
             };
-            failed = failed.or(unwritten);
-            (waits, failed, took)
+            let unwritten = written.as_mut().and_then(|written| written.failed.take());
+            (written, failed.or(unwritten), took, used)
         });
         // Acquire: pairs with nothing of ours; a store by the handler that is seen late no longer
         // interrupts.
         let interrupted = stop.load(Ordering::Acquire) && failed.is_none();
-        hub.stop(Stop::Now);
         let closed = running.join();
         Ok(Played {
             ledgers: closed.clients(),
-            waits,
-            lags_bytes: lags_bytes(&closed.scheduler),
+            written,
             took,
-            used: cpu::process() - used,
+            used,
             sweeps: closed.sweeps,
             sweeps_empty: closed.sweeps_empty,
+            watch: watch(closed.scheduler),
             interrupted,
             failed,
         })
     }
 
-    /// Returns the number of records by which each client may be ahead of the writing thread.
-    fn records_ahead(&self) -> u32 {
-        (RECORDS_AHEAD_MAX / self.threads()).max(RECORDS_AHEAD_MIN)
+    /// Returns the number of packets of each client whose stamps are kept before they are written.
+    fn stamps_kept_max(&self) -> u32 {
+        let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_PART;
+        let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
+        let each = (records / self.args.threads).max(STAMPS_KEPT_MIN);
+        u32::try_from(each).unwrap_or(u32::MAX) // STAMPS_BYTES_MAX is below
+    }
+
+    fn when_full(&self) -> WhenFull {
+        match self.args.stamp_loss {
+            Loss::Block => WhenFull::Block,
+            Loss::Drop => WhenFull::Drop,
+        }
     }
 
     fn exit(&self) -> anyhow::Result<Exit> {
@@ -494,10 +587,10 @@ impl Plan<'_> {
     ) -> anyhow::Result<()> {
         let Member { client, exit, recorder } = member;
         let _ = affinity::pin(self.cpus.clients[thread as usize]); // best effort
-        let flows = Flows::of(thread, self.threads(), self.options.flows.flows_count());
         let work = Work {
             load: self.load(thread),
-            flows,
+            flows: self.flows_of(thread),
+            keeps_flows_queued: self.flows_differ[thread as usize],
             lengths_bytes: match self.program.of(thread) {
                 [] => &self.lengths_bytes,
                 _ => &[],
@@ -518,8 +611,9 @@ impl Plan<'_> {
 
     /// Prints the results.
     fn tell(&self, played: Played, out: &mut dyn Write) -> anyhow::Result<()> {
-        let Played { ledgers, waits, lags_bytes, took, used, .. } = played;
-        let rows = self.rows(&ledgers, waits, lags_bytes.as_deref());
+        let Played { ledgers, mut written, watch, took, used, .. } = played;
+        let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
+        let rows = self.rows(&ledgers, waits, watch.as_ref());
         let seconds = took.as_secs_f64();
         summary::print(&rows, seconds, out)?;
         writeln!(
@@ -535,19 +629,11 @@ impl Plan<'_> {
             played.sweeps,
             played.sweeps_empty,
         )?;
-        let unwritten: u64 =
-            rows.iter().filter_map(|row| row.waits.as_ref()).map(|it| it.unwritten).sum();
-        if rows.iter().any(|row| row.share.is_some_and(|it| it.due.is_none())) {
-            writeln!(
-                out,
-                "due: told where each client has one flow; a client cycles through its flows"
-            )?;
+        if let Some(written) = written {
+            self.tell_stamps(&rows, &written, out)?;
         }
-        if unwritten > 0 {
-            writeln!(
-                out,
-                "{unwritten} stamped packets were not written: the disk, or its thread, was late"
-            )?;
+        for line in shares::notes(self, &rows, seconds) {
+            writeln!(out, "{line}")?;
         }
         if self.args.plot {
             for path in summary::draw(&rows, Path::new(&self.args.prefix))? {
@@ -561,17 +647,50 @@ impl Plan<'_> {
         }
     }
 
+    /// Prints what the time stamps have cost.
+    fn tell_stamps(&self, rows: &[Row], written: &Written, out: &mut dyn Write) -> io::Result<()> {
+        let of_clients = rows[..self.threads() as usize].iter();
+        let mut sum = Waits::default();
+        of_clients.filter_map(|row| row.waits.as_ref()).for_each(|waits| sum.add(waits));
+        let of_each = match self.args.stamp {
+            Stamp::Batch => "batch",
+            Stamp::Packet | Stamp::None => "packet",
+        };
+        writeln!(
+            out,
+            "stamps: {STAMPS_COUNT} readings of the clock a {of_each}, {:.1} ns each; {} lines, the last of \
+             them {:.3} s after the run; clients waited {:.3} s for room",
+            clock::calibration().cost_ns,
+            sum.written,
+            written.took.as_secs_f64(),
+            sum.held_up.as_secs_f64(),
+        )?;
+        if sum.unwritten > 0 {
+            writeln!(
+                out,
+                "{} stamped packets were not written: there was no room for them, or the file failed",
+                sum.unwritten
+            )?;
+        }
+        Ok(())
+    }
+
     /// Returns a row for each client, and one for all clients together.
-    fn rows(&self, ledgers: &[Ledger], waits: Vec<Waits>, lags_bytes: Option<&[f64]>) -> Vec<Row> {
+    fn rows(&self, ledgers: &[Ledger], waits: Vec<Waits>, watch: Option<&Watch>) -> Vec<Row> {
         let threads = self.threads() as usize;
         let weights_sum = self.options.flows.weights_sum() as f64;
         let bytes: u64 = ledgers.iter().map(|ledger| ledger.counts.transmitted_bytes).sum();
-        // A client cycles through its flows and has no others queued meanwhile: the share due to
-        // several flows is not the sum of the shares due to each.
-        let has_one_each = self.options.flows.flows_count() as usize <= threads;
-        let mut due = vec![None; threads];
+        let mut due = vec![0.0; threads];
         for (flow, (weight, _)) in self.options.flows.flows().enumerate() {
-            due[flow % threads] = has_one_each.then(|| f64::from(weight) / weights_sum);
+            due[flow % threads] += f64::from(weight) / weights_sum;
+        }
+        let (mut lags_bytes, mut emptied) = (vec![0.0_f64; threads], vec![0; threads]);
+        if let Some(watch) = watch {
+            let seen = watch.flows_backlogged_bytes().zip(watch.flows_emptied_counts());
+            for (flow, (lag_bytes, count)) in seen.enumerate() {
+                lags_bytes[flow % threads] = lags_bytes[flow % threads].max(lag_bytes);
+                emptied[flow % threads] += count;
+            }
         }
         let by_weight = self.options.algorithm.shares_by_weight();
         let mut all = Row { name: "all".into(), ..Row::default() };
@@ -580,10 +699,8 @@ impl Plan<'_> {
         for (thread, ledger) in ledgers.iter().enumerate() {
             let counts = ledger.counts;
             let got = counts.transmitted_bytes as f64 / bytes.max(1) as f64;
-            let own = |lags: &[f64]| {
-                lags.iter().skip(thread).step_by(threads).copied().fold(0.0, f64::max)
-            };
-            let lag_bytes = lags_bytes.map(own);
+            let lag_bytes = watch.map(|_| lags_bytes[thread]);
+            let emptied = watch.map(|_| emptied[thread]);
             let waits = waits.next();
             all.counts.add(&counts);
             if let Some(lag) = lag_bytes {
@@ -593,7 +710,7 @@ impl Plan<'_> {
                 all.waits.get_or_insert_with(Waits::default).add(waits);
             }
             let share = by_weight.then_some(Share { got, due: due[thread] });
-            rows.push(Row { name: thread.to_string(), counts, share, lag_bytes, waits });
+            rows.push(Row { name: thread.to_string(), counts, share, lag_bytes, emptied, waits });
         }
         if threads > 1 {
             rows.push(all);

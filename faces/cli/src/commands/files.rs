@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Maximum size of a file of runs.
 const FILE_BYTES_MAX: u64 = 1 << 28;
@@ -98,30 +98,77 @@ pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 
 /// Replaces a file as [`replace`] does, with the content that `write` writes.
 pub fn replace_by<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-    // A symbolic link stays, and its target is replaced.
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let there = fs::metadata(&target).ok();
-    if there.as_ref().is_some_and(|it| !it.is_file()) {
-        return write(&create(&target)?);
-    }
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let beside = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let file = match File::create_new(&beside) {
-        Err(_) if there.is_some() => return write(&create(&target)?),
-        made => made?,
-    };
-    let renamed = write(&file).and_then(|written| {
-        if let Some(there) = &there {
-            file.set_permissions(there.permissions())?;
+    let replacement = Replacement::begin(path)?;
+    let written = write(&replacement.file)?;
+    replacement.commit()?;
+    Ok(written)
+}
+
+/// New content of a file, which appears there as a whole by [`commit`](Self::commit), as [`replace`]
+/// describes. Dropped before, it leaves the file as it was.
+#[derive(Debug)]
+pub struct Replacement {
+    file: File,
+    /// The partial file and the one that it replaces; `None` if the file is written in place.
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl Replacement {
+    /// Creates the partial file.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn begin(path: &Path) -> io::Result<Replacement> {
+        // A symbolic link stays, and its target is replaced.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let there = fs::metadata(&target).ok();
+        let in_place = || Ok(Replacement { file: create(&target)?, names: None });
+        if there.as_ref().is_some_and(|it| !it.is_file()) {
+            return in_place();
         }
-        fs::rename(&beside, &target)?;
-        Ok(written)
-    });
-    if renamed.is_err() {
-        // A failure to remove the partial file is ignored.
-        let _ = fs::remove_file(&beside);
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let beside = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
+        let file = match File::create_new(&beside) {
+            Err(_) if there.is_some() => return in_place(),
+            made => made?,
+        };
+        let replacement = Replacement { file, names: Some((beside, target)) };
+        if let Some(there) = there {
+            replacement.file.set_permissions(there.permissions())?;
+        }
+        Ok(replacement)
     }
-    renamed
+
+    /// Makes the content that was written the file's.
+    ///
+    /// # Errors
+    /// If the partial file cannot be renamed; the file is then as it was.
+    pub fn commit(mut self) -> io::Result<()> {
+        if let Some((beside, target)) = &self.names {
+            fs::rename(beside, target)?;
+        }
+        self.names = None;
+        Ok(())
+    }
+}
+
+impl Write for Replacement {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Some((beside, _)) = &self.names {
+            // A failure to remove the partial file is ignored.
+            let _ = fs::remove_file(beside);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +188,19 @@ mod tests {
         assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing beside");
+    }
+
+    #[test]
+    fn a_replacement_that_is_not_committed_leaves_the_file_and_nothing_beside() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let page = folder.path().join("page.html");
+        fs::write(&page, "the old one").expect("a page");
+        let mut replacement = Replacement::begin(&page).expect("a partial file");
+        replacement.write_all(b"half of").expect("written");
+        assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
+        drop(replacement);
+        assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing beside");
     }
 
     #[test]

@@ -230,15 +230,30 @@ impl<L: Lane> Client<L> {
         sink: &mut K,
         trace: &mut T,
     ) -> Result<usize, SinkError> {
+        self.poll_each(packets_max, sink, trace, |_| {})
+    }
+
+    /// Polls as [`poll`](Self::poll) does, and calls `back` with the flow of each packet that has come
+    /// back, transmitted or dropped.
+    #[inline]
+    pub(super) fn poll_each<K: Sink, T: Trace>(
+        &mut self,
+        packets_max: usize,
+        sink: &mut K,
+        trace: &mut T,
+        mut back: impl FnMut(u32),
+    ) -> Result<usize, SinkError> {
         let mut settled = Settled { counts: Counts::default(), total: &mut self.counts };
         let back_count = match &mut self.ends {
             Ends::Bare(way) => way.pop_all(packets_max, |[word]| {
-                settled.settle(word, sink);
+                let (packet, _) = settled.settle(word, sink);
+                back(packet.flow);
             }),
             Ends::Stamped(way) => {
                 let mut cli_deq_ticks = 0;
                 way.pop_all(packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {
                     let (packet, dropped) = settled.settle(word, sink);
+                    back(packet.flow);
                     if !T::WANTED {
                         return;
                     }

@@ -142,7 +142,10 @@ impl Load {
     }
 }
 
-/// Flows of a client, in a cycle.
+/// Maximum number of packets on their way for which a client remembers the flow's part.
+const WINDOW_MAX_PACKETS: u64 = 1 << 20;
+
+/// A client's flows, one after the other and around again.
 ///
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +169,20 @@ impl Flows {
     /// Returns `true` if this client has no flow, because there are fewer flows than clients.
     pub fn is_empty(&self) -> bool {
         self.first >= self.flows_count
+    }
+
+    /// Number of flows of this client.
+    pub fn own_count(&self) -> u32 {
+        self.flows_count.saturating_sub(self.first).div_ceil(self.step)
+    }
+
+    /// Returns this client's flows around and around, each equally often, until they are at least
+    /// `packets_max` or [`WINDOW_MAX_PACKETS`].
+    pub(super) fn windows(self, packets_max: u64) -> VecDeque<u32> {
+        let flows_count = self.own_count() as usize;
+        let packets_max = packets_max.min(WINDOW_MAX_PACKETS) as usize;
+        let rounds = packets_max.div_ceil(flows_count.max(1)).max(1);
+        self.take(rounds * flows_count).collect()
     }
 }
 
@@ -248,6 +265,17 @@ mod tests {
     }
 
     #[test]
+    fn a_window_names_each_flow_equally_often_and_fills_what_may_be_on_its_way() {
+        let windows =
+            |client, packets_max| Vec::from(Flows::of(client, 4, 17).windows(packets_max));
+        assert_eq!(windows(0, 7), [0, 4, 8, 12, 16, 0, 4, 8, 12, 16]);
+        assert_eq!(windows(1, 8), [1, 5, 9, 13, 1, 5, 9, 13]);
+        assert_eq!(windows(0, 2), [0, 4, 8, 12, 16]);
+        assert_eq!(Flows::of(5, 22, 5).windows(u64::MAX).len(), 0);
+        assert!(windows(1, u64::MAX).len() >= WINDOW_MAX_PACKETS as usize);
+    }
+
+    #[test]
     fn without_a_specification_a_program_is_over_and_an_endless_load_never() {
         assert_eq!(Load::program(&[]).due(5), Due::Over);
         let mut load = Load::endless(1500, 50);
@@ -270,6 +298,8 @@ mod tests {
         }
         assert_eq!(owners, [1; 17]);
         assert!(Flows::of(5, 22, 5).is_empty() && Flows::of(5, 22, 5).next().is_none());
+        assert_eq!([0, 1, 2, 3].map(|client| Flows::of(client, 4, 17).own_count()), [5, 4, 4, 4]);
+        assert_eq!(Flows::of(5, 22, 5).own_count(), 0);
         assert!(!Flows::of(4, 22, 5).is_empty());
     }
 }

@@ -8,8 +8,9 @@
 //! 500ms 10M   300   2
 //! ```
 //!
-//! Lines before the first `thread` belong to client 0. A word that begins with `#` begins a
-//! comment.
+//! Lines before the first `thread` are client 0's. A line that contains the words `thread` and a number,
+//! wherever they stand and whatever else it contains, begins the lines of that client. A `#` begins a
+//! comment, which contains nothing.
 
 use super::clock::PacketClock;
 use super::word::LENGTH_MAX_BYTES;
@@ -106,10 +107,13 @@ pub fn parse(text: &str) -> Result<Program, ProgramError> {
         let Some(first) = words.next().filter(|word| !word.text.starts_with('#')) else {
             continue;
         };
-        if first.text == "thread" {
-            thread =
-                words.read(THREAD, |word| limited::<Count>(word, THREADS_MAX - 1, |it| it.0))?;
-            words.end()?;
+        if let Some(number) = words.thread_number() {
+            thread = words.read_at(number, THREAD, thread_number)?;
+            continue;
+        }
+        if first.text == THREAD_WORD {
+            // Without a number: this names what stands there instead.
+            thread = words.read(THREAD, thread_number)?;
             continue;
         }
         let spec = Spec {
@@ -129,6 +133,8 @@ pub fn parse(text: &str) -> Result<Program, ProgramError> {
     Ok(program)
 }
 
+/// The word before a client's number.
+const THREAD_WORD: &str = "thread";
 const DURATION: &str = "a duration such as 1s or 500ms, or `thread` and a number";
 const BANDWIDTH: &str = "a bandwidth such as 100M or 1G";
 const SIZE: &str = "a packet size in bytes, 1 to 65535, such as 64 or 1500";
@@ -159,7 +165,26 @@ impl<'a> Words<'a> {
         (!text.is_empty()).then_some(Word { column, text })
     }
 
-    /// Returns the column at which `rest`, the end of the line, begins.
+    /// Finds the number of the words `thread n` before the line's comment, wherever they stand.
+    fn thread_number(&self) -> Option<Word<'a>> {
+        let text = self.text.split_once('#').map_or(self.text, |(text, _)| text);
+        let joins = |before: char| before.is_alphanumeric() || matches!(before, '_' | '-');
+        let mut found =
+            text.match_indices(THREAD_WORD).filter(|(at, _)| !text[..*at].ends_with(joins));
+        found.find_map(|(at, word)| {
+            let behind = &text[at + word.len()..];
+            let number = behind.trim_start();
+            let (digits, rest) = number
+                .split_at(number.find(|it: char| !it.is_ascii_digit()).unwrap_or(number.len()));
+            let is_whole = !rest.starts_with(joins)
+                && !rest.strip_prefix('.').is_some_and(|it| it.starts_with(char::is_alphanumeric));
+            let is_number = number.len() < behind.len() && !digits.is_empty() && is_whole;
+            let column = self.text[..text.len() - number.len()].chars().count() + 1;
+            is_number.then_some(Word { column, text: digits })
+        })
+    }
+
+    /// The column at which the line ends so.
     fn column_of(&self, rest: &str) -> usize {
         self.text[..self.text.len() - rest.len()].chars().count() + 1
     }
@@ -201,6 +226,10 @@ impl<'a> Words<'a> {
             }
         }
     }
+}
+
+fn thread_number(word: &str) -> Result<u32, String> {
+    limited::<Count>(word, THREADS_MAX - 1, |it| it.0)
 }
 
 fn number<Q: FromStr<Err = UnitError>>(

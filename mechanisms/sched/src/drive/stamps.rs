@@ -1,12 +1,14 @@
-//! Time stamps of each packet's stages, and a recorder that passes them to another thread without
-//! blocking the client.
+//! Where each packet waited: four time stamps, and a buffer that takes them to another thread.
 
+use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_ring::spsc;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
 
 /// Granularity of time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,12 +79,50 @@ impl Record {
     /// # Errors
     /// An error of the writer.
     pub fn write_line(&self, out: &mut impl io::Write) -> io::Result<()> {
-        let sch_enq = self.sch_enq_ticks.saturating_sub(self.cli_enq_ticks);
-        let sch_deq = self.sch_deq_ticks.saturating_sub(self.sch_enq_ticks);
-        let cli_deq = self.cli_deq_ticks.saturating_sub(self.sch_deq_ticks);
-        let flags = if self.dropped { "D" } else { "" };
-        let (cli_enq, length) = (self.cli_enq_ticks, self.length_bytes);
-        writeln!(out, "{cli_enq}\t{sch_enq}\t{sch_deq}\t{cli_deq}\t{length}\t{flags}")
+        let mut line = Line { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
+        line.put(b'\n');
+        if self.dropped {
+            line.put(b'D');
+        }
+        let fields_from_the_last = [
+            u64::from(self.length_bytes),
+            self.cli_deq_ticks.saturating_sub(self.sch_deq_ticks),
+            self.sch_deq_ticks.saturating_sub(self.sch_enq_ticks),
+            self.sch_enq_ticks.saturating_sub(self.cli_enq_ticks),
+            self.cli_enq_ticks,
+        ];
+        for field in fields_from_the_last {
+            line.put(b'\t');
+            line.put_number(field);
+        }
+        out.write_all(&line.bytes[line.from..])
+    }
+}
+
+/// Longest line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
+const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
+
+/// A line that is filled from its end. Formatting by `write!` takes five times as long, and there are
+/// millions of lines.
+struct Line {
+    bytes: [u8; LINE_BYTES_MAX],
+    from: usize,
+}
+
+impl Line {
+    fn put(&mut self, byte: u8) {
+        self.from -= 1;
+        self.bytes[self.from] = byte;
+    }
+
+    fn put_number(&mut self, mut number: u64) {
+        loop {
+            self.put(b'0' + (number % 10) as u8);
+            number /= 10;
+            if number == 0 {
+                return;
+            }
+        }
     }
 }
 
@@ -121,44 +161,134 @@ impl<T: Trace> Trace for Option<T> {
     }
 }
 
-/// Makes a recorder that carries records to another thread. It has room for `records_max`; a record
-/// beyond that is counted and lost, and the client goes on.
+/// Treatment of a record for which there is no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The client waits for room: no record is lost, and its packets are late.
+    #[default]
+    Block,
+    /// The record is lost and counted, and the client goes on.
+    Drop,
+}
+
+/// Maximum number of records that travel together.
+const CHUNK_RECORDS_MAX: u32 = 8192;
+
+/// Pause of a client that waits for room.
+const ROOM_PAUSE: Duration = Duration::from_micros(50);
+
+/// Returns the two ends of a buffer of records: a client fills it, and another thread drains it, during
+/// the run or after it. It has room for `records_max` records at least; memory is taken as it fills.
 ///
 /// # Panics
-/// Panics if `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`, or the memory cannot be
-/// allocated.
-pub fn recorder(records_max: u32) -> (Recorder, Records) {
-    let (producer, consumer) = match spsc::ring(records_max) {
+/// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
+pub fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Records) {
+    assert!(records_max > 0, "a recorder without room");
+    let chunk_records = (records_max / 4).clamp(1, CHUNK_RECORDS_MAX);
+    // One chunk more is at the recorder, being filled; it has a slot of its own at the end.
+    let chunks_max = (records_max.div_ceil(chunk_records) - 1).max(1);
+    let (producer, consumer) = match spsc::ring(chunks_max + 1) {
         Ok(ends) => ends,
         Err(refused) => panic!("a recorder of {records_max} records: {refused}"),
     };
-    let lost = Arc::new(AtomicU64::new(0));
-    (Recorder { producer, lost_here: 0, lost: Arc::clone(&lost) }, Records { consumer, lost })
+    let losses = Arc::new(Losses { lost: AtomicU64::new(0), waited_ns: AtomicU64::new(0) });
+    let recorder = Recorder {
+        chunk: Vec::new(),
+        chunk_records: chunk_records as usize,
+        chunks_max: chunks_max as usize,
+        producer,
+        when_full,
+        losses: Arc::clone(&losses),
+    };
+    (recorder, Records { chunk: Vec::new().into_iter(), consumer, losses })
 }
 
-/// The client's end: pass it to [`Client::poll`](super::Client::poll). Dropping it tells the other
-/// end that no more records come.
+/// Cost of a lack of room. Only the recorder writes.
+#[derive(Debug)]
+struct Losses {
+    lost: AtomicU64,
+    waited_ns: AtomicU64,
+}
+
+/// The client's end: give it to [`Client::poll`](super::Client::poll). Dropping it hands over the last
+/// records and tells the other end that no more come.
 #[derive(Debug)]
 pub struct Recorder {
-    producer: spsc::Producer<Record>,
-    lost_here: u64,
-    lost: Arc<AtomicU64>,
+    /// Records that have not been handed over.
+    chunk: Vec<Record>,
+    chunk_records: usize,
+    /// Maximum number of chunks that have been handed over and not taken, before the last one.
+    chunks_max: usize,
+    producer: spsc::Producer<Vec<Record>>,
+    when_full: WhenFull,
+    losses: Arc<Losses>,
 }
 
 impl Recorder {
-    /// Returns the number of records for which there was no room.
+    /// Number of records that were lost.
     pub fn lost(&self) -> u64 {
-        self.lost_here
+        // Relaxed: only this thread writes it.
+        self.losses.lost.load(Ordering::Relaxed)
+    }
+
+    /// Makes room in the chunk; returns `false` if there is none.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self) -> bool {
+        if self.chunk.capacity() > 0 && !(self.waits_for_room() && self.hand_over()) {
+            return false;
+        }
+        self.chunk = Vec::with_capacity(self.chunk_records);
+        true
+    }
+
+    /// Waits until the chunk may be handed over; returns `false` if it may not be.
+    fn waits_for_room(&self) -> bool {
+        let mut began_ns = None;
+        while self.producer.len() >= self.chunks_max {
+            if self.when_full == WhenFull::Drop || self.producer.is_closed() {
+                return false;
+            }
+            began_ns.get_or_insert_with(clock::now_ns);
+            thread::sleep(ROOM_PAUSE);
+        }
+        if let Some(began_ns) = began_ns {
+            // Relaxed: a figure.
+            self.losses.waited_ns.fetch_add(clock::now_ns() - began_ns, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Hands the chunk over; returns `false` if the other end is gone.
+    fn hand_over(&mut self) -> bool {
+        match self.producer.push(std::mem::take(&mut self.chunk)) {
+            Ok(()) => true,
+            Err(refused) => {
+                self.chunk = refused.into_inner();
+                false
+            }
+        }
     }
 }
 
 impl Trace for Recorder {
     #[inline]
     fn record(&mut self, record: &Record) {
-        if self.producer.push_later(*record).is_err() {
-            self.lost_here += 1;
-            // Relaxed: a statistic that only this thread writes.
-            self.lost.store(self.lost_here, Ordering::Relaxed);
+        if self.chunk.len() == self.chunk.capacity() && !self.make_room() {
+            // Relaxed: a figure.
+            self.losses.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.chunk.push(*record);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // There is a slot for the last chunk.
+        if !self.chunk.is_empty() && !self.hand_over() {
+            // Relaxed: a figure; the end of the ring orders it.
+            self.losses.lost.fetch_add(self.chunk.len() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -166,28 +296,58 @@ impl Trace for Recorder {
 /// The writer's end.
 #[derive(Debug)]
 pub struct Records {
-    consumer: spsc::Consumer<Record>,
-    lost: Arc<AtomicU64>,
+    /// Records that were taken and not handed on.
+    chunk: std::vec::IntoIter<Record>,
+    consumer: spsc::Consumer<Vec<Record>>,
+    losses: Arc<Losses>,
 }
 
 impl Records {
-    /// Passes up to `records_max` records to `each`, in order; returns their number. 0 does not
-    /// mean that no more come: see [`is_finished`](Self::is_finished).
-    pub fn drain(&mut self, records_max: usize, each: impl FnMut(Record)) -> usize {
-        self.consumer.pop_batch(records_max, each)
+    /// Hands up to `records_max` records to `each`, in order; returns how many. Zero does not mean that
+    /// no more come: see [`is_finished`](Self::is_finished). Records come in chunks, the last of them
+    /// when the recorder is dropped.
+    pub fn drain(&mut self, records_max: usize, mut each: impl FnMut(Record)) -> usize {
+        let mut drained = 0;
+        while drained < records_max {
+            let Some(record) = self.chunk.next() else {
+                let Some(chunk) = self.consumer.pop() else { break };
+                self.chunk = chunk.into_iter();
+                continue;
+            };
+            each(record);
+            drained += 1;
+        }
+        drained
     }
 
-    /// Returns `true` if all records were drained and the recorder was dropped. Once true, it stays
-    /// true.
+    /// Returns `true` if half of the room is taken, or more: a writer that has waited until now drains it
+    /// before the client has to wait.
+    pub fn is_half_full(&self) -> bool {
+        2 * self.consumer.len() >= self.consumer.slots_count()
+    }
+
+    /// Returns `true` if the recorder has been dropped; the rest can still be drained. Once true, true
+    /// for ever.
+    pub fn is_closed(&self) -> bool {
+        self.consumer.is_closed()
+    }
+
+    /// Returns `true` if all has been drained and the recorder has been dropped. Once true, true for
+    /// ever.
     pub fn is_finished(&self) -> bool {
-        self.consumer.is_finished()
+        self.chunk.as_slice().is_empty() && self.consumer.is_finished()
     }
 
-    /// Returns the number of records for which there was no room. Final once
-    /// [`is_finished`](Self::is_finished).
+    /// Number of records that were lost. Complete when [`is_finished`](Self::is_finished).
     pub fn lost(&self) -> u64 {
-        // Relaxed: a statistic; the end of the ring orders the final value.
-        self.lost.load(Ordering::Relaxed)
+        // Relaxed: a figure; the end of the ring orders the last one.
+        self.losses.lost.load(Ordering::Relaxed)
+    }
+
+    /// Time for which the client waited for room. Complete when [`is_finished`](Self::is_finished).
+    pub fn waited(&self) -> Duration {
+        // Relaxed: as in lost().
+        Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))
     }
 }
 
@@ -219,17 +379,69 @@ mod tests {
     }
 
     #[test]
-    fn records_beyond_the_room_are_counted_and_the_others_come_in_order() {
-        let (mut recorder, mut records) = recorder(4);
-        (0..10).for_each(|n| recorder.record(&record(n)));
-        assert_eq!(recorder.lost(), 6);
-        drop(recorder);
+    fn the_longest_line_has_room() {
+        let mut line = Vec::new();
+        let most = Record { cli_enq_ticks: u64::MAX, length_bytes: u32::MAX, ..Record::default() };
+        Record { dropped: true, ..most }.write_line(&mut line).unwrap();
+        assert_eq!(line, b"18446744073709551615\t0\t0\t0\t4294967295\tD\n");
+        line.clear();
+        let most = Record { cli_deq_ticks: u64::MAX, ..Record::default() };
+        most.write_line(&mut line).unwrap();
+        assert_eq!(line, b"0\t0\t0\t18446744073709551615\t0\t\n");
+    }
+
+    /// Drains all that comes until the recorder has been dropped.
+    fn drained(mut records: Records) -> (Vec<u64>, Records) {
         let mut seen = Vec::new();
         while !records.is_finished() {
             records.drain(3, |record| seen.push(record.cli_enq_ticks));
         }
+        (seen, records)
+    }
+
+    #[test]
+    fn a_recorder_that_drops_counts_what_has_no_room_and_keeps_the_order() {
+        let (mut recorder, records) = recorder(4, WhenFull::Drop);
+        assert!(!records.is_half_full());
+        (0..10).for_each(|n| recorder.record(&record(n)));
+        assert_eq!(recorder.lost(), 6);
+        assert!(records.is_half_full() && !records.is_closed());
+        let reader = thread::spawn(|| drained(records));
+        drop(recorder);
+        let (seen, records) = reader.join().unwrap();
         assert_eq!(seen, [0, 1, 2, 3]);
-        assert_eq!(records.lost(), 6);
+        assert_eq!((records.lost(), records.waited()), (6, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_recorder_that_blocks_loses_nothing_and_tells_how_long_it_waited() {
+        for records_max in [1, 7, 100_000] {
+            let (mut recorder, records) = recorder(records_max, WhenFull::Block);
+            let client =
+                thread::spawn(move || (0..20_000).for_each(|n| recorder.record(&record(n))));
+            if records_max < 20_000 {
+                while !records.is_half_full() {
+                    thread::yield_now();
+                }
+            }
+            let (seen, records) = drained(records);
+            client.join().unwrap();
+            assert!(seen.into_iter().eq(0..20_000), "{records_max}");
+            assert_eq!(records.lost(), 0);
+            assert!(records_max < 20_000 || records.waited() == Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_recorder_whose_writer_is_gone_counts_the_rest_as_lost_and_does_not_wait() {
+        let (mut recorder, records) = recorder(4, WhenFull::Block);
+        recorder.record(&record(0));
+        let losses = Arc::clone(&records.losses);
+        drop(records);
+        (1..10).for_each(|n| recorder.record(&record(n)));
+        drop(recorder);
+        // Relaxed: one thread.
+        assert_eq!(losses.lost.load(Ordering::Relaxed), 10);
     }
 
     #[test]

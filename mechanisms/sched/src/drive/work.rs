@@ -9,6 +9,7 @@ use super::wait::{Idle, Patience, nanoseconds};
 use super::word::Offer;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Parameters of a client's run.
@@ -18,7 +19,13 @@ pub struct Work<'a> {
     pub load: Load,
     /// Flows of the packets, in turn.
     pub flows: Flows,
-    /// Packet lengths by flow, which override the load's; flows beyond the slice use the load's.
+    /// `true`: as long as the client has more to send than may be on its way, every flow keeps its part of
+    /// [`in_flight_max`](Self::in_flight_max) there, because a packet that has come back makes room for
+    /// one of its own flow. The flows' shares then follow their weights. `false`: flows take turns packet
+    /// by packet, so that they get equal shares whatever their weights are; a few ns less a packet.
+    pub keeps_flows_queued: bool,
+    /// How long a flow's packets are, by flow, whatever the load says; of a flow that is not there, as
+    /// the load says.
     pub lengths_bytes: &'a [u32],
     /// Maximum number of packets sent and neither transmitted nor dropped. This is the
     /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
@@ -56,8 +63,13 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     sink: &mut K,
     trace: &mut T,
 ) -> Result<Counts, SinkError> {
-    let Work { mut load, mut flows, lengths_bytes, in_flight_max, .. } = work;
+    let Work { mut load, flows, keeps_flows_queued, lengths_bytes, in_flight_max, .. } = work;
     let Work { poll_interval, patience, stop, until_ns, linger, .. } = work;
+    let has_flows = !flows.is_empty();
+    let mut turns = match keeps_flows_queued && flows.own_count() > 1 {
+        true => Turns::Windows(flows.windows(in_flight_max)),
+        false => Turns::Around(flows),
+    };
     let until_ns = until_ns.unwrap_or(u64::MAX);
     let poll_interval_ns = nanoseconds(poll_interval);
     // More packets on their way back might not find room in the lane.
@@ -66,7 +78,7 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     let (mut poll_ns, mut unseen) = (0, 0);
     // Relaxed, here and below: only the end depends on it.
     let stopped = || stop.load(Ordering::Relaxed);
-    while !flows.is_empty() && !client.is_closed() && !stopped() {
+    while has_flows && !client.is_closed() && !stopped() {
         let now_ns = clock::now_ns();
         if now_ns >= until_ns {
             break;
@@ -74,12 +86,12 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
         if now_ns >= poll_ns || unseen >= unseen_max {
             poll_ns = now_ns.saturating_add(poll_interval_ns);
             unseen = 0;
-            if client.poll(POLL_MAX, sink, trace)? > 0 {
+            if client.poll_each(POLL_MAX, sink, trace, |flow| turns.back(flow))? > 0 {
                 idle.reset();
             }
         }
         let room = in_flight_max.saturating_sub(client.in_flight());
-        let sent = send_due(client, &mut load, &mut flows, lengths_bytes, room, now_ns);
+        let sent = send_due(client, &mut load, &mut turns, lengths_bytes, room, now_ns);
         unseen += sent;
         if sent > 0 {
             idle.reset();
@@ -120,7 +132,7 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
 fn send_due<L: Lane>(
     client: &mut Client<L>,
     load: &mut Load,
-    flows: &mut Flows,
+    turns: &mut Turns,
     lengths_bytes: &[u32],
     room: u64,
     now_ns: u64,
@@ -131,7 +143,7 @@ fn send_due<L: Lane>(
         if left == 0 {
             break;
         }
-        let mut burst = Burst { flows, lengths_bytes, length_bytes, left };
+        let mut burst = Burst { turns, lengths_bytes, length_bytes, left };
         let went = client.send_batch(&mut burst).sent as u32;
         load.sent(went);
         sent += went;
@@ -142,9 +154,40 @@ fn send_due<L: Lane>(
     sent
 }
 
-/// Iterator over the packets of a burst.
+/// Order in which a client sends packets of its flows.
+enum Turns {
+    /// One flow after the other.
+    Around(Flows),
+    /// Flows that may send a packet, the one that has waited longest first; a flow is named as often as
+    /// its part of the window has room.
+    Windows(VecDeque<u32>),
+}
+
+impl Turns {
+    /// Records that a packet of a flow has come back.
+    #[inline(always)]
+    fn back(&mut self, flow: u32) {
+        if let Turns::Windows(flows) = self {
+            flows.push_back(flow);
+        }
+    }
+}
+
+impl Iterator for Turns {
+    type Item = u32;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        match self {
+            Turns::Around(flows) => flows.next(),
+            Turns::Windows(flows) => flows.pop_front(),
+        }
+    }
+}
+
+/// The packets of a burst.
 struct Burst<'a> {
-    flows: &'a mut Flows,
+    turns: &'a mut Turns,
     lengths_bytes: &'a [u32],
     length_bytes: u32,
     left: u32,
@@ -156,9 +199,59 @@ impl Iterator for Burst<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Offer> {
         self.left = self.left.checked_sub(1)?;
-        let flow = self.flows.next()?;
+        let flow = self.turns.next()?;
         let length_bytes = self.lengths_bytes.get(flow as usize).copied();
         let length_bytes = length_bytes.unwrap_or(self.length_bytes);
         Some(Offer { flow, length_bytes, tag: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::Token;
+    use crate::flowset::FlowSet;
+    use crate::{Algorithm, Packet, Scheduler, engine};
+
+    /// Bytes of each of four clients with 100 packets on their way at a time, after so many packets.
+    fn shares(turns_of: impl Fn(Flows) -> Turns) -> [f64; 4] {
+        let flows: FlowSet = "100:1500:1,1:1500:16".parse().unwrap();
+        let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default()).unwrap();
+        assert!(flows.specs(u32::MAX).all(|spec| scheduler.add_flow(spec).is_ok()));
+        let mut clients: Vec<(Turns, u64)> =
+            (0..4).map(|client| (turns_of(Flows::of(client, 4, 17)), 0)).collect();
+        let send = |scheduler: &mut engine::AnyScheduler<Token>, turns: &mut Turns, client| {
+            let packet = Packet {
+                flow: turns.next().unwrap(),
+                length_bytes: 1500,
+                token: Token::new(client, 0),
+            };
+            assert!(scheduler.enqueue(0, packet).is_ok());
+        };
+        for (client, (turns, _)) in (0..).zip(&mut clients) {
+            (0..100).for_each(|_| send(&mut scheduler, turns, client));
+        }
+        const PACKETS: u64 = 100_000;
+        for _ in 0..PACKETS {
+            let packet = scheduler.dequeue(0).unwrap();
+            let client = packet.token.client();
+            let (turns, packets) = &mut clients[client as usize];
+            *packets += 1;
+            turns.back(packet.flow);
+            send(&mut scheduler, turns, client);
+        }
+        std::array::from_fn(|client| clients[client].1 as f64 / PACKETS as f64)
+    }
+
+    #[test]
+    fn shares_follow_the_weights_if_flows_are_kept_queued_and_else_not() {
+        let kept = shares(|flows| Turns::Windows(flows.windows(100)));
+        for (got, weight) in kept.iter().zip([104.0, 4.0, 4.0, 4.0]) {
+            assert!((got - weight / 116.0).abs() < 0.002, "{kept:?}");
+        }
+        let around = shares(Turns::Around);
+        for (got, flows_count) in around.iter().zip([5.0, 4.0, 4.0, 4.0]) {
+            assert!((got - flows_count / 17.0).abs() < 0.02, "{around:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, Client, Closed, Config, ConfigError, Counts, Departure, Flows, Hub, JoinError, Ledger,
     Load, Null, Offer, Patience, Record, Recorder, Records, Running, SendError, Shares, Sink, Spec,
-    Stamping, Stop, Token, Udp, Work, lane, recorder, work,
+    Stamping, Stop, Token, Udp, WhenFull, Work, lane, recorder, work,
 };
 use handover_sched::{
     Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
@@ -370,7 +370,7 @@ fn stamps_ascend_from_stage_to_stage_and_every_packet_has_its_own() {
     for stamping in [Stamping::Batch, Stamping::Packet] {
         let (hub, running) = start(scheduler(Algorithm::QfqPlus, 3, FLOW), config(stamping));
         let mut client = hub.join().unwrap();
-        let (mut recorder, mut records) = recorder(4096);
+        let (mut recorder, mut records) = recorder(4096, WhenFull::Block);
         let stop = AtomicBool::new(false);
         let spec = Spec {
             duration_ns: 5_000_000,
@@ -381,6 +381,7 @@ fn stamps_ascend_from_stage_to_stage_and_every_packet_has_its_own() {
         let job = Work {
             load: Load::program(&[spec]),
             flows: Flows::of(0, 1, 3),
+            keeps_flows_queued: false,
             lengths_bytes: &[],
             in_flight_max: u64::MAX,
             poll_interval: Duration::from_micros(5),
@@ -421,6 +422,7 @@ fn a_client_that_is_stopped_ends_and_its_counts_are_complete() {
                     let job = Work {
                         load: Load::endless(1500, 10),
                         flows: Flows::of(index, 3, 4),
+                        keeps_flows_queued: true,
                         lengths_bytes: &[64],
                         in_flight_max: 10,
                         poll_interval: Duration::from_micros(5),
@@ -465,6 +467,7 @@ fn a_client_without_flows_and_one_whose_program_is_empty_end_at_once() {
         let job = Work {
             load,
             flows,
+            keeps_flows_queued: true,
             lengths_bytes: &[],
             in_flight_max: u64::MAX,
             poll_interval: Duration::ZERO,

@@ -3,6 +3,7 @@
 mod server;
 
 use super::{Options, Program, Side};
+use crate::classic::free_bytes;
 use crate::exit::{Interrupted, usage};
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
@@ -131,14 +132,6 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     args.check_room()?;
     super::run(args, out)
-}
-
-/// Returns the available memory in bytes, if the kernel reports it.
-fn free_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 impl Program for Bandwidth {

@@ -6,8 +6,12 @@ use handover_sched::flowset::FlowSet;
 
 /// Default algorithm.
 const ALGORITHM: Algorithm = Algorithm::Rr;
-/// Default flows.
-const FLOWSETS: &str = "1:1500:16";
+/// Minimum number of flows by default, and their length. Every client has one at least.
+const FLOWS_COUNT: u32 = 16;
+const LENGTH_BYTES: u32 = 1500;
+
+/// Names of the options.
+pub const NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
 
 /// The scheduler's options in runs with clients.
 #[derive(Clone, Debug)]
@@ -19,12 +23,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Parses the options.
+    /// Parses the options of a run with `threads` clients.
     ///
     /// # Errors
     /// A line that names the option and the error.
-    pub fn read(words: &[String]) -> Result<Options, String> {
-        let flows = FLOWSETS.parse().map_err(|refused| format!("{refused}"))?;
+    pub fn read(words: &[String], threads: u32) -> Result<Options, String> {
+        let flows = FlowSet::equal(1, LENGTH_BYTES, threads.max(FLOWS_COUNT));
         let mut options = Options { algorithm: ALGORITHM, flows, queued_max: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
@@ -67,15 +71,17 @@ mod tests {
 
     fn read(line: &str) -> Result<Options, String> {
         let words: Vec<String> = line.split_whitespace().map(String::from).collect();
-        Options::read(&words)
+        Options::read(&words, 20)
     }
 
     #[test]
-    fn without_words_there_are_sixteen_equal_flows_in_turn() {
+    fn without_words_there_are_equal_flows_in_turn_sixteen_or_one_for_each_client() {
         let options = read("").expect("defaults");
         assert_eq!(options.algorithm, Algorithm::Rr);
-        assert_eq!((options.flows.flows_count(), options.flows.weights_sum()), (16, 16));
+        assert_eq!(options.flows.to_string(), "1:1500:20");
         assert_eq!(options.queued_max, None);
+        let options = Options::read(&[], 1).expect("defaults");
+        assert_eq!(options.flows.to_string(), "1:1500:16");
     }
 
     #[test]

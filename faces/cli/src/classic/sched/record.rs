@@ -1,20 +1,19 @@
-//! Waits of packets: the time-stamp files, written during the run, and the quantiles.
+//! Waits of packets: the time-stamp files, and the quantiles.
 
-use crate::commands::files;
+use crate::commands::files::Replacement;
 use anyhow::Context;
 use handover_base::clock;
 use handover_sched::drive::{Record, Records};
 use hdrhistogram::Histogram;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum number of records taken from one client before the next one's turn.
 const TURN_RECORDS: usize = 8192;
-/// Pause when no client has any records.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Pause between two looks at the clients' buffers during the run.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Size of a file's buffer.
 const BUFFER_BYTES: usize = 1 << 18;
 /// Significant digits of waits, and their maximum of 10 minutes; longer waits count as the maximum.
@@ -30,8 +29,10 @@ pub struct Waits {
     pub stages: [Histogram<u64>; 3],
     /// Number of lines in the client's file.
     pub written: u64,
-    /// Number of records lost because the ring was full or the file failed.
+    /// Number of records lost because there was no room for them or the file failed.
     pub unwritten: u64,
+    /// Time for which the client waited for room for its records.
+    pub held_up: Duration,
 }
 
 impl Default for Waits {
@@ -40,7 +41,8 @@ impl Default for Waits {
             Ok(stage) => stage,
             Err(refused) => unreachable!("bounds known to be good: {refused}"),
         };
-        Waits { stages: [stage(), stage(), stage()], written: 0, unwritten: 0 }
+        let stages = [stage(), stage(), stage()];
+        Waits { stages, written: 0, unwritten: 0, held_up: Duration::ZERO }
     }
 }
 
@@ -55,6 +57,7 @@ impl Waits {
         }
         self.written += other.written;
         self.unwritten += other.unwritten;
+        self.held_up += other.held_up;
     }
 
     fn take(&mut self, record: &Record) {
@@ -73,11 +76,12 @@ impl Waits {
     }
 }
 
-/// One client's ring of records, and its file.
+/// One client's records, and its file.
 struct Stream {
     records: Records,
     path: PathBuf,
-    file: Option<BufWriter<File>>,
+    /// `None` after a failure.
+    file: Option<BufWriter<Replacement>>,
     waits: Waits,
     failed: Option<io::Error>,
 }
@@ -102,37 +106,54 @@ impl Stream {
     }
 
     fn close(mut self) -> (Waits, Option<anyhow::Error>) {
-        if let Some(mut file) = self.file.take()
-            && let Err(refused) = file.flush()
-        {
-            self.failed.get_or_insert(refused);
-            let _ = file.into_parts();
+        if let Some(file) = self.file.take() {
+            let written = file.into_inner().map_err(|refused| {
+                let (refused, file) = refused.into_parts();
+                let _ = file.into_parts();
+                refused
+            });
+            if let Err(refused) = written.and_then(Replacement::commit) {
+                self.failed.get_or_insert(refused);
+            }
         }
-        self.waits.unwritten += self.records.lost();
-        let path = self.path;
-        let failed = self.failed.map(|refused| {
+        let Stream { records, path, mut waits, failed, .. } = self;
+        waits.held_up = records.waited();
+        waits.unwritten += records.lost();
+        let failed = failed.map(|refused| {
+            // The lines that were written went with the partial file.
+            waits.unwritten += std::mem::take(&mut waits.written);
             anyhow::Error::new(refused)
                 .context(format!("{}: time stamps were lost", path.display()))
         });
-        (self.waits, failed)
+        (waits, failed)
     }
 }
 
 /// The record streams of all clients.
 pub struct Streams(Vec<Stream>);
 
+/// Results of writing all files.
+pub struct Written {
+    /// Waits by client.
+    pub waits: Vec<Waits>,
+    /// Time that it took after the clients had ended.
+    pub took: Duration,
+    /// The first failure.
+    pub failed: Option<anyhow::Error>,
+}
+
 impl Streams {
-    /// Creates `PREFIXqueue-0.txt` and so on, one file for each ring.
+    /// Creates the partial files of `PREFIXqueue-0.txt` and so on, one for each buffer.
     ///
     /// # Errors
     /// If a file cannot be created.
-    pub fn create(prefix: &Path, rings: Vec<Records>) -> anyhow::Result<Streams> {
-        let mut streams = Vec::with_capacity(rings.len());
-        for (client, records) in rings.into_iter().enumerate() {
+    pub fn create(prefix: &Path, buffers: Vec<Records>) -> anyhow::Result<Streams> {
+        let mut streams = Vec::with_capacity(buffers.len());
+        for (client, records) in buffers.into_iter().enumerate() {
             let mut path = prefix.as_os_str().to_os_string();
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
-            let file = files::create(&path)
+            let file = Replacement::begin(&path)
                 .with_context(|| format!("-p: {} could not be made", path.display()))?;
             let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
             streams.push(Stream { records, path, file, waits: Waits::default(), failed: None });
@@ -140,26 +161,28 @@ impl Streams {
         Ok(Streams(streams))
     }
 
-    /// Writes until every client has ended and all its records have been taken. A failure does not
-    /// stop the other files or the quantiles.
-    pub fn write(mut self) -> (Vec<Waits>, Option<anyhow::Error>) {
-        loop {
-            // Checked before the rings are emptied: earlier records are then taken in this turn.
-            let over = self.0.iter().all(|stream| stream.records.is_finished());
-            let taken: usize = self.0.iter_mut().map(Stream::take).sum();
-            match taken {
-                0 if over => break,
-                0 => thread::sleep(PAUSE),
-                _ => {}
+    /// Writes all records; each file appears when it is complete. A failure does not stop the other
+    /// files or the quantiles.
+    ///
+    /// Writing takes a CPU, which the clients may be using: until they have ended, only those records are
+    /// written for which there would soon be no room.
+    pub fn write(mut self) -> Written {
+        while !self.0.iter().all(|stream| stream.records.is_closed()) {
+            let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());
+            if pressing.map(Stream::take).sum::<usize>() == 0 {
+                thread::sleep(PAUSE);
             }
         }
-        let mut waits = Vec::with_capacity(self.0.len());
-        let mut failed = None;
-        for stream in self.0 {
-            let (waited, refused) = stream.close();
-            waits.push(waited);
+        let began = Instant::now();
+        let (mut all, mut failed) = (Vec::with_capacity(self.0.len()), None);
+        for mut stream in self.0 {
+            while !stream.records.is_finished() {
+                stream.take();
+            }
+            let (waits, refused) = stream.close();
+            all.push(waits);
             failed = failed.or(refused);
         }
-        (waits, failed)
+        Written { waits: all, took: began.elapsed(), failed }
     }
 }

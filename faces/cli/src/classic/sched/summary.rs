@@ -25,6 +25,8 @@ pub struct Row {
     pub share: Option<Share>,
     /// Maximum number of bytes by which the client fell behind its due while it had packets queued.
     pub lag_bytes: Option<f64>,
+    /// Number of times that a flow of the client was left without a packet, if the scheduler was watched.
+    pub emptied: Option<u64>,
     /// Waits of the client's packets.
     pub waits: Option<Waits>,
 }
@@ -34,8 +36,8 @@ pub struct Row {
 pub struct Share {
     /// Share obtained.
     pub got: f64,
-    /// Share due; `None` unless each client has one flow.
-    pub due: Option<f64>,
+    /// Share due by the weights of the client's flows.
+    pub due: f64,
 }
 
 /// Unit of a column, chosen by its largest value.
@@ -89,7 +91,7 @@ pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> 
             counts.dropped,
             counts.queued(),
             percent(row.share.map(|it| it.got)),
-            percent(row.share.and_then(|it| it.due)),
+            percent(row.share.map(|it| it.due)),
             row.lag_bytes.map_or("-".into(), |bytes| format!("{bytes:.0} B")),
         )?;
     }
@@ -180,19 +182,19 @@ fn shares(rows: &[Row]) -> Chart {
         note: format!("{:.2} %", share.got * 100.0),
         opens_group: false,
     };
-    let points = |part: fn(&Share) -> Option<f64>| {
+    let points = |part: fn(&Share) -> f64| {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
-            let due = share.due.map_or(String::new(), |due| format!(", due {:.2} %", due * 100.0));
-            let told = format!("got {:.2} %{due}", share.got * 100.0);
-            Some(Point::at(part(share)?, index as f64).told(told))
+            let Share { got, due } = *share;
+            let told = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
+            Point::at(part(share), index as f64).told(told)
         };
-        clients.iter().enumerate().filter_map(place).collect::<Vec<_>>()
+        clients.iter().enumerate().map(place).collect::<Vec<_>>()
     };
     let axis = Axis::linear("share of all bytes", Quantity::Share).from(0.0);
     Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
         .described(
             "For each client the share of all bytes that it got, and a tick at what was due.",
         )
-        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| Some(share.got))))
+        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
         .with(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
 }

@@ -17,8 +17,8 @@ impl<S: Scheduler<Token>> Watched<S> {
         Watched { inner, watch: Watch::new(weights) }
     }
 
-    pub fn watch(&self) -> &Watch {
-        &self.watch
+    pub fn into_watch(self) -> Watch {
+        self.watch
     }
 }
 

@@ -45,6 +45,27 @@ fn a_client_s_specifications_may_stand_in_several_places() {
 }
 
 #[test]
+fn the_words_thread_n_begin_a_client_wherever_they_stand_in_a_line() {
+    for line in [
+        "thread 2",
+        "--- thread 2 ---",
+        "from here on thread\t2: slow",
+        "[thread 2]",
+        "thread 2.",
+        "thread 2 3",
+        "thread one is not thread 2",
+        "1s 1M 64 1 thread 2",
+    ] {
+        let program = parse(&format!("thread 1\n{line}\n5s 1M 64 1\n")).expect(line);
+        assert_eq!(program.of(2), [spec(5_000_000_000, 1_000_000, 64, 1)], "{line}");
+        assert_eq!(program.of(1), [], "{line}");
+    }
+    // A comment begins no client, be it a line or the rest of one.
+    let program = parse("# thread 2\n1s 1M 64 1 # as thread 2\n").unwrap();
+    assert_eq!((program.of(0).len(), program.of(2).len()), (1, 0));
+}
+
+#[test]
 fn a_missing_column_is_named_with_its_place() {
     let (line, column, text) = wrong("thread 0\n1s 100M 64\n");
     assert_eq!((line, column), (2, 11));
@@ -85,7 +106,11 @@ fn every_limit_is_kept_and_what_is_too_much_is_told_with_its_column() {
         ("1s 1M 64 1 D", 12),
         ("  thread", 9),
         ("thread 65536", 8),
-        ("thread 1 2", 10),
+        ("thread 1.5", 8),
+        ("thread 1x", 8),
+        ("the thread of all", 1),
+        ("mythread 1", 1),
+        ("1s 1M 64 1 thread 65536", 19),
         ("é 1M 64 1", 1),
         ("1s\u{a0}é 64 1", 4),
     ] {

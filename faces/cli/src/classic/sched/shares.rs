@@ -1,0 +1,59 @@
+//! Reasons for shares other than those due.
+
+use super::Plan;
+use super::summary::{Row, Share};
+
+/// Relative distance from the share due from which on the reason is told.
+const OFF_MIN: f64 = 0.05;
+/// Part of the link's rate below which it counts as not full.
+const FULL_MIN: f64 = 0.95;
+
+/// Returns the lines about shares: the meaning of `due`, and why shares are off.
+pub fn notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
+    let clients = &rows[..plan.threads() as usize];
+    let shares: Vec<(usize, &Row, Share)> =
+        (0..).zip(clients).filter_map(|(thread, row)| Some((thread, row, row.share?))).collect();
+    if shares.is_empty() {
+        return Vec::new();
+    }
+    let mut lines =
+        vec!["due: by the weights of a client's flows, while all flows have packets queued".into()];
+    let is_off = |share: &Share| (share.got - share.due).abs() > OFF_MIN * share.due;
+    if !shares.iter().any(|(.., share)| is_off(share)) {
+        return lines;
+    }
+    let bits = |row: &Row| row.counts.transmitted_bytes as f64 * 8.0;
+    let full = clients.iter().map(bits).sum::<f64>() / (plan.args.bandwidth.0 as f64 * seconds);
+    if full < FULL_MIN {
+        lines.push(format!(
+            "share: by what the clients offered, since the link was not full ({:.0} % of -b {})",
+            full * 100.0,
+            plan.args.bandwidth
+        ));
+        return lines;
+    }
+    for (thread, row, share) in &shares {
+        if !is_off(share) || share.got > share.due {
+            continue;
+        }
+        let flows_count = plan.flows_of(*thread as u32).own_count();
+        let queue = plan.args.queue;
+        let emptied = row.emptied.map_or("may have been".into(), |times| match times {
+            0 => "were never".to_string(),
+            _ => format!("were {times} times"),
+        });
+        lines.push(format!(
+            "share: client {thread} has -q {queue} for {flows_count} flows, which {emptied} without a \
+             packet; longer queues (-q) or shorter intervals (-i, -c) keep them queued"
+        ));
+    }
+    let queued = plan.args.queue * plan.args.threads;
+    let packets: u64 = clients.iter().map(|row| row.counts.transmitted).sum();
+    if queued as f64 > OFF_MIN * packets as f64 {
+        lines.push(format!(
+            "share: up to {queued} of {packets} packets were queued when the time was over, and left \
+             whatever their weights; a longer run counts them less"
+        ));
+    }
+    lines
+}
