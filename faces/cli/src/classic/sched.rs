@@ -121,13 +121,13 @@ pub struct Sched {
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
     #[arg(value_parser = super::whole(1..=1024), allow_negative_numbers = true)]
     batch: u64,
-    /// What gets time stamps
+    /// Events that get time stamps
     #[arg(long, value_enum, default_value_t = Stamp::Packet)]
     stamp: Stamp,
-    /// What happens when there is no memory for more time stamps
+    /// Reaction when there is no memory for more time stamps
     #[arg(long, value_name = "LOSS", value_enum, default_value_t = Loss::Block)]
     stamp_loss: Loss,
-    /// Where transmitted packets go: null, copy (a copy of their bytes), udp://HOST:PORT
+    /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
     #[arg(long, value_name = "SINK", default_value = "null", value_parser = Target::from_str)]
     sink: Target,
     /// Draw PREFIXstages.svg and PREFIXshares.svg

@@ -1,4 +1,4 @@
-//! Where each packet waited: four time stamps, and a buffer that takes them to another thread.
+//! Time stamps of the places at which a packet waited, four of each, and a buffer that takes them to another thread.
 
 use handover_base::clock;
 use handover_base::sync::Arc;

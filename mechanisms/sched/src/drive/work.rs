@@ -24,7 +24,7 @@ pub struct Work<'a> {
     /// one of its own flow. The flows' shares then follow their weights. `false`: flows take turns packet
     /// by packet, so that they get equal shares whatever their weights are; a few ns less a packet.
     pub keeps_flows_queued: bool,
-    /// How long a flow's packets are, by flow, whatever the load says; of a flow that is not there, as
+    /// Length of a flow's packets, by flow, whatever the load says; of a flow that is not there, as
     /// the load says.
     pub lengths_bytes: &'a [u32],
     /// Maximum number of packets sent and neither transmitted nor dropped. This is the
