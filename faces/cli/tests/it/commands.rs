@@ -260,6 +260,10 @@ fn planted_costs_are_read_back_and_stored_with_the_run() {
 
 #[test]
 fn classic_programs_are_compared_with_the_suite() {
+    if std::env::var_os("HANDOVER_LONG").is_none() {
+        let what = "the classic programs beside the suite";
+        return crate::common::skipped(what, "HANDOVER_LONG is not set");
+    }
     let home = Home::new();
     let said = home.run("prove --classics --profile smoke").code(0);
     for program in ["margo-p2p-bw", "hello4", "sched", "calls", "evh_perf", "node-microbench"] {
