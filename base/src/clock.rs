@@ -428,7 +428,7 @@ fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Cal
         source,
         ticks_hz,
         cost_ns: cost_ticks() * ns_per_tick,
-        resolution_ns: step_ticks() as f64 * ns_per_tick,
+        resolution_ns: step_ticks() * ns_per_tick,
         error_ppm_max,
         why,
     }
@@ -451,13 +451,19 @@ fn cost_ticks() -> f64 {
     batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
 }
 
-/// Step in which the counter advances: some counters advance in steps (of a bus clock, say) that
-/// are coarser than their unit.
-fn step_ticks() -> u64 {
+/// Step in which the counter advances, in ticks: some counters advance in steps (of a bus clock, say) that are coarser
+/// than their unit, and no whole number of them: the TSC of AMD's Zen, of 100 MHz, advances by 24 or 25 ticks at
+/// 2.45 GHz.
+fn step_ticks() -> f64 {
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
+    // A loop always as long would show its own length as the step.
+    const DELAYS_COUNT: usize = 29;
     let mut last = ticks();
     let differences: Vec<u64> = (0..READINGS_COUNT)
-        .map(|_| {
+        .map(|place| {
+            for turn in 0..place % DELAYS_COUNT {
+                std::hint::black_box(turn);
+            }
             let before = std::mem::replace(&mut last, ticks());
             last.saturating_sub(before)
         })
@@ -465,26 +471,37 @@ fn step_ticks() -> u64 {
     step_of(&differences)
 }
 
-/// Greatest common divisor of most differences. Not of all: processors add 1 to a second reading
-/// within a step to keep readings distinct, and hypervisors adjust the counter.
-fn step_of(differences: &[u64]) -> u64 {
+/// Greatest number, whole if it is below 4, of which most differences are multiples, less than one tick off. Not all:
+/// processors add 1 to a second reading within a step to keep readings distinct, and hypervisors adjust the counter.
+fn step_of(differences: &[u64]) -> f64 {
     const STEP_TICKS_MAX: u64 = 1000;
     const SHARE_MIN: f64 = 0.8;
+    // Below, most whole numbers are less than one off some multiple.
+    const FRACTION_MIN: u64 = 4;
+    const FRACTIONS: u64 = 16;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();
-    // Distinct values with their counts: dividing two thousand values by each of a thousand takes 4
-    // ms.
+    // Distinct values with their counts, of which there are some dozens.
     let counted: Vec<(u64, usize)> =
         moved.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect();
-    let fits = |step: u64| {
-        let multiples = counted.iter().filter(|(it, _)| it.is_multiple_of(step));
-        let multiples: usize = multiples.map(|(_, count)| count).sum();
-        multiples as f64 >= SHARE_MIN * moved.len() as f64
+    // A step that most differences contain; those of interrupted readings are longer.
+    let usual = moved.len().saturating_sub(1) * 9 / 10;
+    let most = moved.get(usual).map_or(0, |it| it + 1).min(STEP_TICKS_MAX);
+    // The sums of the differences that fit, and of the steps in them.
+    let fit = |step: f64| {
+        let steps = |ticks: u64| (ticks as f64 / step).round();
+        let is_multiple = |(ticks, _): &&(u64, usize)| {
+            steps(*ticks) > 0.0 && (steps(*ticks) * step - *ticks as f64).abs() < 1.0
+        };
+        let fitting = counted.iter().filter(is_multiple);
+        let count: usize = fitting.clone().map(|(_, count)| count).sum();
+        let sum_ticks: f64 = fitting.clone().map(|(it, count)| (*it * *count as u64) as f64).sum();
+        let sum_steps: f64 = fitting.map(|(it, count)| steps(*it) * *count as f64).sum();
+        (count as f64 >= SHARE_MIN * moved.len() as f64).then_some(sum_ticks / sum_steps)
     };
-    if moved.is_empty() {
-        return 1;
-    }
-    (1..=STEP_TICKS_MAX).rev().find(|step| fits(*step)).unwrap_or(1)
+    let fractions = (FRACTION_MIN * FRACTIONS..=most * FRACTIONS).rev();
+    let mut steps = fractions.map(|it| it as f64 / FRACTIONS as f64).chain([3.0, 2.0]);
+    if moved.is_empty() { 1.0 } else { steps.find_map(fit).unwrap_or(1.0) }
 }
 
 #[cfg(test)]
@@ -494,10 +511,29 @@ mod tests {
     #[test]
     fn the_step_is_found_although_some_readings_are_adjusted() {
         let stepped = [26, 26, 52, 26, 1, 25, 26, 78, 26, 26, 52, 26, 26];
-        assert_eq!(step_of(&stepped), 26);
-        assert_eq!(step_of(&[30, 31, 33, 30, 32, 35]), 1);
-        assert_eq!(step_of(&[30, 32, 34, 30, 36, 33]), 2);
-        assert_eq!(step_of(&[0, 0]), 1);
+        assert!((step_of(&stepped) - 26.0).abs() < 0.1);
+        assert_eq!(step_of(&[30, 31, 33, 30, 32, 35]), 1.0);
+        assert_eq!(step_of(&[30, 32, 34, 30, 36, 34, 30, 33]), 2.0);
+        assert_eq!(step_of(&[0, 0]), 1.0);
+    }
+
+    #[test]
+    fn step_of_no_whole_number_is_found_in_readings_at_varied_distances() {
+        let differences = |step: f64| {
+            let reading = |ticks: u64| ((ticks as f64 / step).floor() * step) as u64;
+            let (mut now, mut last) = (1_000_000, reading(1_000_000));
+            let read = |place: u64| {
+                now += 20 + place * 7 % 61;
+                let before = std::mem::replace(&mut last, reading(now));
+                last - before
+            };
+            (0..2000).map(read).collect::<Vec<u64>>()
+        };
+        for step in [24.45, 36.0, 99.8, 312.5] {
+            let found = step_of(&differences(step));
+            assert!((found / step - 1.0).abs() < 0.01, "{step}: {found}");
+        }
+        assert_eq!(step_of(&differences(1.0)), 1.0, "a counter of single ticks");
     }
 
     #[test]
