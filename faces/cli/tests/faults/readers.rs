@@ -14,7 +14,7 @@ fn printing() -> Vec<String> {
     all.extend([run("clock"), run("clock --json"), run("floor/futex --processes")]);
     all.extend([
         "links again".into(),
-        "calls -m 1 --calls 1000".into(),
+        "calls -m 1 --calls 1000 --runs 1".into(),
         "node-microbench -m 1".into(),
     ]);
     all
