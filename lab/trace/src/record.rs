@@ -196,7 +196,7 @@ impl Recorded {
 /// later is not an error: the program goes on, and the loss is reported in [`Written::missing`].
 ///
 /// # Blocking
-/// Until the program has ended. Processes that it has left behind are not recorded any longer.
+/// Blocks until the program has ended. Processes that outlive it are no longer recorded.
 pub fn record(
     options: &Options,
     command: &[OsString],

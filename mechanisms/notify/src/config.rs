@@ -30,7 +30,7 @@ pub struct Config {
     /// Maximum number of waits in a row that sleep without spinning, before one spins again to see
     /// whether that pays. Default 64.
     ///
-    /// Where no notification comes soon, one wait in `quiet_waits_max + 1` spins in vain. A greater
+    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins in vain. A greater
     /// value wastes less, a smaller one detects sooner that notifications come sooner.
     pub quiet_waits_max: u32,
 }

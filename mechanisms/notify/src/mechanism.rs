@@ -33,7 +33,7 @@ pub trait Wait: Send {
     /// Waits until a notification is pending and consumes everything pending.
     ///
     /// # Blocking
-    /// Until a sender notifies.
+    /// Blocks until a sender notifies.
     fn wait(&mut self) -> u64;
 
     /// Like [`wait`](Self::wait), for at most `timeout`; `None` if no notification came.

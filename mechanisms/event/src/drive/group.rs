@@ -339,7 +339,7 @@ impl Group {
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
     ///
     /// # Blocking
-    /// Until stopped.
+    /// Blocks until the group is stopped.
     pub fn run(&mut self) -> Result<Ended, RunError> {
         let _inside = self.arrive();
         loop {
@@ -359,7 +359,7 @@ impl Group {
     /// As [`run`](Self::run).
     ///
     /// # Blocking
-    /// Until something was handled, or the group is stopped.
+    /// Blocks until something was handled or the group is stopped.
     pub fn run_once(&mut self) -> Result<Round, RunError> {
         let _inside = self.arrive();
         loop {

@@ -116,7 +116,7 @@ impl<H: Handler> Machine<H> {
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
     ///
     /// # Blocking
-    /// Until stopped.
+    /// Blocks until the machine is stopped.
     pub fn run(&mut self) -> Result<Ended, RunError> {
         let _inside = self.arrive();
         let count_max = self.member.desk.config.messages_per_round_max;
@@ -149,7 +149,7 @@ impl<H: Handler> Machine<H> {
     /// As [`run`](Self::run).
     ///
     /// # Blocking
-    /// Until something was handled, or the machine is stopped.
+    /// Blocks until something was handled or the machine is stopped.
     pub fn run_once(&mut self) -> Result<Round, RunError> {
         let _inside = self.arrive();
         loop {

@@ -37,7 +37,7 @@ impl<T> Running<T> {
     /// ended.
     ///
     /// # Blocking
-    /// Until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.
+    /// Blocks until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.
     ///
     /// # Panics
     /// Panics if the thread panicked outside a handler (in a message's drop, for example), with the

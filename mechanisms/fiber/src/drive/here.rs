@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Lets other ready fibers run first; on an ordinary thread, yields to other threads.
 ///
 /// # Blocking
-/// Until the fibers that are ahead in the queue have had their turn.
+/// Blocks until the fibers that are ahead in the queue have run.
 #[inline(always)] // see raw::park
 pub fn yield_now() {
     match raw::current().and_then(|worker| worker.running()) {

@@ -219,7 +219,7 @@ impl<H: Handler> Reactor<H> {
     /// [`NetError::Refused`] if the kernel refuses to wait; no connection can cause that.
     ///
     /// # Blocking
-    /// Until the thread is stopped.
+    /// Blocks until the thread is stopped.
     pub fn run(&mut self) -> Result<Stats, NetError> {
         loop {
             self.core.now_ns = clock::now_ns();

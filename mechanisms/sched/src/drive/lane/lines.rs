@@ -9,7 +9,7 @@ use handover_base::sync::{Arc, CachePadded};
 /// slot gets the lap's bit after all others were written. A line that is published before it is
 /// full ends with a filler.
 ///
-/// So a line travels once, whatever the receiver does meanwhile; slots that are published one by
+/// A line travels once, whatever the receiver does meanwhile; slots that are published one by
 /// one take a line each.
 #[derive(Debug)]
 pub enum Lines {}
