@@ -125,7 +125,7 @@ static PROGRAMS: &[Program] = &[
         pairs: &[pair("", packets, of("sched/client-arbiter-client", "drr"), "")],
     },
     Program {
-        line: "calls -m 25 --calls 100000",
+        line: "calls -m 25 --calls 100000 --runs 1",
         pairs: &[
             pair(
                 "same source file",
