@@ -481,23 +481,29 @@ fn step_of(differences: &[u64]) -> f64 {
     const FRACTIONS: u64 = 16;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();
-    // Distinct values with their counts, of which there are some dozens.
-    let counted: Vec<(u64, usize)> =
+    // Distinct values with their counts, of which there are some dozens; the most frequent decide the soonest.
+    let mut counted: Vec<(u64, usize)> =
         moved.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect();
+    counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     // A step that most differences contain; those of interrupted readings are longer.
     let usual = moved.len().saturating_sub(1) * 9 / 10;
     let most = moved.get(usual).map_or(0, |it| it + 1).min(STEP_TICKS_MAX);
-    // The sums of the differences that fit, and of the steps in them.
+    let misfits_max = moved.len() - (SHARE_MIN * moved.len() as f64).ceil() as usize;
     let fit = |step: f64| {
-        let steps = |ticks: u64| (ticks as f64 / step).round();
-        let is_multiple = |(ticks, _): &&(u64, usize)| {
-            steps(*ticks) > 0.0 && (steps(*ticks) * step - *ticks as f64).abs() < 1.0
-        };
-        let fitting = counted.iter().filter(is_multiple);
-        let count: usize = fitting.clone().map(|(_, count)| count).sum();
-        let sum_ticks: f64 = fitting.clone().map(|(it, count)| (*it * *count as u64) as f64).sum();
-        let sum_steps: f64 = fitting.map(|(it, count)| steps(*it) * *count as f64).sum();
-        (count as f64 >= SHARE_MIN * moved.len() as f64).then_some(sum_ticks / sum_steps)
+        let (mut misfits_count, mut sum_ticks, mut sum_steps) = (0, 0.0, 0.0);
+        for (ticks, count) in &counted {
+            let steps = (*ticks as f64 / step).round();
+            if steps > 0.0 && (steps * step - *ticks as f64).abs() < 1.0 {
+                sum_ticks += (*ticks * *count as u64) as f64;
+                sum_steps += steps * *count as f64;
+            } else {
+                misfits_count += count;
+                if misfits_count > misfits_max {
+                    return None;
+                }
+            }
+        }
+        Some(sum_ticks / sum_steps)
     };
     let fractions = (FRACTION_MIN * FRACTIONS..=most * FRACTIONS).rev();
     let mut steps = fractions.map(|it| it as f64 / FRACTIONS as f64).chain([3.0, 2.0]);

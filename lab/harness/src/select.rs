@@ -110,8 +110,10 @@ fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
 }
 
 fn unknown(pattern: &str, specs: &[&'static Spec]) -> SelectError {
+    // A pattern much longer than any id is like none; likeness takes time by the product of the lengths.
     let near = specs
         .iter()
+        .filter(|spec| pattern.len() <= 4 * spec.id.len())
         .map(|spec| (strsim::jaro_winkler(pattern, spec.id), spec.id))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let hint = match near {

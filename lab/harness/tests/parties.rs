@@ -227,12 +227,16 @@ fn run(pattern: &str, plan: Plan) -> handover_harness::Outcome {
 }
 
 fn quick(processes: bool) -> Plan {
-    Plan { processes, time: Some(Duration::from_millis(600)), ..Plan::default() }
+    Plan { processes, time: Some(Duration::from_millis(100)), ..Plan::default() }
+}
+
+fn smoke(processes: bool) -> Plan {
+    Plan { processes, profile: Profile::Smoke, ..Plan::default() }
 }
 
 fn with_manner(manner: &str, processes: bool) -> Plan {
     let set = vec![("manner".to_string(), manner.to_string())];
-    Plan { processes, set, profile: Profile::Smoke, ..Plan::default() }
+    Plan { set, ..smoke(processes) }
 }
 
 fn a_figure_comes_with_interval_floor_and_null() {
@@ -259,7 +263,7 @@ fn a_figure_comes_with_interval_floor_and_null() {
 }
 
 fn parties_as_processes_yield_the_same_kind_of_record() {
-    let outcome = run("box/echo", quick(true));
+    let outcome = run("box/echo", smoke(true));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     assert!(outcome.records[0].parties.processes);
     assert!(outcome.records[0].summary.ops > 0);
@@ -267,7 +271,7 @@ fn parties_as_processes_yield_the_same_kind_of_record() {
 
 fn every_measured_party_counts_and_absent_parts_are_absent() {
     for processes in [false, true] {
-        let outcome = run("count/parts", quick(processes));
+        let outcome = run("count/parts", smoke(processes));
         assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
         let ids: Vec<_> = outcome.records.iter().map(|it| it.id.as_str()).collect();
         assert_eq!(ids, ["count/parts/add", "null/solo", "null/solo"]);
@@ -303,9 +307,8 @@ fn a_party_that_panics_or_fails_is_an_error_and_no_hang() {
 fn a_party_that_is_stuck_is_given_up() {
     for processes in [false, true] {
         let began = Instant::now();
-        let set = with_manner("4", processes).set;
         let patience = Duration::from_millis(100);
-        let outcome = run("box/echo", Plan { set, patience, ..quick(processes) });
+        let outcome = run("box/echo", Plan { patience, ..with_manner("4", processes) });
         let (_, why) = &outcome.faults[0];
         assert!(why.contains("did not finish within"), "{why}");
         assert!(began.elapsed() < Duration::from_secs(120));

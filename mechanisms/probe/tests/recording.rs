@@ -310,7 +310,7 @@ fn what_is_no_trace_is_refused_and_stays() {
 
 /// Number of times that sites are switched while threads run; `HANDOVER_PROBE_FLIPS` sets another.
 fn flips_count() -> u64 {
-    std::env::var("HANDOVER_PROBE_FLIPS").map_or(100_000, |text| text.parse().expect("a number"))
+    std::env::var("HANDOVER_PROBE_FLIPS").map_or(20_000, |text| text.parse().expect("a number"))
 }
 
 #[test]

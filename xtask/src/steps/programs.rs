@@ -227,6 +227,8 @@ impl Program {
             .variable("CARGO_MANIFEST_DIR", &self.folder)
             // Needed by tests of procedural macros, which use the compiler's own libraries.
             .variable("LD_LIBRARY_PATH", Path::new(libraries))
+            // Symbolising an expected panic's frames takes a second of CPU time; a failed test says its line.
+            .set("RUST_BACKTRACE", "0")
             .at_most(if long { PROGRAM_MAX_LONG } else { PROGRAM_MAX });
         if long {
             run = run

@@ -19,8 +19,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use table::{Results, Unit};
 
-/// Maximum of millions of calls a row: days.
-const MILLIONS_MAX: u64 = 1_000_000;
 /// Maximum number of calls of a costed process; its trace is 60 GB then.
 const CALLS_MAX: u64 = 10_000_000_000;
 /// Maximum number of runs of a costed process.
@@ -48,11 +46,11 @@ pub struct Calls {
     #[arg(
         short = 'm',
         value_name = "MILLIONS",
-        default_value_t = 100,
-        value_parser = super::whole(1..=MILLIONS_MAX),
+        default_value_t = 100.0,
+        value_parser = super::millions,
         allow_negative_numbers = true
     )]
-    millions: u64,
+    millions: f64,
     /// Calls of a process that is costed from its start to its end
     #[arg(
         long,
@@ -104,7 +102,7 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let unit = Unit::of_this_clock();
     let mut lanes = lanes::all(&places)?;
-    let calls_count = args.millions * 1_000_000 / lanes::ROUNDS_COUNT;
+    let calls_count = (args.millions * 1e6) as u64 / lanes::ROUNDS_COUNT;
     let home = affinity::mask();
     // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());

@@ -150,7 +150,7 @@ fn children(of: u32) -> Vec<u32> {
 #[test]
 fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
     let home = Home::new();
-    let line = "run floor/eventfd notify/round-trip --processes --time 500ms";
+    let line = "run floor/eventfd notify/round-trip --processes --time 100ms";
     let mut run = start(&home, line);
     run.wait_for("floor/eventfd measured\n");
     // A participant may be killed after it has given its answer: then the next one is killed.
@@ -272,7 +272,7 @@ fn folders_of_calls(home: &Home) -> Vec<String> {
 fn traces_of_calls_go_with_it_or_with_the_next() {
     for signal in [Signal::HUP, Signal::KILL] {
         let home = Home::new();
-        let run = start_hearing_hangup(&home, "calls -m 1 --calls 100000 --dir .");
+        let run = start_hearing_hangup(&home, "calls -m 0.1 --calls 100000 --dir .");
         // It starts processes when its loops are measured.
         wait_until("a process that is costed", || home.processes().len() == 2);
         let folders = folders_of_calls(&home);
@@ -282,7 +282,7 @@ fn traces_of_calls_go_with_it_or_with_the_next() {
         wait_until("no process left", || home.processes().is_empty());
         if signal == Signal::KILL {
             assert_eq!(folders_of_calls(&home), folders, "nobody could remove it");
-            let next = start(&home, "calls -m 1 --calls 1000 --dir .");
+            let next = start(&home, "calls -m 0.01 --calls 1000 --dir .");
             wait_until("the folder of the next alone", || {
                 let now = folders_of_calls(&home);
                 now.len() == 1 && now != folders

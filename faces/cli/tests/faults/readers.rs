@@ -14,8 +14,8 @@ fn printing() -> Vec<String> {
     all.extend([run("clock"), run("clock --json"), run("floor/futex --processes")]);
     all.extend([
         "links again".into(),
-        "calls -m 1 --calls 1000 --runs 1".into(),
-        "node-microbench -m 1".into(),
+        "calls -m 0.01 --calls 1000 --runs 1".into(),
+        "node-microbench -m 0.01".into(),
     ]);
     all
 }

@@ -109,8 +109,9 @@ fn the_documented_master_table_comes_first() {
     }
     let home = Home::new();
     home.ok("links .");
-    let said = said(home.shell("./calls -m 1 --calls 1000 --runs 1 --dir .")).code(0);
-    let header = Regex::new(r"^Calls: 1 M a row, 25 rounds; cycles of the TSC, at \d+\.\d MHz$");
+    let said = said(home.shell("./calls -m 0.01 --calls 1000 --runs 1 --dir .")).code(0);
+    let header =
+        Regex::new(r"^Calls: 0\.01 M a row, 25 rounds; cycles of the TSC, at \d+\.\d MHz$");
     let is_tsc = header.expect("a form").is_match(said.out.lines().next().expect("a line"));
     let unit = if is_tsc { "cycles" } else { "ticks" };
     let master = below(&said, "Master table");
@@ -147,7 +148,7 @@ fn the_documented_master_table_comes_first() {
 #[test]
 fn every_row_is_printed_in_the_loop_and_fully_costed() {
     let home = Home::new();
-    let said = home.run("calls -m 1 --calls 1000 --runs 2 --dir .").code(0);
+    let said = home.run("calls -m 0.01 --calls 1000 --runs 2 --dir .").code(0);
     let loops =
         Regex::new(r" \d+\.\d (cycles|ticks) +\d+\.\d\d ns( +\([+-]\d+\.\d\))?").expect("a form");
     for (group, names) in GROUPS {
@@ -190,7 +191,7 @@ fn every_row_is_printed_in_the_loop_and_fully_costed() {
 #[test]
 fn the_document_has_every_row_and_accounts_for_every_event() {
     let home = Home::new();
-    let document = json(&home.ok("calls -m 1 --calls 1000 --runs 2 --dir . --json"));
+    let document = json(&home.ok("calls -m 0.01 --calls 1000 --runs 2 --dir . --json"));
     assert_eq!(document["loops"].as_array().expect("rows").len(), 29, "{document}");
     for row in document["loops"].as_array().expect("rows") {
         assert!(row["ticks"].as_f64().is_some_and(|it| it > 0.0), "{row}");
@@ -219,8 +220,9 @@ fn the_document_has_every_row_and_accounts_for_every_event() {
 fn what_cannot_be_written_is_said_in_its_row_and_in_the_end() {
     let home = Home::new();
     // Files are limited to 64 KiB, and no ring fits.
-    let said =
-        said(home.shell("ulimit -f 64 && exec handover calls -m 1 --calls 1000 --runs 2 --dir ."));
+    let said = said(
+        home.shell("ulimit -f 64 && exec handover calls -m 0.01 --calls 1000 --runs 2 --dir ."),
+    );
     let said = said.code(1).tells(&["two probes, ", "File too large"]);
     let lines = below(&said, "With probes");
     for name in ["recorded in memory:", "streamed to /dev/shm:", "streamed to . ("] {

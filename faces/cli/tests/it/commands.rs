@@ -227,7 +227,7 @@ fn json_is_one_document_and_all_that_is_on_standard_output() {
 #[test]
 fn a_short_measurement_yields_an_interval_around_each_figure() {
     let home = Home::new();
-    let run = document(&home.ok("run clock/now --no-report --json"));
+    let run = document(&home.ok("run clock/now --time 100ms --no-report --json"));
     for it in &run.records {
         let figure = &it.summary;
         let (low, high) = figure.ends().expect("eight passes");

@@ -101,7 +101,11 @@ fn two_threads_pause_a_millisecond_and_count_each_message_once() {
     assert_eq!(received as u64, count, "{texts:?}");
     assert!((2..=1000).contains(&count), "{count}");
     assert!(texts.iter().any(|line| line == "IDLE timer set: 1 ms"), "{texts:?}");
-    let sent: Vec<_> = texts.iter().filter(|line| line.starts_with("HELLO msg sent")).collect();
+    // A thread writes its line after it has sent, when the other may have answered already.
+    let mut sent: Vec<_> = texts.iter().filter(|line| line.starts_with("HELLO msg sent")).collect();
+    sent.sort_by_key(|line| {
+        line.rsplit(' ').next().and_then(|it| it.trim_end_matches('"').parse::<u64>().ok())
+    });
     for (index, line) in sent.iter().enumerate() {
         let form = format!("HELLO msg sent to evm_id={}: \"HELLO: {}\"", index % 2, index + 1);
         assert_eq!(**line, form);

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_busy_link_keeps_its_rate_however_seldom_one_looks() {
-        for bandwidth_bps in [1_000_000, 10_000_000, 1_000_000_000, 100_000_000_000] {
+        for bandwidth_bps in [1_000_000, 10_000_000, 1_000_000_000, 10_000_000_000] {
             for bytes in [64, 1500] {
                 let due = bandwidth_bps / 8;
                 let regular = marked_bytes(bandwidth_bps, bytes, |_| 20_000);

@@ -50,7 +50,7 @@ fn holds_exactly_what_was_asked_for<L: Lane>() {
 }
 
 fn crosses_threads_whole<L: Lane, const W: usize>() {
-    let numbers = if cfg!(miri) { 200 } else { 200_000 };
+    let numbers = if cfg!(miri) { 200 } else { 20_000 };
     let (mut sender, mut receiver) = L::pair::<W>(20).unwrap();
     let other = std::thread::spawn(move || {
         for number in 0..numbers {
