@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -20,7 +21,7 @@ pub struct Options {
     /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
     #[arg(long)]
     long: bool,
-    /// Leave out test programs that have passed and not changed since
+    /// Test only the packages that were changed since their tests passed, and those that need one of them directly
     #[arg(long)]
     changed: bool,
     /// Run only this step; repeat it for several
@@ -139,8 +140,8 @@ pub struct Context {
     pub workspace: Workspace,
     /// `true` if `--long` was given.
     pub long: bool,
-    /// `true` if `--changed` was given.
-    pub changed: bool,
+    /// With `--changed`, the packages to test.
+    pub affected: Option<BTreeSet<String>>,
     /// `true` if steps were named with `--only`.
     pub only: bool,
     /// `true` if clippy is installed: what is built is linted in the same go.
@@ -170,6 +171,11 @@ impl Context {
             return run;
         }
         run.set("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").set("CLIPPY_ARGS", "-Dwarnings")
+    }
+
+    /// Returns `true` if a package is to be tested.
+    pub fn concerns(&self, package: &str) -> bool {
+        self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }
 
     /// Notes that something cannot run here, for the list at the end.
@@ -262,7 +268,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
     let mut context = Context {
         workspace: Workspace::find()?,
         long: options.long,
-        changed: options.changed,
+        affected: None,
         only: !options.only.is_empty(),
         has_clippy: false,
         temporary: temporary.path().to_owned(),
@@ -271,6 +277,13 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         ladder_ran: false,
         skipped: Vec::new(),
     };
+    if options.changed {
+        let affected = steps::programs::affected(&context.workspace);
+        let count = context.workspace.crates.len();
+        let names = affected.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        println!("{} of {count} packages are tested: {names}", affected.len());
+        context.affected = Some(affected);
+    }
     let mut report = Report::default();
     steps::prerequisites::compiler(&mut context);
     steps::prerequisites::clippy(&mut context);

@@ -27,6 +27,8 @@ pub struct Crate {
     pub folder: PathBuf,
     /// Its examples.
     pub examples: Vec<String>,
+    /// Names of the packages that it, its tests or its build need.
+    pub dependencies: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +43,12 @@ struct Package {
     name: String,
     manifest_path: PathBuf,
     targets: Vec<Target>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +79,7 @@ impl Workspace {
                 name: package.name,
                 folder: folder.strip_prefix(&metadata.workspace_root)?.to_owned(),
                 examples: examples.collect(),
+                dependencies: package.dependencies.into_iter().map(|one| one.name).collect(),
             });
         }
         crates.sort_by(|one, other| one.folder.cmp(&other.folder));
@@ -107,14 +116,17 @@ mod tests {
     fn crates_are_found_with_their_folders_and_examples() -> Result<()> {
         let metadata = r#"{"workspace_root": "/h", "target_directory": "/t", "packages": [
             {"name": "handover-lock", "manifest_path": "/h/mechanisms/lock/Cargo.toml", "targets": [
-                {"name": "handover_lock", "kind": ["lib"]}, {"name": "tour", "kind": ["example"]}]},
-            {"name": "handover-base", "manifest_path": "/h/base/Cargo.toml", "targets": []}]}"#;
+                {"name": "handover_lock", "kind": ["lib"]}, {"name": "tour", "kind": ["example"]}],
+                "dependencies": [{"name": "handover-base"}]},
+            {"name": "handover-base", "manifest_path": "/h/base/Cargo.toml", "targets": [],
+                "dependencies": []}]}"#;
         let workspace = Workspace::parse(metadata)?;
         let folders: Vec<_> = workspace.crates.iter().map(|one| one.folder.as_path()).collect();
         assert_eq!(folders, [Path::new("base"), Path::new("mechanisms/lock")]);
         let mechanisms = workspace.crates_below("mechanisms");
         assert_eq!(mechanisms.len(), 1);
         assert_eq!(mechanisms[0].examples, ["tour"]);
+        assert_eq!(mechanisms[0].dependencies, ["handover-base"]);
         assert_eq!(packages(&mechanisms), ["-p", "handover-lock"]);
         assert_eq!(workspace.binary("release"), Path::new("/t/release/handover"));
         Ok(())

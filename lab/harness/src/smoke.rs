@@ -3,6 +3,7 @@
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
+use crate::select::Selection;
 use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -26,33 +27,47 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     if patterns.is_empty() {
         patterns.push("*".to_string());
     }
+    let selections = match crate::select(all, &patterns) {
+        Ok(selections) => selections,
+        Err(refused) => {
+            eprintln!("{refused}");
+            return ExitCode::FAILURE;
+        }
+    };
     let (mut passed, mut failed) = (0, 0);
     for processes in [false, true] {
-        for selection in crate::select(all, &patterns).unwrap_or_default() {
-            let can = selection.spec.hands_over
-                && selection.contenders.iter().any(|bench| bench.in_processes());
-            if processes && !can {
-                continue;
+        let can = |it: &&Selection| {
+            !processes || it.spec.hands_over && it.contenders.iter().any(|it| it.in_processes())
+        };
+        let chosen: Vec<&Selection> = selections.iter().filter(can).collect();
+        let ids: Vec<String> = chosen.iter().map(|it| it.spec.id.to_string()).collect();
+        if ids.is_empty() {
+            continue;
+        }
+        let plan = Plan { profile: Profile::Smoke, processes, ..Plan::default() };
+        let lab = match Lab::new(all, &ids, plan) {
+            Ok(lab) => lab,
+            Err(refused) => {
+                eprintln!("{refused}");
+                return ExitCode::FAILURE;
             }
-            let plan = Plan { profile: Profile::Smoke, processes, ..Plan::default() };
-            let id = selection.spec.id.to_string();
-            let lab = match Lab::new(all, std::slice::from_ref(&id), plan) {
-                Ok(lab) => lab,
-                Err(refused) => {
-                    failed += 1;
-                    eprintln!("{id}: {refused}");
-                    continue;
-                }
+        };
+        let outcome = lab.run(&mut Quiet, &AtomicBool::new(false));
+        let way = if processes { " (processes)" } else { "" };
+        for selection in chosen {
+            let id = selection.spec.id;
+            // A fault of one contender is told with its name.
+            let is_of = |told: &str| {
+                told.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ["))
             };
-            let said = lab.run(&mut Quiet, &AtomicBool::new(false));
-            let absent = missing(&selection, &said.records, processes);
-            let way = if processes { " (processes)" } else { "" };
-            if said.faults.is_empty() && absent.is_empty() {
+            let faults: Vec<_> = outcome.faults.iter().filter(|(of, _)| is_of(of)).collect();
+            let absent = missing(selection, &outcome.records, processes);
+            if faults.is_empty() && absent.is_empty() {
                 passed += 1;
                 eprintln!("{id}{way} ... ok");
             } else {
                 failed += 1;
-                eprintln!("{id}{way} ... FAILED {:?} {absent:?}", said.faults);
+                eprintln!("{id}{way} ... FAILED {faults:?} {absent:?}");
             }
         }
     }
@@ -70,7 +85,7 @@ impl Watch for Quiet {
 
 /// Returns the figures that are declared, not optional, and missing.
 fn missing(
-    selection: &crate::select::Selection,
+    selection: &Selection,
     records: &[handover_record::Record],
     processes: bool,
 ) -> Vec<String> {

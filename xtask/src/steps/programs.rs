@@ -1,6 +1,6 @@
 //! The workspace's test programs: built once, then run several at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::run::Run;
 use crate::test::Context;
+use crate::workspace::{Crate, Workspace};
 
 /// Command that builds every test and example. Builds of one package (`-p handover`) would select
 /// other features of the dependencies and rebuild them.
@@ -125,12 +126,7 @@ pub fn run_all(context: &mut Context) -> Result<()> {
     let takes_long =
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
-    let mut history = History::read(&context.workspace.target);
-    if context.changed {
-        let all_count = queue.len();
-        queue.retain(|program| !history.is_current(program));
-        println!("{} test programs have not changed since they passed", all_count - queue.len());
-    }
+    queue.retain(|program| context.concerns(&program.package));
     let libraries = Run::new("rustc --print target-libdir").read()?;
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -141,9 +137,12 @@ pub fn run_all(context: &mut Context) -> Result<()> {
             match program.run(long, libraries.trim()) {
                 Ok(count) => {
                     work.tests += count;
-                    work.passed.push((program.path, start));
+                    work.passed.push((program.package, start));
                 }
-                Err(error) => work.failures.push(format!("{error:#}")),
+                Err(error) => {
+                    work.failures.push(format!("{error:#}"));
+                    work.failed.push(program.package);
+                }
             }
         }
         work
@@ -152,12 +151,15 @@ pub fn run_all(context: &mut Context) -> Result<()> {
         let workers: Vec<_> = (0..PROGRAMS_AT_ONCE).map(|_| scope.spawn(work)).collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_default()).collect()
     });
-    let mut failures = Vec::new();
+    let mut history = History::read(&context.workspace.target);
+    let (mut failures, mut failed) = (Vec::new(), Vec::new());
     for work in outcomes {
         context.tests += work.tests;
-        history.passed.extend(work.passed);
+        work.passed.into_iter().for_each(|(package, start)| history.add(package, start));
         failures.extend(work.failures);
+        failed.extend(work.failed);
     }
+    history.passed.retain(|package, _| !failed.contains(package));
     history.write()?;
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
     Ok(())
@@ -167,16 +169,19 @@ pub fn run_all(context: &mut Context) -> Result<()> {
 #[derive(Default)]
 struct Worked {
     tests: u64,
-    /// Programs that passed, with the time at which they started.
-    passed: Vec<(PathBuf, SystemTime)>,
+    /// Packages of programs that passed, with the time at which they started.
+    passed: Vec<(String, SystemTime)>,
+    /// Packages of programs that failed.
+    failed: Vec<String>,
     failures: Vec<String>,
 }
 
-/// The times at which test programs last passed, kept in the target folder.
+/// The times at which all test programs of a package last passed, kept in the target folder.
 struct History {
     file: PathBuf,
-    target: PathBuf,
-    passed: BTreeMap<PathBuf, SystemTime>,
+    passed: BTreeMap<String, SystemTime>,
+    /// Packages of `passed` that were added since the file was read.
+    added: BTreeSet<String>,
 }
 
 impl History {
@@ -185,25 +190,44 @@ impl History {
         let file = target.join("handover-tests-passed.json");
         let text = fs::read(&file).unwrap_or_default();
         let passed = serde_json::from_slice(&text).unwrap_or_default();
-        Self { file, target: target.to_owned(), passed }
+        Self { file, passed, added: BTreeSet::new() }
     }
 
-    /// Writes the history, without programs that no longer exist.
-    fn write(&mut self) -> Result<()> {
-        self.passed.retain(|program, _| program.exists());
+    /// Adds a program of a package that passed; the earliest start of the package's programs counts.
+    fn add(&mut self, package: String, start: SystemTime) {
+        let is_first = self.added.insert(package.clone());
+        let time = self.passed.entry(package).or_insert(start);
+        *time = if is_first { start } else { start.min(*time) };
+    }
+
+    fn write(&self) -> Result<()> {
         let text = serde_json::to_vec(&self.passed)?;
         fs::write(&self.file, text).with_context(|| self.file.display().to_string())
     }
 
-    /// Returns `true` if the program has passed since it, its package's files and the binaries that tests start
-    /// were last written.
-    fn is_current(&self, program: &Program) -> bool {
-        let Some(passed) = self.passed.get(&program.path) else { return false };
-        let has_binary = program.folder.join("src/main.rs").exists();
-        let binary = has_binary.then(|| self.target.join("debug/handover"));
-        let inputs = [Some(program.path.clone()), Some(program.folder.clone()), binary];
-        inputs.iter().flatten().all(|input| newest(input).is_some_and(|time| time < *passed))
+    /// Returns `true` if the package's tests have passed since its files were last written.
+    fn is_current(&self, package: &str, folder: &Path) -> bool {
+        let passed = self.passed.get(package);
+        passed.is_some_and(|passed| newest(folder).is_some_and(|time| time < *passed))
     }
+}
+
+/// Returns the packages whose files were written since their tests last passed, and those that need one of them
+/// directly. The others are left to a run of everything.
+pub fn affected(workspace: &Workspace) -> BTreeSet<String> {
+    let history = History::read(&workspace.target);
+    let is_changed = |one: &&Crate| {
+        // The rules have a step of their own, which always runs.
+        one.name != super::sources::TIDY
+            && !history.is_current(&one.name, &workspace.root.join(&one.folder))
+    };
+    let changed: BTreeSet<&str> =
+        workspace.crates.iter().filter(is_changed).map(|one| one.name.as_str()).collect();
+    let is_affected = |one: &&Crate| {
+        let needed = one.dependencies.iter().map(String::as_str);
+        needed.chain([one.name.as_str()]).any(|name| changed.contains(name))
+    };
+    workspace.crates.iter().filter(is_affected).map(|one| one.name.clone()).collect()
 }
 
 /// Returns the time of the last write to a file, or to any file below a folder.
@@ -228,7 +252,7 @@ impl Program {
             // Needed by tests of procedural macros, which use the compiler's own libraries.
             .variable("LD_LIBRARY_PATH", Path::new(libraries))
             // Symbolising an expected panic's frames takes a second of CPU time; a failed test says its line.
-            .set("RUST_BACKTRACE", "0")
+            .unset("RUST_BACKTRACE")
             .at_most(if long { PROGRAM_MAX_LONG } else { PROGRAM_MAX });
         if long {
             run = run
@@ -245,33 +269,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_is_current_until_it_or_its_package_is_written_again() -> Result<()> {
+    fn package_is_affected_until_it_and_those_that_it_needs_have_passed() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let path = folder.path().join("it-1");
-        let package = folder.path().join("package");
-        fs::create_dir_all(package.join("tests"))?;
-        fs::write(&path, "")?;
-        fs::write(package.join("tests/data"), "")?;
-        let written = newest(&package).max(newest(&path)).context("times")?;
-        let program = Program {
-            folder: package.clone(),
-            package: "package".into(),
-            target: "it".into(),
-            source: "tests/it/main.rs".into(),
-            path: path.clone(),
+        let one = |name: &str, dependencies: &[&str]| -> Result<Crate> {
+            fs::create_dir_all(folder.path().join(name).join("tests"))?;
+            fs::write(folder.path().join(name).join("tests/data"), "")?;
+            let dependencies = dependencies.iter().map(ToString::to_string).collect();
+            Ok(Crate { name: name.into(), folder: name.into(), examples: Vec::new(), dependencies })
         };
+        let crates = vec![one("ring", &[])?, one("event", &["ring"])?, one("cli", &["event"])?];
+        let (root, target) = (folder.path().to_owned(), folder.path().to_owned());
+        let workspace = Workspace { root, target, crates };
+        let names = || affected(&workspace).into_iter().collect::<Vec<_>>();
+        assert_eq!(names(), ["cli", "event", "ring"], "nothing has ever passed");
+        let later = SystemTime::now() + Duration::from_secs(10);
         let mut history = History::read(folder.path());
-        assert!(!history.is_current(&program), "it has never passed");
-        history.passed.insert(path.clone(), written + Duration::from_secs(1));
-        history.write()?;
-        let history = History::read(folder.path());
-        assert!(history.is_current(&program));
-        for changed in [package.join("tests/data"), path] {
-            let file = fs::File::options().write(true).open(&changed)?;
-            file.set_modified(written + Duration::from_secs(2))?;
-            assert!(!history.is_current(&program), "{}", changed.display());
-            file.set_modified(written)?;
+        for name in ["ring", "event", "cli"] {
+            history.add(name.into(), later);
+            history.add(name.into(), later + Duration::from_secs(5));
         }
+        history.write()?;
+        assert_eq!(names(), [""; 0]);
+        let data = fs::File::options().write(true).open(folder.path().join("ring/tests/data"))?;
+        data.set_modified(later + Duration::from_secs(1))?;
+        assert_eq!(names(), ["event", "ring"], "cli does not need ring itself");
+        history.passed.clear();
+        history.write()?;
+        assert_eq!(names(), ["cli", "event", "ring"]);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ pub enum TlsError {
     #[error("nothing in common: {0}")]
     Incompatible(String),
     /// The stream ended without `close_notify`: during the handshake, or cut off.
-    #[error("the stream ended without a good-bye")]
+    #[error("the stream ended without close_notify")]
     Unfinished,
     /// Another error; usually the peer broke the protocol.
     #[error("{0}")]
