@@ -61,7 +61,7 @@ const TABLES: &str = "
 ";
 
 /// Maximum time to wait for a lock while a file is opened.
-pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(2);
+const OPEN_WAIT: Duration = Duration::from_secs(2);
 
 /// Returns the path of results unless `--db` names a file: `$XDG_DATA_HOME/handover/results.db`, or
 /// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its
@@ -86,28 +86,22 @@ fn default_path_from(
 }
 
 /// Opens a store for writing; creates the file and its folder if they do not exist.
-pub(crate) fn open_for_writing(
-    path: &Path,
-    wait: Duration,
-) -> Result<(Connection, PathBuf), StoreError> {
+pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     create_if_absent(&path)?;
     look(&path)?;
-    let mut connection = connect(&path, wait)?;
-    prepare(&mut connection, &path, wait)?;
+    let mut connection = connect(&path)?;
+    prepare(&mut connection, &path)?;
     Ok((connection, path))
 }
 
 /// Opens a store for reading, also from a medium that cannot be written.
-pub(crate) fn open_for_reading(
-    path: &Path,
-    wait: Duration,
-) -> Result<(Connection, PathBuf), StoreError> {
+pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     refuse_unless_file(&path)?;
     look(&path)?;
-    let connection = connect(&path, wait)?;
-    let failed = |source| StoreError::from_sqlite(&path, wait_ms(wait), source);
+    let connection = connect(&path)?;
+    let failed = |source| StoreError::from_sqlite(&path, wait_ms(OPEN_WAIT), source);
     // The first read also rolls back an unfinished transaction of a killed writer.
     if is_fresh(&path, &Seen::of(&connection).map_err(failed)?)? {
         return Err(StoreError::Empty { path });
@@ -122,7 +116,7 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let failed = |source| StoreError::from_sqlite(&path, 0, source);
     let mut connection = Connection::open_in_memory().map_err(failed)?;
     settle(&connection).map_err(failed)?;
-    prepare(&mut connection, &path, Duration::ZERO)?;
+    prepare(&mut connection, &path)?;
     Ok((connection, path))
 }
 
@@ -255,14 +249,14 @@ fn look(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn connect(path: &Path, wait: Duration) -> Result<Connection, StoreError> {
+fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .map_err(|refused| StoreError::unreadable(path, refused))?;
     connection
-        .busy_timeout(wait)
+        .busy_timeout(OPEN_WAIT)
         .and_then(|()| settle(&connection))
-        .map_err(|source| StoreError::from_sqlite(path, wait_ms(wait), source))?;
+        .map_err(|source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source))?;
     Ok(connection)
 }
 
@@ -277,8 +271,8 @@ fn settle(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Takes the write lock, creates the tables of a new file, and checks that the file can be written.
-fn prepare(connection: &mut Connection, path: &Path, wait: Duration) -> Result<(), StoreError> {
-    let failed = |source| StoreError::from_sqlite(path, wait_ms(wait), source);
+fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
         let why = "the file is read-only".to_string();
         return Err(StoreError::Unwritable { path: path.to_path_buf(), why });
@@ -309,7 +303,7 @@ mod tests {
     fn a_store_is_one_file_at_rest_and_safe_against_a_loss_of_power() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.db");
-        let (connection, _) = open_for_writing(&path, OPEN_WAIT).expect("a store");
+        let (connection, _) = open_for_writing(&path).expect("a store");
         let mode: String =
             connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a mode");
         let synchronous: u32 =

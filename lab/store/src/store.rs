@@ -2,7 +2,7 @@
 
 use crate::checksum::{self, add_to_parts};
 use crate::error::StoreError;
-use crate::file::{self, OPEN_WAIT, wait_ms};
+use crate::file::{self, wait_ms};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use handover_record::{Document, Record, Run};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -69,7 +69,7 @@ impl Store {
     /// # Blocking
     /// Up to 2 s for a lock.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
-        let (connection, path) = file::open_for_writing(path.as_ref(), OPEN_WAIT)?;
+        let (connection, path) = file::open_for_writing(path.as_ref())?;
         let store = Store { connection, path };
         store.connection.busy_timeout(WRITE_WAIT).map_err(|refused| store.failed(refused))?;
         Ok(store)
@@ -83,7 +83,7 @@ impl Store {
     /// # Blocking
     /// Up to 2 s for a lock.
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Store, StoreError> {
-        let (connection, path) = file::open_for_reading(path.as_ref(), OPEN_WAIT)?;
+        let (connection, path) = file::open_for_reading(path.as_ref())?;
         Ok(Store { connection, path })
     }
 
