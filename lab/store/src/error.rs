@@ -51,16 +51,15 @@ pub enum StoreError {
         /// Newest schema that this version knows.
         known: u32,
     },
-    /// The file was written by an older version and cannot be migrated, because it cannot be
-    /// written.
-    #[error("{}: written by an older handover (schema {found}), and cannot be brought up to date where it lies: {why}; copy it and name the copy with --db FILE", .path.display())]
+    /// The file was written by an older version of handover, whose form this one does not read.
+    #[error("{}: written by an older handover (its schema is {found}, this one reads {known}); `handover export` its runs with that one, and `handover import` them into another file with --db FILE", .path.display())]
     Older {
         /// Path of the file.
         path: PathBuf,
         /// Schema of the file.
         found: u32,
-        /// Reason for which it cannot be written.
-        why: String,
+        /// Schema that this version reads.
+        known: u32,
     },
     /// The file or its folder cannot be written or created.
     #[error("{}: cannot be written: {why}; name another file with --db FILE", .path.display())]

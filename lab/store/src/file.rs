@@ -1,4 +1,4 @@
-//! The database file: identification, schema migration, and a check that it can be written.
+//! The database file: identification, tables, and a check that it can be written.
 //!
 //! All of this happens before a run measures anything, and changes nothing: the file is first read
 //! as if it were immutable (no lock, no journal), and a refusal comes before the first write.
@@ -15,13 +15,11 @@ use std::time::Duration;
 /// SQLite application id of a store, `HaNd`.
 pub(crate) const APPLICATION_ID: i32 = 0x4861_4e64;
 
-/// Schema that this version writes; a file stores it as `user_version`.
-pub const SCHEMA: u32 = STEPS.len() as u32;
+/// Schema of the files that this version writes and reads; a file stores it as `user_version`.
+pub const SCHEMA: u32 = 6;
 
-/// Migration steps: the step at index n takes a file from schema n to schema n + 1; a new file
-/// takes all of them. A released step is never changed; changes are new steps.
-pub(crate) const STEPS: &[&str] = &[
-    "
+/// Tables of a new file.
+const TABLES: &str = "
     CREATE TABLE runs (
         run INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
@@ -31,7 +29,15 @@ pub(crate) const STEPS: &[&str] = &[
         version TEXT NOT NULL,
         built_from TEXT NOT NULL,
         complete INTEGER NOT NULL,
-        body BLOB NOT NULL
+        body BLOB NOT NULL,
+        checksum INTEGER NOT NULL,
+        parts INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE tags (
+        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+        tag TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
+        UNIQUE (run, tag)
     ) STRICT;
     CREATE TABLE records (
         record INTEGER PRIMARY KEY,
@@ -41,56 +47,21 @@ pub(crate) const STEPS: &[&str] = &[
         contender TEXT NOT NULL,
         kind TEXT NOT NULL,
         unit TEXT NOT NULL,
+        timing TEXT NOT NULL,
         started_unix_ns INTEGER NOT NULL,
         median REAL NOT NULL,
-        low REAL NOT NULL,
-        high REAL NOT NULL,
-        p99 REAL NOT NULL,
+        low REAL,
+        high REAL,
+        p99 REAL,
         rate_per_s REAL NOT NULL,
         body BLOB NOT NULL,
-        histogram ANY NOT NULL,
+        checksum INTEGER NOT NULL,
         UNIQUE (run, place)
     ) STRICT;
-    CREATE INDEX records_by_figure ON records (id, contender);
-",
-    "
-    CREATE TABLE tags (
-        run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
-        tag TEXT NOT NULL,
-        UNIQUE (run, tag)
-    ) STRICT;
-    CREATE INDEX tags_by_tag ON tags (tag);
-",
-    "
-    ALTER TABLE records ADD COLUMN rounds BLOB;
-    DROP INDEX records_by_figure;
-    CREATE INDEX records_by_id ON records (id);
-",
-    "
-    ALTER TABLE runs ADD COLUMN checksum INTEGER;
-    ALTER TABLE runs ADD COLUMN parts INTEGER;
-    ALTER TABLE records ADD COLUMN checksum INTEGER;
-    ALTER TABLE tags ADD COLUMN checksum INTEGER;
-    DROP INDEX records_by_id;
-",
-    // Allows figures without an interval or without quantiles of operations.
-    "
-    ALTER TABLE records ADD COLUMN timing TEXT;
-    ALTER TABLE records RENAME COLUMN low TO low_always;
-    ALTER TABLE records RENAME COLUMN high TO high_always;
-    ALTER TABLE records RENAME COLUMN p99 TO p99_always;
-    ALTER TABLE records ADD COLUMN low REAL;
-    ALTER TABLE records ADD COLUMN high REAL;
-    ALTER TABLE records ADD COLUMN p99 REAL;
-    UPDATE records SET low = low_always, high = high_always, p99 = p99_always;
-    ALTER TABLE records DROP COLUMN low_always;
-    ALTER TABLE records DROP COLUMN high_always;
-    ALTER TABLE records DROP COLUMN p99_always;
-",
-];
+";
 
 /// Maximum time to wait for a lock while a file is opened.
-pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(2);
+const OPEN_WAIT: Duration = Duration::from_secs(2);
 
 /// Returns the path of results unless `--db` names a file: `$XDG_DATA_HOME/handover/results.db`, or
 /// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its
@@ -115,40 +86,25 @@ fn default_path_from(
 }
 
 /// Opens a store for writing; creates the file and its folder if they do not exist.
-pub(crate) fn open_for_writing(
-    path: &Path,
-    steps: &[&str],
-    wait: Duration,
-) -> Result<(Connection, PathBuf), StoreError> {
+pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     create_if_absent(&path)?;
-    look(&path, steps)?;
-    let mut connection = connect(&path, wait)?;
-    prepare(&mut connection, &path, steps, wait)?;
+    look(&path)?;
+    let mut connection = connect(&path)?;
+    prepare(&mut connection, &path)?;
     Ok((connection, path))
 }
 
 /// Opens a store for reading, also from a medium that cannot be written.
-pub(crate) fn open_for_reading(
-    path: &Path,
-    steps: &[&str],
-    wait: Duration,
-) -> Result<(Connection, PathBuf), StoreError> {
+pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     refuse_unless_file(&path)?;
-    look(&path, steps)?;
-    let mut connection = connect(&path, wait)?;
-    let failed = |source| StoreError::from_sqlite(&path, wait_ms(wait), source);
+    look(&path)?;
+    let connection = connect(&path)?;
+    let failed = |source| StoreError::from_sqlite(&path, wait_ms(OPEN_WAIT), source);
     // The first read also rolls back an unfinished transaction of a killed writer.
-    match judge(&path, &Seen::of(&connection).map_err(failed)?, steps)? {
-        State::Fresh => return Err(StoreError::Empty { path }),
-        State::Older { found } => {
-            prepare(&mut connection, &path, steps, wait).map_err(|refused| match refused {
-                StoreError::Unwritable { path, why } => StoreError::Older { path, found, why },
-                other => other,
-            })?
-        }
-        State::Current => {}
+    if is_fresh(&path, &Seen::of(&connection).map_err(failed)?)? {
+        return Err(StoreError::Empty { path });
     }
     connection.pragma_update(None, "query_only", true).map_err(failed)?;
     Ok((connection, path))
@@ -160,7 +116,7 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let failed = |source| StoreError::from_sqlite(&path, 0, source);
     let mut connection = Connection::open_in_memory().map_err(failed)?;
     settle(&connection).map_err(failed)?;
-    prepare(&mut connection, &path, STEPS, Duration::ZERO)?;
+    prepare(&mut connection, &path)?;
     Ok((connection, path))
 }
 
@@ -172,9 +128,7 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     connection
         .execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         .map_err(failed)?;
-    for step in STEPS {
-        connection.execute_batch(step).map_err(failed)?;
-    }
+    connection.execute_batch(TABLES).map_err(failed)?;
     Ok(connection)
 }
 
@@ -245,27 +199,20 @@ impl Seen {
     }
 }
 
-/// State of a file that is a store.
-enum State {
-    Fresh,
-    Current,
-    Older { found: u32 },
-}
-
-fn judge(path: &Path, seen: &Seen, steps: &[&str]) -> Result<State, StoreError> {
+/// Returns `true` if the file has no tables yet; refuses one that is not a store of this schema.
+fn is_fresh(path: &Path, seen: &Seen) -> Result<bool, StoreError> {
     // An empty file or database without an owner, as a run that was killed early leaves it.
     if seen.application_id == 0 && seen.version == 0 && seen.tables_count == 0 {
-        return Ok(State::Fresh);
+        return Ok(true);
     }
     let path = path.to_path_buf();
     if seen.application_id != i64::from(APPLICATION_ID) {
         return Err(StoreError::Foreign { path });
     }
-    let known = steps.len() as u32;
     match u32::try_from(seen.version) {
-        Ok(found) if found == known => Ok(State::Current),
-        Ok(found) if found > known => Err(StoreError::Newer { path, found, known }),
-        Ok(found) if found > 0 => Ok(State::Older { found }),
+        Ok(SCHEMA) => Ok(false),
+        Ok(found) if found > SCHEMA => Err(StoreError::Newer { path, found, known: SCHEMA }),
+        Ok(found) if found > 0 => Err(StoreError::Older { path, found, known: SCHEMA }),
         _ => Err(StoreError::Damaged { path, why: format!("its schema is {}", seen.version) }),
     }
 }
@@ -274,7 +221,7 @@ fn judge(path: &Path, seen: &Seen, steps: &[&str]) -> Result<State, StoreError> 
 /// flag: SQLite then takes no lock and creates no file beside it. Reading the first bytes without
 /// SQLite is not an alternative: closing the file would release every lock that this process has on
 /// it, as POSIX locks belong to processes.
-fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
+fn look(path: &Path) -> Result<(), StoreError> {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
         match byte {
@@ -291,7 +238,7 @@ fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let connection = Connection::open_with_flags(&uri, flags)
         .map_err(|refused| StoreError::unreadable(path, refused))?;
     match Seen::of(&connection) {
-        Ok(seen) => judge(path, &seen, steps).map(drop),
+        Ok(seen) => is_fresh(path, &seen).map(drop),
         Err(refused) => match refused.sqlite_error_code() {
             Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, refused)),
             // A database that another process is committing to, or was killed in. SQLite must
@@ -302,14 +249,14 @@ fn look(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     }
 }
 
-fn connect(path: &Path, wait: Duration) -> Result<Connection, StoreError> {
+fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .map_err(|refused| StoreError::unreadable(path, refused))?;
     connection
-        .busy_timeout(wait)
+        .busy_timeout(OPEN_WAIT)
         .and_then(|()| settle(&connection))
-        .map_err(|source| StoreError::from_sqlite(path, wait_ms(wait), source))?;
+        .map_err(|source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source))?;
     Ok(connection)
 }
 
@@ -319,47 +266,29 @@ fn settle(connection: &Connection) -> rusqlite::Result<()> {
     // A file from elsewhere may contain triggers and views; they must not call anything.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    // Applies to new and vacuumed files: a record takes some 1.5 kB, and larger pages would leave
-    // more unused (for a run of 148 figures 12 kB more with 1024 bytes, 50 kB with 2048).
-    connection.pragma_update(None, "page_size", 512)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Takes the write lock, migrates the schema, and checks that the file can be written.
-fn prepare(
-    connection: &mut Connection,
-    path: &Path,
-    steps: &[&str],
-    wait: Duration,
-) -> Result<(), StoreError> {
-    let failed = |source| StoreError::from_sqlite(path, wait_ms(wait), source);
+/// Takes the write lock, creates the tables of a new file, and checks that the file can be written.
+fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
         let why = "the file is read-only".to_string();
         return Err(StoreError::Unwritable { path: path.to_path_buf(), why });
     }
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    // Judged again under the lock: another run may have created or changed the file since.
-    let from = match judge(path, &Seen::of(&transaction).map_err(failed)?, steps)? {
-        State::Current => {
-            // Writing the same value makes SQLite open its journal, which a lock alone does not;
-            // after the rollback the file is unchanged.
-            transaction
-                .pragma_update(None, "user_version", steps.len() as u32)
-                .and_then(|()| transaction.rollback())
-                .map_err(failed)?;
-            return Ok(());
-        }
-        State::Fresh => 0,
-        State::Older { found } => found as usize,
-    };
-    for step in &steps[from..] {
-        transaction.execute_batch(step).map_err(failed)?;
+    // Checked again under the lock: another run may have created or changed the file since.
+    let is_fresh = is_fresh(path, &Seen::of(&transaction).map_err(failed)?)?;
+    if is_fresh {
+        transaction.execute_batch(TABLES).map_err(failed)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     }
-    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
-    transaction.pragma_update(None, "user_version", steps.len() as u32).map_err(failed)?;
-    transaction.commit().map_err(failed)
+    // Even if the file has this value already, writing it makes SQLite open its journal, which a
+    // lock alone does not; after the rollback the file is unchanged.
+    transaction.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
+    if is_fresh { transaction.commit() } else { transaction.rollback() }.map_err(failed)
 }
 
 pub(crate) fn wait_ms(wait: Duration) -> u64 {
@@ -370,75 +299,11 @@ pub(crate) fn wait_ms(wait: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Migration step of a later version.
-    const ONE_MORE: &str = "ALTER TABLE runs ADD COLUMN colour TEXT";
-
-    fn with_one_more() -> Vec<&'static str> {
-        [STEPS, &[ONE_MORE]].concat()
-    }
-
-    /// Creates a store of an earlier schema.
-    fn old_store(path: &Path, schema: usize) {
-        let (connection, _) = open_for_writing(path, &STEPS[..schema], OPEN_WAIT).expect("a store");
-        let insert = "INSERT INTO runs
-            (run, id, started_unix_ns, profile, host, version, built_from, complete, body)
-            VALUES (1, 'aa', 5, 'quick', 'host', '0.1.0', '', 1, x'00')";
-        connection.execute_batch(insert).expect("a row");
-    }
-
-    fn version(connection: &Connection) -> u32 {
-        connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a version")
-    }
-
-    #[test]
-    fn a_store_of_every_older_schema_is_brought_up_to_date_with_what_it_holds() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let steps = with_one_more();
-        for (schema, read_alone) in (1..steps.len()).flat_map(|it| [(it, false), (it, true)]) {
-            let path = folder.path().join(format!("{schema}-{read_alone}.db"));
-            old_store(&path, schema);
-            let open = if read_alone { open_for_reading } else { open_for_writing };
-            let (connection, _) = open(&path, &steps, OPEN_WAIT).expect("an old store");
-            assert_eq!(version(&connection), steps.len() as u32);
-            let query = "SELECT id, colour, (SELECT count(*) FROM tags) FROM runs";
-            let found: (String, Option<String>, u32) = connection
-                .query_one(query, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-                .expect("the row");
-            assert_eq!(found, ("aa".to_string(), None, 0));
-        }
-    }
-
-    #[test]
-    fn a_step_that_fails_leaves_the_store_as_it_was() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("results.db");
-        old_store(&path, 1);
-        let before = fs::read(&path).expect("a file");
-        let failing = &[STEPS[0], ONE_MORE, "INSERT INTO nowhere VALUES (1)"];
-        let refused = open_for_writing(&path, failing, OPEN_WAIT).expect_err("a bad step");
-        assert!(matches!(refused, StoreError::Sqlite { .. }), "{refused}");
-        assert!(fs::read(&path).expect("a file") == before);
-        let (connection, _) = open_for_writing(&path, STEPS, OPEN_WAIT).expect("as before");
-        assert_eq!(version(&connection), SCHEMA);
-    }
-
-    #[test]
-    fn a_store_of_a_newer_schema_is_refused_by_an_older_handover() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("results.db");
-        open_for_writing(&path, &with_one_more(), OPEN_WAIT).expect("a store of tomorrow");
-        for open in [open_for_reading, open_for_writing] {
-            let refused = open(&path, STEPS, OPEN_WAIT).expect_err("too new");
-            let newer = matches!(refused, StoreError::Newer { found, known: SCHEMA, .. } if found == SCHEMA + 1);
-            assert!(newer, "{refused}");
-        }
-    }
-
     #[test]
     fn a_store_is_one_file_at_rest_and_safe_against_a_loss_of_power() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.db");
-        let (connection, _) = open_for_writing(&path, STEPS, OPEN_WAIT).expect("a store");
+        let (connection, _) = open_for_writing(&path).expect("a store");
         let mode: String =
             connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a mode");
         let synchronous: u32 =

@@ -1,11 +1,11 @@
 //! One figure over all runs, without reading the rest of them.
 
 use crate::error::StoreError;
-use crate::pack::{self, Packed};
+use crate::pack::{self, RecordRow};
 use crate::store::{RunRow, Store, StoredRun, nearest};
 use handover_record::{ContenderKind, Record};
 
-/// Figure of one run, without its rounds and its histogram.
+/// Figure of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Id of the run.
@@ -18,7 +18,7 @@ pub struct Figure {
     pub version: String,
     /// Commit that it was built from.
     pub commit: String,
-    /// Record, without its rounds and its histogram.
+    /// Record of the figure.
     pub record: Record,
 }
 
@@ -30,26 +30,26 @@ impl Store {
     ///
     /// # Cost
     /// Reads the beginning of every record in the store: an index would hold copies of the ids that
-    /// no checksum covers. Some tens of microseconds for each run that has the figure.
+    /// no checksum covers. Unpacks one record for each run that has the figure.
     pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<Figure>, StoreError> {
         let failed = |refused| self.failed(refused);
         self.check_count("records")?;
         let query = format!(
             "SELECT {}, {} FROM main.records NOT INDEXED JOIN main.runs USING (run)
             WHERE records.id = ? AND contender = ? ORDER BY runs.started_unix_ns, run, place",
-            Packed::COLUMNS,
+            RecordRow::COLUMNS,
             StoredRun::COLUMNS
         );
         let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([id, contender]).map_err(failed)?;
         let mut figures = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let packed = Packed::of(row).map_err(failed)?;
-            let stored = StoredRun::behind(row, Packed::COUNT).map_err(failed)?;
+            let figure = RecordRow::of(row).map_err(failed)?;
+            let stored = StoredRun::behind(row, RecordRow::COUNT).map_err(failed)?;
             let damaged = |why: String| self.damaged(format!("run {}: {why}", stored.row.id));
-            let record = packed.unpack_figure().map_err(damaged)?;
+            let record = figure.unpack().map_err(damaged)?;
             self.check_sum(&stored)?;
-            if !packed.is_sound(&stored.row.id) {
+            if !figure.is_sound(&stored.row.id) {
                 return Err(damaged(format!("{id} of {contender} does not have its checksum")));
             }
             let RunRow { id: run, started_unix_ns, host, version, commit, .. } = stored.row;

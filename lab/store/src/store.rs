@@ -1,9 +1,9 @@
 //! Storage and retrieval of runs and their records.
 
-use crate::checksum::{RunFields, add_to_parts};
+use crate::checksum::{self, add_to_parts};
 use crate::error::StoreError;
-use crate::file::{self, OPEN_WAIT, STEPS, wait_ms};
-use crate::pack::{self, Packed, PackedRecord, PackedRun};
+use crate::file::{self, wait_ms};
+use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use handover_record::{Document, Record, Run};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
@@ -59,17 +59,17 @@ pub struct RunRow {
 
 impl Store {
     /// Opens a store for writing; creates the file and its folder if they do not exist. On return
-    /// the file has the current schema, its write lock was free, and a journal could be created
+    /// the file has its tables, its write lock was free, and a journal could be created
     /// beside it: every condition for storing a run that can be checked in advance holds.
     ///
     /// # Errors
-    /// If the file is not a store or has a newer schema, the path or folder cannot be written, or a
+    /// If the file is not a store or has another schema, the path or folder cannot be written, or a
     /// lock is held for 2 s. An existing file is then unchanged, and no file was created beside it.
     ///
     /// # Blocking
     /// Up to 2 s for a lock.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
-        let (connection, path) = file::open_for_writing(path.as_ref(), STEPS, OPEN_WAIT)?;
+        let (connection, path) = file::open_for_writing(path.as_ref())?;
         let store = Store { connection, path };
         store.connection.busy_timeout(WRITE_WAIT).map_err(|refused| store.failed(refused))?;
         Ok(store)
@@ -83,7 +83,7 @@ impl Store {
     /// # Blocking
     /// Up to 2 s for a lock.
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Store, StoreError> {
-        let (connection, path) = file::open_for_reading(path.as_ref(), STEPS, OPEN_WAIT)?;
+        let (connection, path) = file::open_for_reading(path.as_ref())?;
         Ok(Store { connection, path })
     }
 
@@ -227,16 +227,6 @@ impl Store {
         self.load_exact(&id)
     }
 
-    /// Loads a run like [`load`](Store::load), with empty histograms: unpacking them is half of the
-    /// work, and a comparison does not need them.
-    ///
-    /// # Errors
-    /// Those of [`load`](Store::load).
-    pub fn load_bare(&self, asked: &str) -> Result<Document, StoreError> {
-        let id = self.resolve(asked)?;
-        self.load_as(&id, Packed::unpack_bare)
-    }
-
     /// Loads the run that began last, with its records.
     ///
     /// # Errors
@@ -340,14 +330,6 @@ impl Store {
 
     /// Loads one run in one read transaction.
     pub(crate) fn load_exact(&self, id: &str) -> Result<Document, StoreError> {
-        self.load_as(id, Packed::unpack)
-    }
-
-    fn load_as(
-        &self,
-        id: &str,
-        unpack: fn(Packed) -> Result<Record, String>,
-    ) -> Result<Document, StoreError> {
         let failed = |refused| self.failed(refused);
         let transaction = self.connection.unchecked_transaction().map_err(failed)?;
         let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::COLUMNS);
@@ -363,21 +345,20 @@ impl Store {
         self.check_sum(&stored)?;
         let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
         let query =
-            format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", Packed::COLUMNS);
+            format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", RecordRow::COLUMNS);
         let mut statement = transaction.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([stored.key]).map_err(failed)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let packed = Packed::of(row).map_err(failed)?;
-            let (checksum, is_sound) = (packed.checksum, packed.is_sound(id));
-            records.push(unpack(packed).map_err(damaged)?);
-            if !is_sound || checksum.is_none() && stored.parts.is_some() {
+            let row = RecordRow::of(row).map_err(failed)?;
+            records.push(row.unpack().map_err(damaged)?);
+            if !row.is_sound(id) {
                 let place = records.len();
                 return Err(damaged(format!("record {place} does not have its checksum")));
             }
-            parts = parts.wrapping_add(checksum.unwrap_or(0));
+            parts = parts.wrapping_add(row.checksum);
         }
-        if stored.parts.is_some_and(|sum| sum != parts) {
+        if stored.parts != parts {
             return Err(damaged("a record or a name of it is missing, or not its own".to_string()));
         }
         Ok(Document::new(run, records))
@@ -385,12 +366,7 @@ impl Store {
 
     /// Refuses the row of a run that does not have its checksum.
     pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
-        let is_sound = match stored.checksum {
-            Some(checksum) => checksum == stored.fields().checksum(),
-            // Only rows of earlier schemas have none, and those have no `parts` either.
-            None => stored.parts.is_none(),
-        };
-        match is_sound {
+        match stored.checksum == checksum::of_run(&stored.row, &stored.body) {
             true => Ok(()),
             false => Err(self.damaged(format!("run {} does not have its checksum", stored.row.id))),
         }
@@ -448,9 +424,9 @@ pub(crate) struct StoredRun {
     /// Description without the number of records and the names.
     pub row: RunRow,
     pub body: Vec<u8>,
-    /// Checksum, `None` like `parts` for rows of schemas up to 3.
-    checksum: Option<i64>,
-    parts: Option<i64>,
+    checksum: i64,
+    /// Sum of the checksums of its records and names.
+    parts: i64,
 }
 
 impl StoredRun {
@@ -484,19 +460,6 @@ impl StoredRun {
             parts: row.get(others + 10)?,
         })
     }
-
-    fn fields(&self) -> RunFields<'_> {
-        RunFields {
-            id: &self.row.id,
-            started_unix_ns: self.row.started_unix_ns,
-            profile: &self.row.profile,
-            host: &self.row.host,
-            version: &self.row.version,
-            built_from: &self.row.commit,
-            complete: self.row.complete,
-            body: &self.body,
-        }
-    }
 }
 
 /// Returns the sum of the stored checksums of a run's names.
@@ -516,10 +479,7 @@ pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<
         .optional()
 }
 
-pub(crate) fn insert_run(
-    connection: &Connection,
-    packed: &PackedRun<'_>,
-) -> rusqlite::Result<usize> {
+pub(crate) fn insert_run(connection: &Connection, packed: &PackedRun) -> rusqlite::Result<usize> {
     let insert = "INSERT INTO main.runs
         (id, started_unix_ns, profile, host, version, built_from, complete, body, checksum, parts)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)";
@@ -529,19 +489,19 @@ pub(crate) fn insert_run(
 fn write_run(
     connection: &Connection,
     statement: &str,
-    packed: &PackedRun<'_>,
+    packed: &PackedRun,
 ) -> rusqlite::Result<usize> {
-    let PackedRun { run, body } = packed;
+    let PackedRun { row, body } = packed;
     connection.prepare_cached(statement)?.execute(params![
-        run.id,
-        run.started_unix_ns,
-        run.profile,
-        run.host.name,
-        run.version,
-        run.commit,
-        run.complete,
+        row.id,
+        row.started_unix_ns,
+        row.profile,
+        row.host,
+        row.version,
+        row.commit,
+        row.complete,
         body,
-        packed.checksum(),
+        checksum::of_run(row, body),
     ])
 }
 
@@ -561,12 +521,12 @@ fn take_out(
         // one.
         let body: Vec<u8> = row.get(1)?;
         if pack::unpack_args(&body).is_none_or(|args| args == record.args) {
-            found = Some((row.get(0)?, row.get::<_, Option<i64>>(2)?));
+            found = Some((row.get(0)?, row.get::<_, i64>(2)?));
         }
     }
     drop(rows);
     if let Some((place, checksum)) = found {
-        add_to_parts(connection, run, -checksum.unwrap_or(0))?;
+        add_to_parts(connection, run, -checksum)?;
         let delete = "DELETE FROM main.records WHERE run = ?1 AND place = ?2";
         connection.prepare_cached(delete)?.execute(params![run, place])?;
     }
@@ -581,19 +541,20 @@ pub(crate) fn insert_record(
     place: i64,
     packed: &PackedRecord<'_>,
 ) -> rusqlite::Result<i64> {
-    let PackedRecord { record, body, rounds, histogram } = packed;
-    let checksum = packed.checksum(run_id, place);
-    let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit,
-        started_unix_ns, median, low, high, p99, rate_per_s, body, rounds, histogram, checksum,
-        timing)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+    let PackedRecord { record, body } = packed;
+    let kind = record.kind.to_string();
+    let checksum = checksum::of_record(run_id, place, [&record.id, &record.contender, &kind], body);
+    let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit, timing,
+        started_unix_ns, median, low, high, p99, rate_per_s, body, checksum)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     connection.prepare_cached(insert)?.execute(params![
         run,
         place,
         record.id,
         record.contender,
-        record.kind.to_string(),
+        kind,
         record.unit.to_string(),
+        record.summary.timing().to_string(),
         record.started_unix_ns,
         record.summary.median,
         record.summary.low,
@@ -601,88 +562,15 @@ pub(crate) fn insert_record(
         record.summary.quantiles().map(|it| it.p99),
         record.rate_per_s,
         body,
-        rounds,
-        histogram,
         checksum,
-        record.summary.timing().to_string(),
     ])?;
     Ok(checksum)
 }
 
 #[cfg(test)]
-#[path = "../tests/support/mod.rs"]
-mod support;
-
-#[cfg(test)]
 mod tests {
     use super::*;
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use flate2::Compression;
-    use flate2::write::ZlibEncoder;
     use handover_record::Host;
-    use std::io::Write as _;
-
-    /// Returns deflated JSON, the form of bodies up to schema 2.
-    fn old_body(value: &impl serde::Serialize) -> Vec<u8> {
-        let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
-        serde_json::to_writer(&mut packed, value).expect("JSON");
-        packed.flush().and_then(|()| packed.finish()).expect("deflated")
-    }
-
-    #[test]
-    fn what_every_earlier_schema_has_kept_is_read_followed_and_replaced() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let run = support::run("1-a", 5);
-        let records = [support::record("lock/free", "one", 2.5), support::record("a", "b", 7.0)];
-        let document = Document::new(run.clone(), records.to_vec());
-        for schema in 1..file::SCHEMA as usize {
-            let path = folder.path().join(format!("{schema}.db"));
-            let (old, _) = file::open_for_writing(&path, &STEPS[..schema], OPEN_WAIT).expect("one");
-            let insert = "INSERT INTO runs
-                (id, started_unix_ns, profile, host, version, built_from, complete, body)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-            let row = params![
-                run.id,
-                run.started_unix_ns,
-                run.profile,
-                run.host.name,
-                run.version,
-                run.commit,
-                run.complete,
-                old_body(&run)
-            ];
-            old.execute(insert, row).expect("a run");
-            for (place, record) in (0_i64..).zip(&records) {
-                let bare = Record { histogram: String::new(), ..record.clone() };
-                let insert = "INSERT INTO records (run, place, id, contender, kind, unit,
-                    started_unix_ns, median, low, high, p99, rate_per_s, body, histogram)
-                    VALUES (1, ?, ?, ?, '', '', 0, 0, 0, 0, 0, 0, ?, ?)";
-                let histogram = STANDARD.decode(&record.histogram).expect("base64");
-                let row = params![place, record.id, record.contender, old_body(&bare), histogram];
-                old.execute(insert, row).expect("a record");
-            }
-            drop(old);
-            let mut store = Store::open(&path).expect("brought up to date");
-            assert_eq!(store.load("1-a").expect("the run"), document, "schema {schema}");
-            let figures = store.figures("lock/free", "one").expect("the figure");
-            assert_eq!(figures.len(), 1);
-            assert_eq!(figures[0].record.summary, records[0].summary);
-            let again = support::record("lock/free", "one", 3.5);
-            store.put("1-a", std::slice::from_ref(&again)).expect("in its place");
-            store.check().expect("sound");
-            let loaded = store.load("1-a").expect("the run");
-            assert_eq!(loaded.records, [again, records[1].clone()]);
-            // After a vacuum it is protected like a store of the current schema.
-            store.tag("1-a", "old").expect("a name");
-            store.vacuum().expect("packed anew");
-            assert_eq!(store.load("1-a").expect("the run"), loaded, "schema {schema}");
-            let changed = "UPDATE records SET place = 7 WHERE contender = 'one'";
-            store.connection.execute(changed, []).expect("a change");
-            let refused = store.load("1-a").expect_err("changed");
-            assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
-        }
-    }
 
     #[test]
     fn a_store_that_runs_full_says_so_and_keeps_what_it_has() {

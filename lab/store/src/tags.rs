@@ -3,9 +3,9 @@
 //! Several runs can share a name: the five processes of one build, the runs of a branch. Names are
 //! stored apart from the runs, so that naming a run does not change its measurements.
 
-use crate::checksum::{add_to_parts, of_tag, seal};
+use crate::checksum::{add_to_parts, of_tag};
 use crate::error::StoreError;
-use crate::pack::{self, Packed, PackedRecord};
+use crate::pack;
 use crate::store::{Store, find_exact};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
@@ -40,12 +40,12 @@ impl Store {
         let (transaction, failed) = self.transaction()?;
         let delete = "DELETE FROM main.tags WHERE tag = ?2
             AND run = (SELECT run FROM main.runs WHERE id = ?1) RETURNING run, checksum";
-        let taken: Option<(i64, Option<i64>)> = transaction
+        let taken: Option<(i64, i64)> = transaction
             .query_one(delete, params![id, name], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(&failed)?;
         if let Some((run, checksum)) = taken {
-            add_to_parts(&transaction, run, -checksum.unwrap_or(0)).map_err(&failed)?;
+            add_to_parts(&transaction, run, -checksum).map_err(&failed)?;
         }
         transaction.commit().map_err(failed)?;
         Ok(taken.is_some())
@@ -69,16 +69,13 @@ impl Store {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
             JOIN main.runs USING (run) ORDER BY started_unix_ns, run";
-        let rows: Result<Vec<(String, String, Option<i64>)>, _> =
+        let rows: Result<Vec<(String, String, i64)>, _> =
             self.connection.prepare_cached(query).and_then(|mut statement| {
                 let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
                 statement.query_map([], read)?.collect()
             });
         let rows = rows.map_err(|refused| self.failed(refused))?;
-        let is_sound = |(id, tag, checksum): &(String, String, Option<i64>)| {
-            checksum.is_none_or(|checksum| checksum == of_tag(id, tag))
-        };
-        match rows.iter().find(|row| !is_sound(row)) {
+        match rows.iter().find(|(id, tag, checksum)| *checksum != of_tag(id, tag)) {
             Some((id, ..)) => {
                 Err(self.damaged(format!("a name of run {id} does not have its checksum")))
             }
@@ -137,34 +134,19 @@ impl Store {
         Ok(id)
     }
 
-    /// Repacks records of older schemas, adds missing checksums, and returns unused space to the
-    /// file system; returns the file's length before and after, in bytes. A record that cannot be
-    /// read is left unchanged.
+    /// Returns unused space to the file system; returns the file's length before and after, in
+    /// bytes.
     ///
     /// # Errors
-    /// If there is no space for the temporary copy, or the file cannot be written; every record is
-    /// then either unchanged or repacked.
+    /// If there is no space for the temporary copy, or the file cannot be written; the store is
+    /// then unchanged.
     ///
     /// # Cost
-    /// Rewrites the whole file. One record at a time is in memory.
+    /// Rewrites the whole file.
     pub fn vacuum(&mut self) -> Result<(u64, u64), StoreError> {
         let before = self.length_bytes()?;
-        self.repack()?;
         self.connection.execute_batch("VACUUM").map_err(|refused| self.failed(refused))?;
         Ok((before, self.length_bytes()?))
-    }
-
-    fn repack(&mut self) -> Result<(), StoreError> {
-        let (transaction, failed) = self.transaction()?;
-        let mut after = i64::MIN;
-        while let Some((key, packed)) = next_old(&transaction, after).map_err(&failed)? {
-            after = key;
-            let Ok(record) = packed.unpack() else { continue };
-            let Ok(packed) = PackedRecord::new(&record) else { continue };
-            repack_record(&transaction, key, &packed).map_err(&failed)?;
-        }
-        seal(&transaction).map_err(&failed)?;
-        transaction.commit().map_err(failed)
     }
 
     fn length_bytes(&self) -> Result<u64, StoreError> {
@@ -174,28 +156,6 @@ impl Store {
             .map_err(|refused| self.failed(refused))?;
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
-}
-
-/// Returns the first record after the key `after` that has an older form, with its key.
-fn next_old(connection: &Connection, after: i64) -> rusqlite::Result<Option<(i64, Packed)>> {
-    let query = format!(
-        "SELECT {}, record FROM main.records WHERE record > ?1 AND substr(body, 1, 1) <> ?2
-            ORDER BY record LIMIT 1",
-        Packed::COLUMNS
-    );
-    connection
-        .prepare_cached(&query)?
-        .query_one(params![after, [pack::FORM]], |row| Ok((row.get("record")?, Packed::of(row)?)))
-        .optional()
-}
-
-fn repack_record(
-    connection: &Connection,
-    key: i64,
-    PackedRecord { body, rounds, histogram, .. }: &PackedRecord<'_>,
-) -> rusqlite::Result<usize> {
-    let update = "UPDATE main.records SET body = ?2, rounds = ?3, histogram = ?4 WHERE record = ?1";
-    connection.prepare_cached(update)?.execute(params![key, body, rounds, histogram])
 }
 
 /// Returns `true` if the name is the id, or the beginning of the id, of one of these runs.

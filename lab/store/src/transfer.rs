@@ -4,7 +4,7 @@ use crate::checksum::add_to_parts;
 use crate::error::{ExportError, ImportError, StoreError};
 use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
-use crate::pack::{self, Packed, PackedRecord, PackedRun};
+use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::store::{Store, find_exact, insert_record, insert_run};
 use crate::tags::{begins_an_id, insert_tag};
 use rusqlite::types::Value;
@@ -216,8 +216,8 @@ impl Staged {
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
         const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
-        const RECORD: &str = "place, id, contender, kind, unit, started_unix_ns, median, low, high,
-            p99, rate_per_s, body, rounds, histogram, checksum, timing";
+        const RECORD: &str = "place, id, contender, kind, unit, timing, started_unix_ns, median,
+            low, high, p99, rate_per_s, body, checksum";
         copy_rows(&self.connection, "runs", RUN, key, to, None)?;
         copy_rows(&self.connection, "records", RECORD, key, to, Some(to.last_insert_rowid()))
     }
@@ -274,13 +274,13 @@ fn difference(
         return Ok(Some("the run itself".to_string()));
     }
     let query =
-        format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", Packed::COLUMNS);
+        format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", RecordRow::COLUMNS);
     let mut came = came.prepare_cached(&query).map_err(failed)?;
     let mut here = here.prepare_cached(&query).map_err(failed)?;
     let mut came = came.query([came_key]).map_err(failed)?;
     let mut here = here.query([here_key]).map_err(failed)?;
     let record =
-        |row: &rusqlite::Row<'_>| Packed::of(row).map_err(failed)?.unpack().map_err(damaged);
+        |row: &rusqlite::Row<'_>| RecordRow::of(row).map_err(failed)?.unpack().map_err(damaged);
     for place in 1_u64.. {
         match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
             (None, None) => break,

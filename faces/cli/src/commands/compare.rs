@@ -158,11 +158,11 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
         )));
     }
     if let Some(name) = last.tags.first() {
-        return Ok((name.clone(), bare(store, &store.named(name).map_err(stored::asked)?)?));
+        return Ok((name.clone(), load_all(store, &store.named(name).map_err(stored::asked)?)?));
     }
     let mut group: Vec<Document> = Vec::new();
     for row in rows.iter().rev() {
-        let document = store.load_bare(&row.id).map_err(stored::asked)?;
+        let document = store.load(&row.id).map_err(stored::asked)?;
         let belongs = group.last().is_none_or(|later| {
             is_one_repeat(&document.run.command, &later.run.command) && row.tags.is_empty()
         });
@@ -189,9 +189,9 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
     }
 }
 
-/// Loads these runs, without the data that a comparison does not need.
-fn bare(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
-    ids.iter().map(|id| store.load_bare(id)).collect::<Result<_, _>>().map_err(stored::asked)
+/// Loads the runs with these ids.
+fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
+    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::asked)
 }
 
 /// Loads the runs that a side names. The store is opened at the first word that is not a file.
@@ -213,7 +213,7 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
                 *store = Some(stored::existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            bare(store, &store.side(word).map_err(stored::asked)?)?
+            load_all(store, &store.side(word).map_err(stored::asked)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {

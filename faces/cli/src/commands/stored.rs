@@ -95,7 +95,7 @@ pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<
     let mut earlier: Vec<&RunRow> = rows.iter().filter(is_earlier).collect();
     earlier.sort_by_key(|it| Reverse(it.started_unix_ns));
     let documents: Result<Vec<_>, _> =
-        earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load_bare(&it.id)).collect();
+        earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load(&it.id)).collect();
     handover_report::mark_seen(document, &documents?);
     Ok(())
 }

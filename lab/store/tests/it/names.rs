@@ -2,7 +2,6 @@
 
 use crate::support::{record, run};
 use handover_store::{Store, StoreError};
-use serde_json::Value;
 use std::fs;
 use tempfile::tempdir;
 
@@ -117,61 +116,4 @@ fn a_figure_is_followed_over_runs_without_the_rest_of_them() {
         let refused = store.contender(id, contender).expect_err("misspelt");
         assert_eq!(refused.to_string(), told);
     }
-}
-
-/// Returns `true` if the lines of JSON contain everything that the earlier ones do; they may have
-/// more.
-fn says_the_same(now: &str, then: &str) -> bool {
-    fn has(now: &Value, then: &Value) -> bool {
-        match (now, then) {
-            (Value::Object(now), Value::Object(then)) => {
-                then.iter().all(|(name, value)| now.get(name).is_some_and(|it| has(it, value)))
-            }
-            (Value::Array(now), Value::Array(then)) => {
-                now.len() == then.len() && now.iter().zip(then).all(|(now, then)| has(now, then))
-            }
-            (now, then) => now == then,
-        }
-    }
-    let read = |text: &str| -> Vec<Value> {
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    };
-    has(&Value::Array(read(now)), &Value::Array(read(then)))
-}
-
-#[test]
-fn what_older_versions_have_stored_is_packed_anew_and_says_the_same() {
-    let folder = tempdir().expect("a folder");
-    let stored = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stored");
-    let exported = |store: &Store| {
-        let mut lines = Vec::new();
-        store.export(&[], &mut lines).expect("an export");
-        String::from_utf8(lines).expect("text")
-    };
-    for schema in 1..handover_store::SCHEMA {
-        let path = folder.path().join(format!("{schema}.db"));
-        fs::copy(stored.join(format!("schema-{schema}.sqlite")), &path)
-            .expect("a store of its time");
-        let said = fs::read_to_string(stored.join(format!("schema-{schema}.jsonl")));
-        let said = said.expect("what it said then");
-        let mut store = Store::open(&path).expect("brought up to date");
-        assert!(says_the_same(&exported(&store), &said), "schema {schema}, as it was");
-        let (before, after) = store.vacuum().expect("packed anew");
-        // Schemas from 3 on have the current form.
-        let is_smaller = schema > 2 || 3 * after < 2 * before;
-        assert!(is_smaller, "schema {schema}: {after} bytes of {before}");
-        assert!(says_the_same(&exported(&store), &said), "schema {schema}, packed anew");
-        assert_eq!(store.vacuum().expect("again"), (after, after), "nothing is left to pack");
-        store.check().expect("sound");
-        assert_eq!(fs::metadata(&path).expect("a file").len(), after);
-    }
-}
-
-#[test]
-fn a_run_without_its_histograms_is_otherwise_the_same() {
-    let store = three_runs();
-    let mut whole = store.load("1a").expect("a run");
-    assert!(whole.records.iter().all(|record| !record.histogram.is_empty()));
-    whole.records.iter_mut().for_each(|record| record.histogram.clear());
-    assert_eq!(store.load_bare("1a").expect("the run"), whole);
 }
