@@ -349,7 +349,10 @@ impl Parking {
 
 #[test]
 fn a_receiver_parked_beside_its_queue_is_woken_for_each_piece_of_work() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    // All interleavings take half a minute.
+    model.preemption_bound = std::env::var_os("HANDOVER_LONG").is_none().then_some(3);
+    model.check(|| {
         let parking = Arc::new(Parking::default());
         let sender = thread::spawn({
             let parking = Arc::clone(&parking);
