@@ -10,6 +10,7 @@ use super::prerequisites::component;
 use super::programs;
 use crate::run::Run;
 use crate::test::Context;
+use crate::workspace::Crate;
 
 /// Maximum duration of an example.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
@@ -72,14 +73,18 @@ pub fn examples(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Program that cargo runs in place of rustdoc to test a crate's examples: it first builds the crate's
-/// documentation with warnings denied. `cargo doc` checks every dependency anew, which takes minutes. It does nothing
-/// for the crates named in `HANDOVER_LEFT_OUT`.
+/// Program that cargo runs in place of rustdoc to test a crate's examples: it first builds the documentation of the
+/// crates named in `HANDOVER_DOCUMENTED`, with warnings denied. `cargo doc` checks every dependency anew, which takes
+/// minutes. It does nothing for the crates named in `HANDOVER_LEFT_OUT`.
 const DOCUMENT_AND_TEST: &str = r#"#!/bin/sh
 case " $* " in *" --test "*) ;; *) exec rustdoc "$@" ;; esac
-for name in $HANDOVER_LEFT_OUT; do
-    case " $* " in *" --crate-name $name "*) exit ;; esac
+crate= previous=
+for word do
+    test "$previous" != --crate-name || crate=$word
+    previous=$word
 done
+case " $HANDOVER_LEFT_OUT " in *" $crate "*) exit ;; esac
+case " $HANDOVER_DOCUMENTED " in *" $crate "*) ;; *) exec rustdoc "$@" ;; esac
 (
     skip=
     for word do
@@ -96,7 +101,10 @@ done
 exec rustdoc "$@"
 "#;
 
-/// Builds the documentation of every library with warnings denied, and runs the examples in it.
+/// Folders of the libraries that others use; the documentation of the rest is built with `--long`.
+const LIBRARIES: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
+
+/// Builds the documentation of the libraries with warnings denied, and runs the examples of every crate.
 pub fn doctests(context: &mut Context) -> Result<()> {
     let target = &context.workspace.target;
     let rustdoc = target.join("document-and-test");
@@ -104,11 +112,15 @@ pub fn doctests(context: &mut Context) -> Result<()> {
     fs::write(&rustdoc, DOCUMENT_AND_TEST)?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
     let line = "cargo test --workspace --doc";
-    let left_out = context.workspace.crates.iter().filter(|one| !context.concerns(&one.name));
-    let left_out: Vec<_> = left_out.map(|one| one.name.replace('-', "_")).collect();
+    let names = |is_it: &dyn Fn(&Crate) -> bool| {
+        let crates = context.workspace.crates.iter().filter(|one| is_it(one));
+        crates.map(|one| one.name.replace('-', "_")).collect::<Vec<_>>().join(" ")
+    };
+    let left_out = names(&|one| !context.concerns(&one.name));
+    let documented = names(&|one| LIBRARIES.iter().any(|folder| one.folder.starts_with(folder)));
     let run = context.cargo(line).variable("RUSTDOC", &rustdoc);
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.
-    let run = run.set("HANDOVER_LEFT_OUT", &left_out.join(" "));
+    let run = run.set("HANDOVER_LEFT_OUT", &left_out).set("HANDOVER_DOCUMENTED", &documented);
     context.tests += run.variable("HANDOVER_DOCS", &target.join("doc")).count()?;
     Ok(())
 }
