@@ -75,10 +75,12 @@ pub enum Step {
 enum Phase {
     /// Runs before all others, one step after another.
     First,
-    /// Runs in parallel with the steps that compile; runs built programs, which mostly wait.
+    /// Runs built programs, which mostly wait, in parallel with the next two.
     Programs,
-    /// Runs in parallel with the steps that run programs.
+    /// Compiles, and runs what it compiled.
     Compiler,
+    /// Analyses sources and dependencies, if anything of theirs has changed.
+    Analysis,
     /// Runs after all others, with `--long`.
     Long,
 }
@@ -88,7 +90,8 @@ impl Step {
         match self {
             Self::Fmt | Self::Build | Self::Tidy => Phase::First,
             Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
-            Self::Doctests | Self::Loom | Self::Deny | Self::Miri => Phase::Compiler,
+            Self::Doctests | Self::Loom => Phase::Compiler,
+            Self::Deny | Self::Miri => Phase::Analysis,
             Self::Clippy
             | Self::Docs
             | Self::Release
@@ -232,29 +235,29 @@ impl Report {
         }
     }
 
-    /// Runs all steps: first those that build, then those that run programs in parallel with those
-    /// that compile.
+    /// Runs all steps: first those that build, then those that run programs, compile and analyse in parallel.
     fn run_all(&mut self, context: &mut Context) {
         self.run(&Step::of(Phase::First), context);
         if !self.failed.is_empty() {
             return;
         }
-        let mut compiler_context = context.clone();
-        let (programs, compiler) = thread::scope(|scope| {
-            let programs = scope.spawn(|| {
-                let mut report = Self::default();
-                report.run(&Step::of(Phase::Programs), context);
-                report
+        let reports = thread::scope(|scope| {
+            let lanes = [Phase::Programs, Phase::Compiler, Phase::Analysis].map(|phase| {
+                let mut context = context.clone();
+                scope.spawn(move || {
+                    let mut report = Self::default();
+                    report.run(&Step::of(phase), &mut context);
+                    report
+                })
             });
-            let mut compiler = Self::default();
-            compiler.run(&Step::of(Phase::Compiler), &mut compiler_context);
-            (programs.join(), compiler)
+            lanes.map(thread::ScopedJoinHandle::join)
         });
-        match programs {
-            Ok(programs) => self.add(programs),
-            Err(panic) => std::panic::resume_unwind(panic),
+        for report in reports {
+            match report {
+                Ok(report) => self.add(report),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
         }
-        self.add(compiler);
         if self.failed.is_empty() && context.long {
             self.run(&Step::of(Phase::Long), context);
         }
@@ -332,7 +335,8 @@ mod tests {
         let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
         assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
-        assert_eq!(names(Phase::Compiler), ["doctests", "loom", "deny", "miri"]);
+        assert_eq!(names(Phase::Compiler), ["doctests", "loom"]);
+        assert_eq!(names(Phase::Analysis), ["deny", "miri"]);
         let long = ["clippy", "docs", "release", "sanitizers", "fuzz", "soak", "dist"];
         assert_eq!(names(Phase::Long), long);
     }

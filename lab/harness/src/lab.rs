@@ -588,6 +588,12 @@ impl Running<'_> {
             return;
         };
         self.records[index] = course.records(self.lab, group);
+        for record in &mut self.records[index] {
+            let Outcome { null_one, null_several, .. } = &self.outcome;
+            let least = if has_several_cpus(record) { null_several } else { null_one };
+            let least = least.unwrap_or(0.0);
+            floors::keep_if_visible(&mut record.warnings, record.floor.as_ref(), least);
+        }
         if !self.watch.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
             self.outcome.faults.push((id, "could not be kept".to_string()));
@@ -597,14 +603,18 @@ impl Running<'_> {
 
     /// Reports the results of all passes after the first.
     fn finish(mut self) -> Outcome {
-        for index in 0..self.courses.len() {
+        // The null benchmarks first: what this run cannot see is no doubt about a figure.
+        let is_other =
+            |index: &usize| !self.lab.groups[*index].selection.spec.id.starts_with(NULL_PREFIX);
+        let mut order: Vec<usize> = (0..self.courses.len()).collect();
+        order.sort_by_key(is_other);
+        for index in order {
             if self.is_refused {
                 break;
             }
             self.tell(index);
-        }
-        for (group, records) in self.lab.groups.iter().zip(&self.records) {
-            note_null(&mut self.outcome, group.selection.spec.id, records);
+            let id = self.lab.groups[index].selection.spec.id;
+            note_null(&mut self.outcome, id, &self.records[index]);
         }
         self.outcome.records = self.records.into_iter().flatten().collect();
         self.outcome
@@ -623,11 +633,15 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
         for ratio in &record.peers {
             let (low, high) = ratio.ends().unwrap_or((ratio.ratio, ratio.ratio));
             let width = (high - 1.0).abs().max((1.0 - low).abs());
-            let several = record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1]);
+            let several = has_several_cpus(record);
             let slot = if several { &mut outcome.null_several } else { &mut outcome.null_one };
             *slot = Some(slot.unwrap_or(0.0).max(width));
         }
     }
+}
+
+fn has_several_cpus(record: &Record) -> bool {
+    record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1])
 }
 
 fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {

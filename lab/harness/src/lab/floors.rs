@@ -81,6 +81,14 @@ pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
     Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
+/// Withdraws the warning about a beaten floor if the difference is below `least`, the smallest relative difference
+/// that the run can see.
+pub(super) fn keep_if_visible(warnings: &mut Vec<Warning>, floor: Option<&Ratio>, least: f64) {
+    let high = floor.and_then(Ratio::ends).map_or(1.0, |(_, high)| high);
+    let is_visible = high < 1.0 / (1.0 + least);
+    warnings.retain(|it| it.code != WarningCode::FloorBeaten || is_visible);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +109,16 @@ mod tests {
         let warning = beaten(&ratio_of(0.8, 0.95)).expect("a warning");
         assert_eq!(warning.code, WarningCode::FloorBeaten);
         assert!(warning.text.contains("0.80 to 0.95") && warning.text.contains("floor/empty"));
+    }
+
+    #[test]
+    fn floor_is_beaten_only_by_more_than_the_run_can_see() {
+        let floor = ratio_of(0.8, 0.95);
+        let mut warnings: Vec<Warning> = beaten(&floor).into_iter().collect();
+        keep_if_visible(&mut warnings, Some(&floor), 0.04);
+        assert_eq!(warnings.len(), 1);
+        keep_if_visible(&mut warnings, Some(&floor), 0.06);
+        assert_eq!(warnings, []);
     }
 
     #[test]

@@ -74,6 +74,7 @@ const fn pair(
     Pair { name, figure, suite, why }
 }
 
+const LINK: &str = "the program marks packets at the rate of a link (-b); the suite has no link";
 const MESSAGES: &str =
     "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
 
@@ -126,7 +127,7 @@ static PROGRAMS: &[Program] = &[
     },
     Program {
         line: "sched --stamp none --seconds 1 -b 10T -q 1000 -i 0 -- -alg rr -flowsets 1:1500:16",
-        pairs: &[pair("", packets, of("sched/client-arbiter-client", "drr"), "")],
+        pairs: &[pair("", packets, of("sched/client-arbiter-client", "drr"), LINK)],
     },
     Program {
         line: "calls -m 25 --calls 100000 --runs 1",
