@@ -256,7 +256,8 @@ pub trait Watch {
         let _ = (done, most);
     }
     /// Called with all figures that the benchmark has yielded so far; they replace those of earlier
-    /// calls. Called after the first pass, so that early results exist, and after the last.
+    /// calls. Called after the first pass, so that early results exist, and after the last, for the
+    /// null benchmarks first.
     /// Returning `false` ends the run, for example if the records could not be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
