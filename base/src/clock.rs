@@ -481,7 +481,7 @@ fn step_of(differences: &[u64]) -> f64 {
     const FRACTIONS: u64 = 16;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();
-    // Distinct values with their counts, of which there are some dozens; the most frequent decide the soonest.
+    // Distinct values with their counts, of which there are some dozens; the most frequent first, as they reject a candidate the soonest.
     let mut counted: Vec<(u64, usize)> =
         moved.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect();
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

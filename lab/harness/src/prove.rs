@@ -422,13 +422,13 @@ pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
         let quantiles = record.and_then(|it| it.summary.quantiles());
         let resolution =
             record.map_or(0.0, |it| it.summary.resolution_ns + it.empty.unwrap_or(0.0));
-        // The mean of most rounds: that of all operations has time in it which the hypervisor took.
-        let mean_of_rounds = |it: &Record| {
+        // The mean of all operations includes the time that the hypervisor took in a few rounds.
+        let median_of_means = |it: &Record| {
             let means: Vec<f64> = it.rounds.iter().map(|round| round.mean).collect();
             crate::stats::median(&means) - it.empty.unwrap_or(0.0)
         };
         let told_mean = record.map(|it| match it.summary.batch {
-            0 | 1 => mean_of_rounds(it),
+            0 | 1 => median_of_means(it),
             _ => it.summary.median,
         });
         let p = |share: &str| format!("{id}, {share}");
