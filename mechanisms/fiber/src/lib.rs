@@ -29,5 +29,7 @@ pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, Start
 #[cfg(handover_loom)]
 pub mod model {
     pub use crate::engine::tally::{Tally, alive_count, have_all_ended};
-    pub use crate::raw::{Biased, Gate, Inbox, Link, Linked, List, Node, Opened, Race};
+    pub use crate::raw::{
+        Biased, Gate, Inbox, Link, Linked, List, Node, Opened, Race, Withdrawals,
+    };
 }

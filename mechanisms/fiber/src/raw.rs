@@ -28,6 +28,7 @@ mod sanitizer;
 mod stack;
 
 pub use biased::Biased;
+pub use gate::Withdrawals;
 #[cfg(handover_loom)]
 pub use gate::{Gate, Node, Opened};
 pub use queue::{Inbox, List};

@@ -18,6 +18,7 @@
 //! | two_who_give_up_.. | enlist, expire, withdraw / the same; then set |
 //! | a_waiter_is_woken_.. | enlist / set, close |
 //! | a_gate_that_is_closed_.. | enlist, expire, withdraw / set, close |
+//! | a_waiter_beside_one_.. | enlist / enlist, expire, withdraw / set, close |
 //! | an_inbox_gives_.. | push, push / push, take |
 //! | an_owner_and_a_thief_.. | own, own / visit |
 //! | of_two_workers_.. | end, look whether all have ended / the same |
@@ -28,7 +29,7 @@
 //! owner's offers.
 //!
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
-//! count.
+//! count; a gate that is closed while a waiter that gives up holds the list of the others.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -39,7 +40,7 @@ mod raw;
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{
-    Biased, Gate, Inbox, Opened, Race, Tally, alive_count, have_all_ended,
+    Biased, Gate, Inbox, Opened, Race, Tally, Withdrawals, alive_count, have_all_ended,
 };
 use raw::{Item, wait_at, wait_at_as, wait_at_until};
 
@@ -190,7 +191,7 @@ fn of_a_value_that_is_set_and_a_time_that_runs_out_one_wins_and_both_know() {
             sets.store(7, Ordering::Relaxed);
             open_for_timed(&its)
         });
-        let in_time = wait_at_until(&gate, Timed::new());
+        let in_time = wait_at_until(&gate, &Withdrawals::new(), Timed::new());
         if in_time {
             assert_eq!(value.load(Ordering::Relaxed), 7);
         }
@@ -204,10 +205,10 @@ fn who_gives_up_takes_nobody_else_along() {
     model(|| {
         let gate = Arc::new(Gate::<Timed>::new());
         let its = Arc::clone(&gate);
-        let waits = thread::spawn(move || wait_at_as(&its, Timed::new()));
+        let waits = thread::spawn(move || wait_at_as(&its, Timed::new(), || ()));
         let sets = Arc::clone(&gate);
         let opens = thread::spawn(move || open_for_timed(&sets));
-        wait_at_until(&gate, Timed::new());
+        wait_at_until(&gate, &Withdrawals::new(), Timed::new());
         waits.join().unwrap();
         opens.join().unwrap();
         assert!(gate.is_set());
@@ -219,8 +220,8 @@ fn two_who_give_up_at_once_are_both_out() {
     model(|| {
         let gate = Arc::new(Gate::<Timed>::new());
         let its = Arc::clone(&gate);
-        let other = thread::spawn(move || wait_at_until(&its, Timed::new()));
-        let one = wait_at_until(&gate, Timed::new());
+        let other = thread::spawn(move || wait_at_until(&its, &Withdrawals::new(), Timed::new()));
+        let one = wait_at_until(&gate, &Withdrawals::new(), Timed::new());
         assert!(!one && !other.join().unwrap(), "nobody opens it");
         assert_eq!(open_for_timed(&gate), 0, "nobody is left");
     });
@@ -233,7 +234,7 @@ fn a_waiter_is_woken_although_the_gate_is_closed_at_once() {
         let its = Arc::clone(&gate);
         let waits = thread::spawn(move || wait_at(&its, Flag::new()));
         assert!(open(&gate));
-        let is_closed = gate.close();
+        let is_closed = gate.close(&Withdrawals::new());
         assert!(is_closed);
         // A waiter that comes only now waits for the next opening.
         open(&gate);
@@ -244,17 +245,32 @@ fn a_waiter_is_woken_although_the_gate_is_closed_at_once() {
 #[test]
 fn a_gate_that_is_closed_again_is_left_by_one_who_gives_up() {
     model(|| {
-        let gate = Arc::new(Gate::<Timed>::new());
-        let its = Arc::clone(&gate);
+        let both = Arc::new((Gate::<Timed>::new(), Withdrawals::new()));
+        let its = Arc::clone(&both);
         let opens = thread::spawn(move || {
-            let woken_count = open_for_timed(&its);
-            assert!(its.close());
+            let woken_count = open_for_timed(&its.0);
+            assert!(its.0.close(&its.1));
             woken_count
         });
-        let in_time = wait_at_until(&gate, Timed::new());
+        let in_time = wait_at_until(&both.0, &both.1, Timed::new());
         let woken_count = opens.join().unwrap();
         assert!(woken_count <= usize::from(in_time), "woken, and told that it was late");
-        assert_eq!(open_for_timed(&gate), 0, "nobody is left");
+        assert_eq!(open_for_timed(&both.0), 0, "nobody is left");
+    });
+}
+
+#[test]
+fn a_waiter_beside_one_who_gives_up_is_woken_although_the_gate_is_closed_at_once() {
+    model(|| {
+        let both = Arc::new((Gate::<Timed>::new(), Withdrawals::new()));
+        let (its, sets) = (Arc::clone(&both), Arc::clone(&both));
+        wait_at_as(&both.0, Timed::new(), || {
+            thread::spawn(move || wait_at_until(&its.0, &its.1, Timed::new()));
+            thread::spawn(move || {
+                open_for_timed(&sets.0);
+                assert!(sets.0.close(&sets.1));
+            });
+        });
     });
 }
 

@@ -156,6 +156,9 @@ impl Eventual<()> {
     /// Makes the eventual unset again; returns `true` if it was set. There is no value that a
     /// participant may hold a reference to, so `&self` is enough. Participants that were waiting
     /// when it was set still go on.
+    ///
+    /// # Blocking
+    /// Yields the CPU while another waiter, whose time is up, takes itself out of the list.
     pub fn rearm(&self) -> bool {
         self.cell.close()
     }

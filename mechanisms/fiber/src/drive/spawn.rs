@@ -361,7 +361,7 @@ impl<T> JoinHandle<T> {
                 return Err(self);
             }
             if let Some(handle) = &self.handle {
-                raw::enlist_until(handle.ended(), deadline_ns);
+                raw::enlist_until(handle.ended(), &raw::Withdrawals::new(), deadline_ns);
             }
         }
         Ok(self.join())

@@ -1,6 +1,6 @@
 //! Value behind a gate.
 
-use super::gate::{Gate, Node, Opened, Waiters};
+use super::gate::{Gate, Node, Opened, Waiters, Withdrawals};
 use crate::drive::waiter::Waiter;
 use std::cell::UnsafeCell;
 
@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
+    withdrawals: Withdrawals,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -22,7 +23,7 @@ unsafe impl<T: Send + Sync> Sync for GateCell<T> {}
 impl<T> GateCell<T> {
     /// Makes a cell without a value.
     pub(crate) const fn new() -> Self {
-        Self { gate: Gate::new(), value: UnsafeCell::new(None) }
+        Self { gate: Gate::new(), withdrawals: Withdrawals::new(), value: UnsafeCell::new(None) }
     }
 
     /// Sets the value, unless it is set.
@@ -76,7 +77,8 @@ impl<T> GateCell<T> {
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
         // this waiter.
-        enlist_until(&self.gate, deadline_ns).then(|| unsafe { self.seen_open() })
+        enlist_until(&self.gate, &self.withdrawals, deadline_ns)
+            .then(|| unsafe { self.seen_open() })
     }
 
     /// Returns the value.
@@ -112,7 +114,7 @@ impl<T> GateCell<T> {
 impl GateCell<()> {
     /// Closes the gate; the value is `()`, so no thread holds a reference that matters.
     pub(crate) fn close(&self) -> bool {
-        self.gate.close()
+        self.gate.close(&self.withdrawals)
     }
 }
 
@@ -130,7 +132,11 @@ pub(crate) fn enlist(gate: &Gate<Waiter>) {
 
 /// Waits until the gate is open, until `deadline_ns` at most; returns `true` if the gate was open
 /// before the deadline.
-pub(crate) fn enlist_until(gate: &Gate<Waiter>, deadline_ns: u64) -> bool {
+pub(crate) fn enlist_until(
+    gate: &Gate<Waiter>,
+    withdrawals: &Withdrawals,
+    deadline_ns: u64,
+) -> bool {
     let mut node = Node::new();
     let place = &raw mut node;
     // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
@@ -139,7 +145,7 @@ pub(crate) fn enlist_until(gate: &Gate<Waiter>, deadline_ns: u64) -> bool {
     crate::drive::waiter::wait_until(deadline_ns, commit, |_| {
         // SAFETY: the node was enlisted above; if its waiter is being handed out, wait_until()
         // returns only after that has ended.
-        let withdrawn = unsafe { gate.withdraw(place) };
+        let withdrawn = unsafe { gate.withdraw(place, withdrawals) };
         withdrawn.opened_for.for_each(Waiter::wake);
         withdrawn.was_there
     })

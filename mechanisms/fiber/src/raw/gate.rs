@@ -8,21 +8,26 @@
 //!    └───────┘      │ waiter      │      └─────┘
 //!        │          └─────────────┘         ▲
 //!        ├──────────────────────────────────┘
-//!        └── abandon ──▶ ABANDONED ── set ──▶ SET
+//!        └── abandon ──▶ ABANDONED ── set ──▶ SET ── close ──▶ CLOSING ──▶ EMPTY
 //! ```
 //!
 //! A waiter that gives up takes the whole list, removes itself, and puts back the rest: a list that
-//! is only ever taken whole has no ABA problem.
+//! is only ever taken whole has no ABA problem. [`Withdrawals`] counts the lists that are out; a gate
+//! that is being closed counts as open until they are back, so that no waiter misses the opening.
 //!
 //! Bit 0 of the word is `CLAIMED`: a participant is writing the value behind the gate.
 
 use handover_base::sync::UnsafeCell;
-use handover_base::sync::atomic::{AtomicPtr, Ordering};
+use handover_base::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use handover_base::sync::thread;
 use std::ptr;
 
 const CLAIMED: usize = 1;
 const SET: usize = 3;
 const ABANDONED: usize = 4;
+const CLOSING: usize = 7;
+/// Bits that SET and CLOSING have in common, and no other word has.
+const OPEN: usize = SET & CLOSING;
 
 /// Node of a waiter, on the waiter's own stack.
 #[derive(Debug)]
@@ -63,11 +68,42 @@ pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
+/// Number of calls of [`Gate::withdraw`] that may have taken a list and not yet put it back. It
+/// stands beside a gate that can be closed; other gates have no room for it.
+#[derive(Debug)]
+pub struct Withdrawals(AtomicU32);
+
+impl Withdrawals {
+    /// Makes a count of zero.
+    #[cfg(not(handover_loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Makes a count of zero.
+    #[cfg(handover_loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+impl Default for Withdrawals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 // SAFETY: waiters move from the thread that enlists to the thread that opens the gate, through the
 // word; nothing else is shared.
 unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
+
+fn is_open<W>(word: *mut Node<W>) -> bool {
+    word.addr() & OPEN == OPEN
+}
 
 fn mark<W>(word: usize) -> *mut Node<W> {
     ptr::without_provenance_mut(word)
@@ -99,7 +135,7 @@ impl<W> Gate<W> {
     #[must_use]
     pub fn is_set(&self) -> bool {
         // Acquire: pairs with the Release in set().
-        self.word.load(Ordering::Acquire).addr() == SET
+        is_open(self.word.load(Ordering::Acquire))
     }
 
     /// Claims the right to open the gate; returns `true` to the first caller only.
@@ -134,7 +170,7 @@ impl<W> Gate<W> {
         // with the Release in enlist(): the nodes are visible.
         let before = self.word.swap(mark(SET), Ordering::AcqRel);
         match before.addr() {
-            SET => Opened::Before,
+            SET | CLOSING => Opened::Before,
             ABANDONED => Opened::ForNobody,
             _ => Opened::For(Waiters::of(before.map_addr(|addr| addr & !CLAIMED))),
         }
@@ -162,12 +198,31 @@ impl<W> Gate<W> {
         *self = Self::new();
     }
 
-    /// Closes the gate again if it is open; returns `true` if it was.
-    pub fn close(&self) -> bool {
-        // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set().
-        self.word
-            .compare_exchange(mark(SET), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+    /// Closes the gate again if it is open; returns `true` if it was. All calls of `withdraw` count in
+    /// `withdrawals`.
+    ///
+    /// Spins, and yields the CPU, while a waiter that gives up holds the list of the others: they
+    /// find the gate open when it puts the list back.
+    pub fn close(&self, withdrawals: &Withdrawals) -> bool {
+        // Acquire: pairs with the Release in set(), and by it with the counts of withdrawals whose
+        // lists set() has not found.
+        let closing = self.word.compare_exchange(
+            mark(SET),
+            mark(CLOSING),
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if closing.is_err() {
+            return false;
+        }
+        // Acquire: pairs with the Release at the end of withdraw().
+        while withdrawals.0.load(Ordering::Acquire) != 0 {
+            thread::yield_now();
+        }
+        // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set(). A
+        // set() since the exchange above found the gate open: it came before this close.
+        self.word.swap(ptr::null_mut(), Ordering::AcqRel);
+        true
     }
 
     /// Waits in `node`, or returns the waiter when the gate is open.
@@ -185,7 +240,7 @@ impl<W> Gate<W> {
         // Acquire: if the gate is open, the writes before its opening are visible.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word.addr() == SET {
+            if is_open(word) {
                 // SAFETY: the node was not published, as no exchange below has succeeded.
                 let waiter = node_ref.waiter.with_mut(|cell| unsafe { (*cell).take() });
                 return waiter.map_or(Ok(()), Err);
@@ -207,18 +262,21 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Removes `node` from the list, if it is there.
+    /// Removes `node` from the list, if it is there. `withdrawals` is that of [`close`](Self::close),
+    /// or any if the gate is never closed.
     ///
     /// # Safety
     /// `node` was enlisted in this gate; if its waiter was or is being handed out, it stays valid
     /// until that is over.
-    pub unsafe fn withdraw(&self, node: *mut Node<W>) -> Withdrawn<W> {
+    pub unsafe fn withdraw(&self, node: *mut Node<W>, withdrawals: &Withdrawals) -> Withdrawn<W> {
+        // Relaxed: published by the exchange below, which set() reads before close() reads this.
+        withdrawals.0.fetch_add(1, Ordering::Relaxed);
         // Acquire: pairs with the Release in enlist(): the nodes are visible.
         let mut word = self.word.load(Ordering::Acquire);
         let newest = loop {
             let newest = word.map_addr(|addr| addr & !CLAIMED);
-            if word.addr() == SET || newest.addr() <= ABANDONED {
-                return Withdrawn { was_there: false, opened_for: Waiters::of(ptr::null_mut()) };
+            if is_open(word) || newest.addr() <= ABANDONED {
+                break ptr::null_mut();
             }
             // Acquire: as for the load. Release: keeps earlier publications through this word
             // intact.
@@ -233,7 +291,10 @@ impl<W> Gate<W> {
             }
         };
         let rest = Chain::without(newest, node);
-        Withdrawn { was_there: rest.was_there, opened_for: self.put_back(&rest) }
+        let opened_for = self.put_back(&rest);
+        // Release: pairs with the Acquire in close(): the list is back.
+        withdrawals.0.fetch_sub(1, Ordering::Release);
+        Withdrawn { was_there: rest.was_there, opened_for }
     }
 
     /// Puts a list back; returns its waiters if the gate was opened meanwhile.
@@ -245,7 +306,7 @@ impl<W> Gate<W> {
         // woken here.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word.addr() == SET {
+            if is_open(word) {
                 return Waiters::of(chain.newest);
             }
             let next = word.map_addr(|addr| addr & !CLAIMED);

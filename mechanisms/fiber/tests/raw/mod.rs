@@ -2,7 +2,7 @@
 
 use super::Flag;
 use super::Timed;
-use handover_fiber::model::{Biased, Gate, Link, Linked, Node};
+use handover_fiber::model::{Biased, Gate, Link, Linked, Node, Withdrawals};
 use std::ptr::NonNull;
 
 /// Waits at the gate as a fiber does.
@@ -17,7 +17,7 @@ pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
 
 /// Waits at the gate as a fiber with a deadline, which passes at some moment; returns `true` if the
 /// gate was opened before that.
-pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
+pub fn wait_at_until(gate: &Gate<Timed>, withdrawals: &Withdrawals, timed: Timed) -> bool {
     let mut node = Node::new();
     // SAFETY: the node is valid until its waiter was handed out and has let go, or was withdrawn.
     if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_err() {
@@ -30,7 +30,7 @@ pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
     loop {
         // SAFETY: the node was enlisted in this gate above, and is valid until this function
         // returns.
-        let withdrawn = unsafe { gate.withdraw(&raw mut node) };
+        let withdrawn = unsafe { gate.withdraw(&raw mut node, withdrawals) };
         for other in withdrawn.opened_for {
             assert!(other.offer(), "the others wait for ever");
         }
@@ -45,11 +45,12 @@ pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
     }
 }
 
-/// Waits at a gate of timed waiters, without a deadline.
-pub fn wait_at_as(gate: &Gate<Timed>, timed: Timed) {
+/// Waits at a gate of timed waiters, without a deadline; calls `enlisted` once it is in the list.
+pub fn wait_at_as(gate: &Gate<Timed>, timed: Timed, enlisted: impl FnOnce()) {
     let mut node = Node::new();
     // SAFETY: the node is valid until the waiter was handed out and woken.
     if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_ok() {
+        enlisted();
         timed.wait();
     }
 }
