@@ -77,6 +77,9 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     let _ = sockopt::set_tcp_keepintvl(fd, interval);
     let _ = sockopt::set_tcp_keepcnt(fd, PROBES_MAX);
     let _ = sockopt::set_socket_keepalive(fd, true);
+    // While sent bytes are unacknowledged, the kernel sends no probes.
+    let unacknowledged = (silence + PROBES_MAX * interval).as_millis();
+    let _ = sockopt::set_tcp_user_timeout(fd, u32::try_from(unacknowledged).unwrap_or(u32::MAX));
 }
 
 pub(crate) fn address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
