@@ -406,16 +406,6 @@ fn a_full_disk_ends_the_stamps_and_not_the_run() {
 }
 
 #[test]
-fn threads_that_cannot_be_started_are_reported_and_nothing_hangs() {
-    let home = Home::new();
-    let said = said(
-        home.shell("ulimit -v 600000 && exec handover sched -t 4096 --seconds 1 --stamp none"),
-    );
-    let said = said.code(1).tells(&["of 4096 could not be started", "ulimit -v"]);
-    assert!(said.took < Duration::from_secs(60), "{said}");
-}
-
-#[test]
 fn the_test_prints_dummynet_s_line_for_each_algorithm() {
     let home = Home::new();
     for algorithm in
