@@ -333,6 +333,7 @@ fn several_senders_and_receivers_share_a_channel_and_lose_nothing() -> Outcome {
 
 #[test]
 fn what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten() -> Outcome {
+    const EACH: usize = 8;
     let pools = vec![PoolConfig::new("low", 7), PoolConfig::new("high", 0)];
     let runtime = Runtime::new(Config { pools, ..Config::default() })?;
     let (low, high) = (runtime.pool("low").unwrap(), runtime.pool("high").unwrap());
@@ -340,8 +341,10 @@ fn what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten() -> Outcome
     let handle = runtime.handle();
     let order = runtime.spawn(move || {
         let order = Arc::new(Mutex::new(Vec::new()));
-        let all: Vec<_> = [(low, 'l'), (high, 'h'), (low, 'l'), (high, 'h')]
+        let all: Vec<_> = [(low, 'l'), (high, 'h')]
             .into_iter()
+            .cycle()
+            .take(2 * EACH)
             .map(|(pool, letter)| {
                 let order = Arc::clone(&order);
                 Builder::new().pool(pool).spawn_on(&handle, move || order.lock().push(letter))
@@ -351,7 +354,10 @@ fn what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten() -> Outcome
         all.into_iter().for_each(|one| one.join().unwrap());
         order.lock().iter().collect::<String>()
     })?;
-    assert_eq!(order.join()?, "hhll");
+    // A worker that polls takes a less urgent fiber every fourth time: at most thrice in these.
+    let order = order.join()?;
+    let urgent_count = order[..EACH].chars().filter(|letter| *letter == 'h').count();
+    assert!(urgent_count >= EACH - 3, "{order}");
 
     let is_done = Arc::new(AtomicBool::new(false));
     let sets = Arc::clone(&is_done);

@@ -114,22 +114,21 @@ impl Range {
     }
 }
 
-/// Installs the handler for faults in ranges; all other signals go to the action from before.
+/// Installs the handler for faults in ranges, once; all other signals go to the action from before.
+/// A handler that the program installs later stays.
 pub(crate) fn install() {
     BEFORE.get_or_init(|| {
         // SAFETY: all zeroes are a valid sigaction: the default, without flags.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: a null new action only queries; `before` is valid for writing the current one.
-        unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) };
+        // SAFETY: all zeroes are a valid sigaction: the default, without flags.
+        let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+        ours.sa_sigaction = on_fault as *const () as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: SA_SIGINFO is set and the handler has its signature; it calls only functions that
+        // are async-signal-safe. `before` is valid for writing the current action.
+        unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) };
         before
     });
-    // SAFETY: all zeroes are a valid sigaction: the default, without flags.
-    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
-    ours.sa_sigaction = on_fault as *const () as usize;
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: SA_SIGINFO is set and the handler has its signature; it calls only functions that are
-    // async-signal-safe.
-    unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) };
 }
 
 extern "C" fn on_fault(
