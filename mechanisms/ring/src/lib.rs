@@ -8,6 +8,8 @@ pub mod queue;
 #[allow(unsafe_code)]
 mod raw;
 mod stage;
+#[cfg(doctest)]
+mod variance;
 
 pub use config::{SLOTS_COUNT_MAX, validate};
 pub use error::{CapacityError, PushError, ReplyError, SendError, Unanswered};
