@@ -2,7 +2,7 @@
 //! stacks; the participant that opens the gate takes the list.
 //!
 //! ```text
-//!            enlist: push           set: swap
+//!            enqueue: push          set: swap
 //!    ┌───────┐      ┌─────────────┐      ┌─────┐
 //!    │ EMPTY │ ───▶ │ the newest  │ ───▶ │ SET │
 //!    └───────┘      │ waiter      │      └─────┘
@@ -48,13 +48,13 @@ impl<W> Default for Node<W> {
 
 /// State of the gate before it was opened.
 #[derive(Debug)]
-pub enum Opened<W> {
+pub enum PreviousState<W> {
     /// Closed, with these waiters, in the order in which they came.
-    For(Waiters<W>),
+    Waiting(Waiters<W>),
     /// Abandoned: no participant will ever wait.
-    ForNobody,
+    Abandoned,
     /// Already open.
-    Before,
+    AlreadySet,
 }
 
 /// Gate; `W` is the means to wake a waiter.
@@ -63,13 +63,13 @@ pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
-// SAFETY: waiters move from the thread that enlists to the thread that opens the gate, through the
+// SAFETY: waiters move from the thread that enqueues to the thread that opens the gate, through the
 // word; nothing else is shared.
 unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
-fn mark<W>(word: usize) -> *mut Node<W> {
+fn marker<W>(word: usize) -> *mut Node<W> {
     ptr::without_provenance_mut(word)
 }
 
@@ -91,7 +91,7 @@ impl<W> Gate<W> {
     /// Makes a closed gate on which no participant will ever wait.
     #[must_use]
     pub fn abandoned() -> Self {
-        Self { word: AtomicPtr::new(mark(ABANDONED)) }
+        Self { word: AtomicPtr::new(marker(ABANDONED)) }
     }
 
     /// Returns `true` if the gate is open; then all writes before its opening are visible.
@@ -113,7 +113,7 @@ impl<W> Gate<W> {
                 return false;
             }
             let claimed = word.map_addr(|addr| addr | CLAIMED);
-            // Release: keeps the nodes published that enlist() has published for the Acquire in
+            // Release: keeps the nodes published that enqueue() has published for the Acquire in
             // set().
             match self.word.compare_exchange_weak(
                 word,
@@ -129,14 +129,16 @@ impl<W> Gate<W> {
 
     /// Opens the gate.
     #[inline]
-    pub fn set(&self) -> Opened<W> {
-        // Release: publishes earlier writes to the Acquire in is_set() and enlist(). Acquire: pairs
-        // with the Release in enlist(): the nodes are visible.
-        let before = self.word.swap(mark(SET), Ordering::AcqRel);
+    pub fn set(&self) -> PreviousState<W> {
+        // Release: publishes earlier writes to the Acquire in is_set() and enqueue(). Acquire:
+        // pairs with the Release in enqueue(): the nodes are visible.
+        let before = self.word.swap(marker(SET), Ordering::AcqRel);
         match before.addr() {
-            SET => Opened::Before,
-            ABANDONED => Opened::ForNobody,
-            _ => Opened::For(Waiters::of(before.map_addr(|addr| addr & !CLAIMED))),
+            SET => PreviousState::AlreadySet,
+            ABANDONED => PreviousState::Abandoned,
+            _ => PreviousState::Waiting(Waiters::from_newest(
+                before.map_addr(|addr| addr & !CLAIMED),
+            )),
         }
     }
 
@@ -150,7 +152,7 @@ impl<W> Gate<W> {
         self.word
             .compare_exchange(
                 ptr::null_mut(),
-                mark(ABANDONED),
+                marker(ABANDONED),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             )
@@ -166,7 +168,7 @@ impl<W> Gate<W> {
     pub fn close(&self) -> bool {
         // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set().
         self.word
-            .compare_exchange(mark(SET), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(marker(SET), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -174,10 +176,10 @@ impl<W> Gate<W> {
     ///
     /// # Safety
     /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
-    /// handed out by [`Waiters`] or withdrawn, and the caller of `enlist` must not access it after
+    /// handed out by [`Waiters`] or withdrawn, and the caller of `enqueue` must not access it after
     /// the call.
     #[inline]
-    pub unsafe fn enlist(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
+    pub unsafe fn enqueue(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
         // SAFETY: the caller guarantees that `node` is valid; it is in no list yet.
         let node_ref = unsafe { &*node };
         // SAFETY: no other thread knows the node before the exchange below succeeds.
@@ -210,43 +212,46 @@ impl<W> Gate<W> {
     /// Removes `node` from the list, if it is there.
     ///
     /// # Safety
-    /// `node` was enlisted in this gate; if its waiter was or is being handed out, it stays valid
+    /// `node` was enqueued in this gate; if its waiter was or is being handed out, it stays valid
     /// until that is over.
-    pub unsafe fn withdraw(&self, node: *mut Node<W>) -> Withdrawn<W> {
-        // Acquire: pairs with the Release in enlist(): the nodes are visible.
+    pub unsafe fn withdraw(&self, node: *mut Node<W>) -> WithdrawResult<W> {
+        // Acquire: pairs with the Release in enqueue(): the nodes are visible.
         let mut word = self.word.load(Ordering::Acquire);
         let newest = loop {
             let newest = word.map_addr(|addr| addr & !CLAIMED);
             if word.addr() == SET || newest.addr() <= ABANDONED {
-                return Withdrawn { was_there: false, opened_for: Waiters::of(ptr::null_mut()) };
+                return WithdrawResult {
+                    was_queued: false,
+                    waiters_to_wake: Waiters::from_newest(ptr::null_mut()),
+                };
             }
             // Acquire: as for the load. Release: keeps earlier publications through this word
             // intact.
             match self.word.compare_exchange_weak(
                 word,
-                mark(word.addr() & CLAIMED),
-                Ordering::AcqRel,  // pairs with the Release in enlist()
-                Ordering::Acquire, // pairs with the Release in enlist()
+                marker(word.addr() & CLAIMED),
+                Ordering::AcqRel,  // pairs with the Release in enqueue()
+                Ordering::Acquire, // pairs with the Release in enqueue()
             ) {
                 Ok(_) => break newest,
                 Err(now) => word = now,
             }
         };
-        let rest = Chain::without(newest, node);
-        Withdrawn { was_there: rest.was_there, opened_for: self.put_back(&rest) }
+        let rest = TakenList::remove(newest, node);
+        WithdrawResult { was_queued: rest.was_queued, waiters_to_wake: self.put_back(&rest) }
     }
 
     /// Puts a list back; returns its waiters if the gate was opened meanwhile.
-    fn put_back(&self, chain: &Chain<W>) -> Waiters<W> {
+    fn put_back(&self, chain: &TakenList<W>) -> Waiters<W> {
         if chain.newest.is_null() {
-            return Waiters::of(ptr::null_mut());
+            return Waiters::from_newest(ptr::null_mut());
         }
         // Acquire: if the gate is open, the writes before its opening are visible to the waiters
         // woken here.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if word.addr() == SET {
-                return Waiters::of(chain.newest);
+                return Waiters::from_newest(chain.newest);
             }
             let next = word.map_addr(|addr| addr & !CLAIMED);
             let claimed = word.addr() & CLAIMED;
@@ -254,14 +259,14 @@ impl<W> Gate<W> {
             let oldest = unsafe { &(*chain.oldest).next };
             // SAFETY: the chain is owned here, so no other thread accesses its links.
             oldest.with_mut(|cell| unsafe { *cell = next });
-            // Release and Acquire: as in enlist().
+            // Release and Acquire: as in enqueue().
             match self.word.compare_exchange_weak(
                 word,
                 chain.newest.map_addr(|addr| addr | claimed),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             ) {
-                Ok(_) => return Waiters::of(ptr::null_mut()),
+                Ok(_) => return Waiters::from_newest(ptr::null_mut()),
                 Err(now) => word = now,
             }
         }
@@ -270,28 +275,28 @@ impl<W> Gate<W> {
 
 /// Result of withdrawing a waiter.
 #[derive(Debug)]
-pub struct Withdrawn<W> {
+pub struct WithdrawResult<W> {
     /// `true` if the node was in the list, so that its waiter will not be handed out. Otherwise
     /// another participant has the waiter, or will find it in a list that it has taken.
-    pub was_there: bool,
+    pub was_queued: bool,
     /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
-    pub opened_for: Waiters<W>,
+    pub waiters_to_wake: Waiters<W>,
 }
 
 /// List that was taken from the gate.
-struct Chain<W> {
+struct TakenList<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
-    was_there: bool,
+    was_queued: bool,
 }
 
-impl<W> Chain<W> {
+impl<W> TakenList<W> {
     /// Makes the chain that begins with `newest`, which the caller owns, without `node`.
-    fn without(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
-        let mut chain = Self { newest, oldest: ptr::null_mut(), was_there: false };
+    fn remove(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
+        let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
         let mut at = newest;
         while !at.is_null() {
-            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()), and
+            // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()), and
             // the list is owned here.
             let cell = unsafe { &(*at).next };
             // SAFETY: the list is owned here, so no other thread accesses its links.
@@ -299,9 +304,9 @@ impl<W> Chain<W> {
             if at != node {
                 chain.oldest = at;
             } else if chain.oldest.is_null() {
-                (chain.newest, chain.was_there) = (next, true);
+                (chain.newest, chain.was_queued) = (next, true);
             } else {
-                chain.was_there = true;
+                chain.was_queued = true;
                 // SAFETY: `chain.oldest` is a node of the list, valid as above.
                 let before = unsafe { &(*chain.oldest).next };
                 // SAFETY: the list is owned here, so no other thread accesses its links.
@@ -328,11 +333,11 @@ pub struct Waiters<W> {
 impl<W> Waiters<W> {
     /// Reverses the list that begins with the newest waiter.
     #[inline]
-    fn of(newest: *mut Node<W>) -> Self {
+    fn from_newest(newest: *mut Node<W>) -> Self {
         let mut reversed: *mut Node<W> = ptr::null_mut();
         let mut node = newest;
         while !node.is_null() {
-            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()).
+            // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()).
             let older = unsafe { &(*node).next };
             // SAFETY: the whole list is owned by the caller, which has taken it from the gate.
             let next = older.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, reversed) });
