@@ -67,7 +67,7 @@ pub struct Stats {
     pub stacks_resident_bytes: usize,
     /// `true` if each guard takes a mapping of its own, so that `vm.max_map_count` limits the
     /// number of stacks.
-    pub guards_are_mappings: bool,
+    pub has_mapped_guards: bool,
 }
 
 impl Runtime {
@@ -181,7 +181,7 @@ impl Runtime {
         stats.stacks_count = pool_stats.stacks_count;
         stats.stack_high_water_bytes = pool_stats.high_water_bytes;
         stats.stacks_resident_bytes = pool_stats.resident_bytes;
-        stats.guards_are_mappings = shared.stacks.guards() == Some(GuardKind::Mapping);
+        stats.has_mapped_guards = shared.stacks.guards() == Some(GuardKind::Mapping);
         stats
     }
 

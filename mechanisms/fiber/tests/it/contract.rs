@@ -295,7 +295,7 @@ fn without_marks() -> Result<Runtime, Box<dyn std::error::Error>> {
     deny::marked_guards()?;
     let runtime = Runtime::new(Config { stack_bytes: 20 << 10, ..Config::default() })?;
     assert_eq!(runtime.spawn(|| 5)?.join()?, 5);
-    assert!(runtime.stats().guards_are_mappings);
+    assert!(runtime.stats().has_mapped_guards);
     Ok(runtime)
 }
 
