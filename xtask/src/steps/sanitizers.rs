@@ -43,11 +43,11 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Tests that ThreadSanitizer cannot run, each with a reason.
 const THREAD_SKIPPED: [&str; 3] = [
     // ThreadSanitizer handles faults itself, and this test ends in a fault.
-    "a_fault_that_is_no_overflow_goes_to_who_handled_it_before",
+    "other_faults_are_forwarded_to_the_previous_handler",
     // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
     // needs.
-    "no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on",
-    "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on",
+    "spawn_fails_without_stack_memory_and_other_fibers_continue",
+    "spawn_fails_at_the_mapping_limit_and_other_fibers_continue",
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.
@@ -57,8 +57,8 @@ const ADDRESS_SKIPPED: [&str; 6] = [
     THREAD_SKIPPED[1],
     THREAD_SKIPPED[2],
     // These tests abandon a runtime; by design its memory is not freed.
-    "an_idle_runtime_is_woken_less_than_five_times_a_second",
-    "an_abandoned_runtime_leaves_those_who_wait_and_may_be_spoken_to",
+    "idle_runtime_wakes_less_than_five_times_a_second",
+    "abandoned_runtime_never_resumes_waiting_fibers",
     // Ends with no free descriptor, and the leak search needs one.
     "without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused",
 ];

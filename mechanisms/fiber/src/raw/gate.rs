@@ -2,7 +2,7 @@
 //! stacks; the participant that opens the gate takes the list.
 //!
 //! ```text
-//!            enlist: push           set: swap
+//!            enqueue: push          set: swap
 //!    ┌───────┐      ┌─────────────┐      ┌─────┐
 //!    │ EMPTY │ ───▶ │ the newest  │ ───▶ │ SET │
 //!    └───────┘      │ waiter      │      └─────┘
@@ -53,13 +53,13 @@ impl<W> Default for Node<W> {
 
 /// State of the gate before it was opened.
 #[derive(Debug)]
-pub enum Opened<W> {
+pub enum PreviousState<W> {
     /// Closed, with these waiters, in the order in which they came.
-    For(Waiters<W>),
+    Waiting(Waiters<W>),
     /// Abandoned: no participant will ever wait.
-    ForNobody,
+    Abandoned,
     /// Already open.
-    Before,
+    AlreadySet,
 }
 
 /// Gate; `W` is the means to wake a waiter.
@@ -95,7 +95,7 @@ impl Default for Withdrawals {
     }
 }
 
-// SAFETY: waiters move from the thread that enlists to the thread that opens the gate, through the
+// SAFETY: waiters move from the thread that enqueues to the thread that opens the gate, through the
 // word; nothing else is shared.
 unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
@@ -105,7 +105,7 @@ fn is_open<W>(word: *mut Node<W>) -> bool {
     word.addr() & OPEN == OPEN
 }
 
-fn mark<W>(word: usize) -> *mut Node<W> {
+fn marker<W>(word: usize) -> *mut Node<W> {
     ptr::without_provenance_mut(word)
 }
 
@@ -127,7 +127,7 @@ impl<W> Gate<W> {
     /// Makes a closed gate on which no participant will ever wait.
     #[must_use]
     pub fn abandoned() -> Self {
-        Self { word: AtomicPtr::new(mark(ABANDONED)) }
+        Self { word: AtomicPtr::new(marker(ABANDONED)) }
     }
 
     /// Returns `true` if the gate is open; then all writes before its opening are visible.
@@ -149,7 +149,7 @@ impl<W> Gate<W> {
                 return false;
             }
             let claimed = word.map_addr(|addr| addr | CLAIMED);
-            // Release: keeps the nodes published that enlist() has published for the Acquire in
+            // Release: keeps the nodes published that enqueue() has published for the Acquire in
             // set().
             match self.word.compare_exchange_weak(
                 word,
@@ -165,14 +165,16 @@ impl<W> Gate<W> {
 
     /// Opens the gate.
     #[inline]
-    pub fn set(&self) -> Opened<W> {
-        // Release: publishes earlier writes to the Acquire in is_set() and enlist(). Acquire: pairs
-        // with the Release in enlist(): the nodes are visible.
-        let before = self.word.swap(mark(SET), Ordering::AcqRel);
+    pub fn set(&self) -> PreviousState<W> {
+        // Release: publishes earlier writes to the Acquire in is_set() and enqueue(). Acquire:
+        // pairs with the Release in enqueue(): the nodes are visible.
+        let before = self.word.swap(marker(SET), Ordering::AcqRel);
         match before.addr() {
-            SET | CLOSING => Opened::Before,
-            ABANDONED => Opened::ForNobody,
-            _ => Opened::For(Waiters::of(before.map_addr(|addr| addr & !CLAIMED))),
+            SET | CLOSING => PreviousState::AlreadySet,
+            ABANDONED => PreviousState::Abandoned,
+            _ => PreviousState::Waiting(Waiters::from_newest(
+                before.map_addr(|addr| addr & !CLAIMED),
+            )),
         }
     }
 
@@ -186,7 +188,7 @@ impl<W> Gate<W> {
         self.word
             .compare_exchange(
                 ptr::null_mut(),
-                mark(ABANDONED),
+                marker(ABANDONED),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             )
@@ -207,8 +209,8 @@ impl<W> Gate<W> {
         // Acquire: pairs with the Release in set(), and by it with the counts of withdrawals whose
         // lists set() has not found.
         let closing = self.word.compare_exchange(
-            mark(SET),
-            mark(CLOSING),
+            marker(SET),
+            marker(CLOSING),
             Ordering::Acquire,
             Ordering::Relaxed,
         );
@@ -229,10 +231,10 @@ impl<W> Gate<W> {
     ///
     /// # Safety
     /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
-    /// handed out by [`Waiters`] or withdrawn, and the caller of `enlist` must not access it after
+    /// handed out by [`Waiters`] or withdrawn, and the caller of `enqueue` must not access it after
     /// the call.
     #[inline]
-    pub unsafe fn enlist(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
+    pub unsafe fn enqueue(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
         // SAFETY: the caller guarantees that `node` is valid; it is in no list yet.
         let node_ref = unsafe { &*node };
         // SAFETY: no other thread knows the node before the exchange below succeeds.
@@ -266,12 +268,16 @@ impl<W> Gate<W> {
     /// or any if the gate is never closed.
     ///
     /// # Safety
-    /// `node` was enlisted in this gate; if its waiter was or is being handed out, it stays valid
+    /// `node` was enqueued in this gate; if its waiter was or is being handed out, it stays valid
     /// until that is over.
-    pub unsafe fn withdraw(&self, node: *mut Node<W>, withdrawals: &Withdrawals) -> Withdrawn<W> {
+    pub unsafe fn withdraw(
+        &self,
+        node: *mut Node<W>,
+        withdrawals: &Withdrawals,
+    ) -> WithdrawResult<W> {
         // Relaxed: published by the exchange below, which set() reads before close() reads this.
         withdrawals.0.fetch_add(1, Ordering::Relaxed);
-        // Acquire: pairs with the Release in enlist(): the nodes are visible.
+        // Acquire: pairs with the Release in enqueue(): the nodes are visible.
         let mut word = self.word.load(Ordering::Acquire);
         let newest = loop {
             let newest = word.map_addr(|addr| addr & !CLAIMED);
@@ -282,32 +288,32 @@ impl<W> Gate<W> {
             // intact.
             match self.word.compare_exchange_weak(
                 word,
-                mark(word.addr() & CLAIMED),
-                Ordering::AcqRel,  // pairs with the Release in enlist()
-                Ordering::Acquire, // pairs with the Release in enlist()
+                marker(word.addr() & CLAIMED),
+                Ordering::AcqRel,  // pairs with the Release in enqueue()
+                Ordering::Acquire, // pairs with the Release in enqueue()
             ) {
                 Ok(_) => break newest,
                 Err(now) => word = now,
             }
         };
-        let rest = Chain::without(newest, node);
-        let opened_for = self.put_back(&rest);
+        let rest = TakenList::remove(newest, node);
+        let waiters_to_wake = self.put_back(&rest);
         // Release: pairs with the Acquire in close(): the list is back.
         withdrawals.0.fetch_sub(1, Ordering::Release);
-        Withdrawn { was_there: rest.was_there, opened_for }
+        WithdrawResult { was_queued: rest.was_queued, waiters_to_wake }
     }
 
     /// Puts a list back; returns its waiters if the gate was opened meanwhile.
-    fn put_back(&self, chain: &Chain<W>) -> Waiters<W> {
+    fn put_back(&self, chain: &TakenList<W>) -> Waiters<W> {
         if chain.newest.is_null() {
-            return Waiters::of(ptr::null_mut());
+            return Waiters::from_newest(ptr::null_mut());
         }
         // Acquire: if the gate is open, the writes before its opening are visible to the waiters
         // woken here.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if is_open(word) {
-                return Waiters::of(chain.newest);
+                return Waiters::from_newest(chain.newest);
             }
             let next = word.map_addr(|addr| addr & !CLAIMED);
             let claimed = word.addr() & CLAIMED;
@@ -315,14 +321,14 @@ impl<W> Gate<W> {
             let oldest = unsafe { &(*chain.oldest).next };
             // SAFETY: the chain is owned here, so no other thread accesses its links.
             oldest.with_mut(|cell| unsafe { *cell = next });
-            // Release and Acquire: as in enlist().
+            // Release and Acquire: as in enqueue().
             match self.word.compare_exchange_weak(
                 word,
                 chain.newest.map_addr(|addr| addr | claimed),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             ) {
-                Ok(_) => return Waiters::of(ptr::null_mut()),
+                Ok(_) => return Waiters::from_newest(ptr::null_mut()),
                 Err(now) => word = now,
             }
         }
@@ -331,28 +337,28 @@ impl<W> Gate<W> {
 
 /// Result of withdrawing a waiter.
 #[derive(Debug)]
-pub struct Withdrawn<W> {
+pub struct WithdrawResult<W> {
     /// `true` if the node was in the list, so that its waiter will not be handed out. Otherwise
     /// another participant has the waiter, or will find it in a list that it has taken.
-    pub was_there: bool,
+    pub was_queued: bool,
     /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
-    pub opened_for: Waiters<W>,
+    pub waiters_to_wake: Waiters<W>,
 }
 
 /// List that was taken from the gate.
-struct Chain<W> {
+struct TakenList<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
-    was_there: bool,
+    was_queued: bool,
 }
 
-impl<W> Chain<W> {
+impl<W> TakenList<W> {
     /// Makes the chain that begins with `newest`, which the caller owns, without `node`.
-    fn without(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
-        let mut chain = Self { newest, oldest: ptr::null_mut(), was_there: false };
+    fn remove(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
+        let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
         let mut at = newest;
         while !at.is_null() {
-            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()), and
+            // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()), and
             // the list is owned here.
             let cell = unsafe { &(*at).next };
             // SAFETY: the list is owned here, so no other thread accesses its links.
@@ -360,9 +366,9 @@ impl<W> Chain<W> {
             if at != node {
                 chain.oldest = at;
             } else if chain.oldest.is_null() {
-                (chain.newest, chain.was_there) = (next, true);
+                (chain.newest, chain.was_queued) = (next, true);
             } else {
-                chain.was_there = true;
+                chain.was_queued = true;
                 // SAFETY: `chain.oldest` is a node of the list, valid as above.
                 let before = unsafe { &(*chain.oldest).next };
                 // SAFETY: the list is owned here, so no other thread accesses its links.
@@ -389,11 +395,11 @@ pub struct Waiters<W> {
 impl<W> Waiters<W> {
     /// Reverses the list that begins with the newest waiter.
     #[inline]
-    fn of(newest: *mut Node<W>) -> Self {
+    fn from_newest(newest: *mut Node<W>) -> Self {
         let mut reversed: *mut Node<W> = ptr::null_mut();
         let mut node = newest;
         while !node.is_null() {
-            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()).
+            // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()).
             let older = unsafe { &(*node).next };
             // SAFETY: the whole list is owned by the caller, which has taken it from the gate.
             let next = older.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, reversed) });
