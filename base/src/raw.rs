@@ -44,13 +44,13 @@ pub(crate) fn usage(scope: UsageScope) -> Usage {
     if cfg!(miri) {
         return Usage::default();
     }
-    let who = match scope {
+    let target = match scope {
         UsageScope::Thread => libc::RUSAGE_THREAD,
         UsageScope::Process => libc::RUSAGE_SELF,
     };
     let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `out` is a writable rusage during the call.
-    let answer = unsafe { libc::getrusage(who, out.as_mut_ptr()) };
+    let answer = unsafe { libc::getrusage(target, out.as_mut_ptr()) };
     debug_assert_eq!(answer, 0, "getrusage fails only for a wrong `who` or pointer");
     // SAFETY: rusage consists of integers, for which zeroes are a valid value, so that it is
     // initialised even if the kernel wrote nothing.

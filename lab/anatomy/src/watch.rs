@@ -1,4 +1,4 @@
-//! Measurement with the sites on and off by turns.
+//! Measurement with the sites alternately on and off.
 
 use crate::cost;
 use crate::course::Course;
@@ -43,7 +43,7 @@ const DURATION_FACTOR_MAX: u32 = 20;
 /// Divisor of the requested time that gives the warm-up time.
 const WARM_SHARE: u32 = 10;
 
-/// Plays the benchmark with the sites off and on by turns, and breaks the time of one hand-off
+/// Runs the benchmark with the sites alternately off and on, and breaks the time of one hand-off
 /// down. Returns the records of the rounds with the sites off; the record of `ask.contender` holds
 /// the anatomy.
 ///
@@ -61,8 +61,8 @@ pub fn watch(
     let site_ns = cost::site_ns(folder.path())?;
     let course = ask.course;
     let floor = course.floor.map(|(id, _, _)| id);
-    let what = (course.spec, ask.contender.as_str());
-    let mut bout = lab.bout(all, what, floor, ask.time / WARM_SHARE, interrupted)?;
+    let selection = (course.spec, ask.contender.as_str());
+    let mut bout = lab.bout(all, selection, floor, ask.time / WARM_SHARE, interrupted)?;
     let mut analysis = Analysis {
         course,
         folder: folder.path(),

@@ -30,13 +30,13 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Echoes, and applies `how` at the byte with index `at`.
-fn echo_with_change(mut stream: TcpStream, at: usize, how: fn(&mut Vec<u8>, usize)) {
+/// Echoes, and applies `change` at the byte with index `at`.
+fn echo_with_change(mut stream: TcpStream, at: usize, change: fn(&mut Vec<u8>, usize)) {
     let (mut bytes, mut seen) = (vec![0; 1 << 16], 0);
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
         let mut answer = bytes[..count].to_vec();
         if (seen..seen + count).contains(&at) {
-            how(&mut answer, at - seen);
+            change(&mut answer, at - seen);
         }
         seen += count;
         if stream.write_all(&answer).is_err() {
