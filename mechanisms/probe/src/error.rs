@@ -86,7 +86,7 @@ pub enum ReadError {
 #[non_exhaustive]
 pub enum OutsideError {
     /// The process does not exist.
-    #[error("process {pid} does not exist")]
+    #[error("there is no process {pid}")]
     NoProcess {
         /// ID of the process.
         pid: u32,
