@@ -164,7 +164,9 @@ pub enum StoreError {
         name: String,
     },
     /// The name is the id of a run, or the beginning of one, and would be ambiguous.
-    #[error("name {name}: a run has this id, or an id that begins with this name; choose another name")]
+    #[error(
+        "name {name}: a run has this id, or an id that begins with this name; choose another name"
+    )]
     TagIsId {
         /// The name.
         name: String,
