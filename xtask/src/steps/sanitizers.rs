@@ -8,13 +8,12 @@
 //! |---|---|---|
 //! | `lock`, `notify`, `ring` | all tests | all tests |
 //! | `event` | all tests | all tests but one of [`ADDRESS_SKIPPED`] |
-//! | `fiber` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
+//! | `fiber`, `rpc` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
 //!
 //! Switches between the stacks of fibers are reported to both:
 //! `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered: other processes (ThreadSanitizer sees one
 //! process, and treats each mapping as separate memory); ordering by fences alone, which
-//! ThreadSanitizer does not support and the loom models check; C code of dependencies; `rpc`, whose
-//! tests take too long.
+//! ThreadSanitizer does not support and the loom models check; C code of dependencies.
 
 use std::time::Duration;
 
@@ -41,13 +40,16 @@ const SANITIZER_MAX: Duration = Duration::from_secs(3600);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests that ThreadSanitizer cannot run, each with a reason.
-const THREAD_SKIPPED: [&str; 3] = [
+const THREAD_SKIPPED: [&str; 5] = [
     // ThreadSanitizer handles faults itself, and this test ends in a fault.
     "other_faults_are_forwarded_to_the_previous_handler",
     // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
     // needs.
     "spawn_fails_without_stack_memory_and_other_fibers_continue",
     "spawn_fails_at_the_mapping_limit_and_other_fibers_continue",
+    // These two of rpc have deadlines that ThreadSanitizer's builds exceed.
+    "peers_that_connect_while_the_server_is_busy_are_all_let_in",
+    "deadlines_pass_while_nothing_comes_through_and_what_comes_later_is_right",
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.
