@@ -56,13 +56,14 @@ pub static ALL: &[&[Bench]] = &[
 /// the installed library that adds it; `None` if there are none.
 pub fn not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
-    let all: [(bool, &str); 8] = [
+    let all: [(bool, &str); 9] = [
         (
             peers,
             "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
              tokio, tracing (feature peers)",
         ),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
+        (cfg!(feature = "peers-may"), "may (feature peers-may)"),
         (cfg!(feature = "peers-mpi"), "Open MPI, MPICH (feature peers-mpi)"),
         (cfg!(feature = "fastrace"), "fastrace (feature fastrace)"),
         (
