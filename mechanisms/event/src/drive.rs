@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod home;
 pub(crate) mod machine;
 pub(crate) mod member;
+mod near;
 pub(crate) mod reactor;
 pub(crate) mod room;
 pub(crate) mod signals;

@@ -53,7 +53,7 @@ pub use event::{Ended, Interest, Ready, Round, WatchId};
 #[cfg(not(handover_loom))]
 pub use handover_timer::TimerId;
 pub use pool_error::PoolFull;
-pub use raw::pool::{Parcel, Pool, Shared};
+pub use raw::pool::{Parcel, Pool, Shared, Shares};
 #[cfg(not(handover_loom))]
 pub use stats::Stats;
 #[cfg(not(handover_loom))]

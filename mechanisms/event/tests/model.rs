@@ -23,7 +23,7 @@
 //! | a_pass_to_one_machine_.. | 2 | call to one machine / pass to another; group's sleep |
 //! | a_pass_to_a_machine_of_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
 //! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
-//! | a_shared_value_.., a_slot_.., a_pool_.. | 1 | clone, drop / put, drop, drop of the pool |
+//! | a_shared_value_.., a_value_put_.., a_slot_.., a_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
 //! Not modelled: the inbox that drops the oldest message, which is a `std` mutex around a queue;
 //! senders that wait for room, which sleep on a kernel futex.
@@ -479,26 +479,42 @@ fn two_senders_call_one_machine_of_a_group_and_pass_to_the_other() {
     });
 }
 
-#[test]
-fn a_shared_value_is_dropped_once_by_the_last_of_its_holders_and_its_slot_is_free_again() {
-    model(4, || {
+struct Noted(Arc<AtomicU32>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Checks that the value is dropped once, and its slot free again, when both holders are dropped on
+/// two threads.
+fn check_last_of_two_holders(two_of: fn(&mut Pool<Noted>, Noted) -> [Shared<Noted>; 2]) {
+    model(4, move || {
         let dropped = Arc::new(AtomicU32::new(0));
-        struct Noted(Arc<AtomicU32>);
-        impl Drop for Noted {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Relaxed);
-            }
-        }
         let mut pool = Pool::new(1);
-        let shared = pool.put(Noted(Arc::clone(&dropped))).expect("a slot").share();
-        let other = thread::spawn({
-            let shared = shared.clone();
-            move || drop(shared)
-        });
+        let [shared, theirs] = two_of(&mut pool, Noted(Arc::clone(&dropped)));
+        let other = thread::spawn(move || drop(theirs));
         drop(shared);
         other.join().expect("the other holder");
         assert_eq!(dropped.load(Relaxed), 1);
         assert!(pool.put(Noted(dropped)).is_ok());
+    });
+}
+
+#[test]
+fn a_shared_value_is_dropped_once_by_the_last_of_its_holders_and_its_slot_is_free_again() {
+    check_last_of_two_holders(|pool, value| {
+        let shared = pool.put(value).expect("a slot").share();
+        [shared.clone(), shared]
+    });
+}
+
+#[test]
+fn a_value_put_for_two_holders_is_dropped_once_by_the_last_and_its_slot_is_free_again() {
+    check_last_of_two_holders(|pool, value| {
+        let mut shares = pool.put_shared(value, 2).expect("a slot");
+        std::array::from_fn(|_| shares.next().expect("one of two"))
     });
 }
 

@@ -8,6 +8,7 @@ mod commands;
 mod common;
 mod compare;
 mod corpora;
+mod documents;
 mod eventual;
 mod evh_perf;
 mod hello;

@@ -551,29 +551,79 @@ fn what_cannot_be_asked_for_is_refused_with_the_way_out() {
     home.run(&format!("margo-p2p-latency -i 5 -n tcp://{place}")).code(1).tells(&["bind"]);
 }
 
-#[test]
-fn mpiexec_of_open_mpi_and_of_mpich_starts_both_ranks() {
-    let home = home();
-    for (mpiexec, package) in [("mpiexec.openmpi", "openmpi-bin"), ("mpiexec.mpich", "mpich")] {
-        if !is_there(mpiexec) {
+/// Launchers of MPI, with the packages that have them.
+const MPIEXECS: [(&str, &str); 2] =
+    [("mpiexec.openmpi", "openmpi-bin"), ("mpiexec.mpich", "mpich")];
+
+/// Returns the launchers that are installed; reports the others.
+fn mpiexecs() -> impl Iterator<Item = &'static str> {
+    MPIEXECS.into_iter().filter_map(|(mpiexec, package)| match is_there(mpiexec) {
+        true => Some(mpiexec),
+        false => {
             skipped(mpiexec, &format!("not installed (apt-get install {package})"));
-            continue;
+            None
         }
-        let start = |ranks_count: u32, line: &str| {
-            let mut command = home.shell(&format!("{mpiexec} -n {ranks_count} {line}"));
-            // The machine may have fewer CPUs, and the test may run as root.
-            for name in ["RUN_AS_ROOT", "RUN_AS_ROOT_CONFIRM"] {
-                command.env(format!("OMPI_ALLOW_{name}"), "1");
-            }
-            command.env("OMPI_MCA_rmaps_base_oversubscribe", "1").env("TMPDIR", home.path());
-            command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
-            said(command)
-        };
-        let said = start(2, LATENCY).code(0);
-        assert_eq!(check_latency(&said, "noop\t20\t100\t0\t")[0], "sm", "{mpiexec}");
-        let said = start(3, LATENCY).calm();
-        assert!(said.status.code() == Some(2) && said.out.is_empty(), "{said}");
-        assert!(said.err.contains("of 3: exactly 2 are needed"), "{said}");
+    })
+}
+
+/// Returns a command for a line that begins with `mpiexec`, by this launcher.
+fn launched(home: &Home, mpiexec: &str, line: &str) -> Command {
+    let mut command = home.shell(&format!("exec {}", line.replacen("mpiexec", mpiexec, 1)));
+    // The machine may have fewer CPUs, and the test may run as root.
+    for name in ["RUN_AS_ROOT", "RUN_AS_ROOT_CONFIRM"] {
+        command.env(format!("OMPI_ALLOW_{name}"), "1");
+    }
+    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1").env("TMPDIR", home.path());
+    command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
+    command
+}
+
+#[test]
+fn mpiexec_of_open_mpi_and_of_mpich_starts_both_ranks_of_the_documented_lines() {
+    let home = home();
+    for mpiexec in mpiexecs() {
+        let start = |line: &str| said(launched(&home, mpiexec, line));
+        let line = "mpiexec -n 2 tests/perf-regression/margo-p2p-latency -i 10 -n sm://";
+        let said = start(line).code(0);
+        assert_eq!(check_latency(&said, "noop\t10\t100\t0\t")[0], "sm", "{mpiexec}");
+        // As written but for its seconds and its memory.
+        let line = "mpiexec -n 2 ./margo-p2p-bw -x 4096 -n sm:// -c 1 -D 10";
+        let said = start(&line.replace("-D 10", "-D 1 -w 0 -X 1048576")).code(0);
+        check_bw(&said, [1, 0, 4096, 1 << 20, 0]);
+        for ranks_count in [1, 3] {
+            let line = format!("mpiexec -n {ranks_count} {LATENCY}");
+            let said = start(&line).calm();
+            assert!(said.status.code() == Some(2) && said.out.is_empty(), "{said}");
+            let words = format!("of {ranks_count}: exactly 2 are needed");
+            assert!(said.err.contains(&words), "{said}");
+        }
+    }
+}
+
+#[test]
+fn rank_of_mpiexec_that_is_killed_ends_the_other_and_the_launcher() {
+    for mpiexec in mpiexecs() {
+        for killed in [0, 1] {
+            let home = home();
+            let line = "mpiexec -n 2 ./margo-p2p-latency -n sm:// -i 1000000000 -w 0";
+            let running = home.start(launched(&home, mpiexec, line));
+            let mut ranks = Vec::new();
+            wait_until("both ranks", || {
+                let command = |id: &u32| {
+                    fs::read(format!("/proc/{id}/cmdline"))
+                        .is_ok_and(|line| line.starts_with(b"./margo-p2p-latency"))
+                };
+                ranks = home.processes().into_iter().filter(command).collect();
+                ranks.len() == 2
+            });
+            ranks.sort_unstable();
+            at_work(ranks[killed]);
+            let id = crate::common::pid(ranks[killed]);
+            rustix::process::kill_process(id, Signal::KILL).expect("it is ours");
+            let said = running.finish().calm();
+            assert!(!said.status.success(), "{said}");
+            wait_until("nobody is left", || home.processes().is_empty());
+        }
     }
 }
 

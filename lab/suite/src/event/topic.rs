@@ -3,7 +3,9 @@
 use super::own::{Counted, Letter, letter};
 use super::{Config, ThreadConfig, refused, same};
 use crate::event::drive::{Next, Pace as _};
-use handover_event::{Address, Context, Group, Handler, Joined, Publisher, Shared, Topic};
+use handover_event::{
+    Address, Context, Group, Handler, Joined, PoolFull, Posted, Publisher, Shared, Topic,
+};
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_record::{Spec, args};
 use std::collections::VecDeque;
@@ -60,17 +62,16 @@ const VALUES_MAX: u32 = 4;
 /// Capacity of each subscriber's inbox.
 const INBOX: u32 = 4;
 
+/// Returns `true` if every subscriber accepted a value.
+#[inline]
+fn all_took(posted: Result<Posted, PoolFull<Letter>>) -> bool {
+    posted.is_ok_and(|posted| posted.refused == 0)
+}
+
 /// Handler that posts the next value when the last subscriber has read the previous one.
 pub(super) struct Poster {
     publisher: Publisher<Letter>,
     counted: Counted,
-}
-
-impl Poster {
-    #[inline]
-    fn post(&mut self, number: u64) -> bool {
-        self.publisher.post(letter(number)).is_ok_and(|posted| posted.refused == 0)
-    }
 }
 
 impl Handler for Poster {
@@ -79,7 +80,8 @@ impl Handler for Poster {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         // A refused message leaves work undone, which the check finds.
-        if self.counted.received(number) == Next::Stop || !self.post(number + 1) {
+        let is_last = self.counted.received(number) == Next::Stop;
+        if is_last || !all_took(cx.post(&mut self.publisher, letter(number + 1))) {
             cx.stop();
         }
     }
@@ -118,7 +120,8 @@ impl Topical {
         let gone = || Fault::new("the poster is gone");
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
         poster.counted.left = count;
-        if !poster.post(poster.counted.last + 1) {
+        let first = letter(poster.counted.last + 1);
+        if !all_took(poster.publisher.post(first)) {
             return Err(Fault::new("no room for one posting"));
         }
         self.group.run().map_err(refused)?;

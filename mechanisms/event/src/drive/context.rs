@@ -3,13 +3,12 @@
 use super::address::{Address, Stopper};
 use super::desk::{Desk, Tick};
 use super::home::{self, Home};
+use super::near::Near;
 use super::reactor::Token;
 use crate::{
     Ended, Interest, PoolFull, Posted, Publisher, Ready, SendError, Stats, TimerId, TimersFull,
-    WatchError, WatchId, stage,
+    WatchError, WatchId,
 };
-use std::any::Any;
-use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ impl<M: Send + 'static> Context<'_, M> {
     #[inline]
     pub fn pass(&mut self, message: M) -> Result<(), SendError<M>> {
         self.desk.push_local(message)?;
-        self.notify_own_thread();
+        self.home.notify_itself();
         Ok(())
     }
 
@@ -64,20 +63,8 @@ impl<M: Send + 'static> Context<'_, M> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        if self.is_near(to) {
-            self.send_near(to, message)?;
-            self.notify_own_thread();
-            return Ok(());
-        }
-        self.pass_far(to, message)
-    }
-
-    /// After a message to a machine on this thread.
-    #[inline]
-    fn notify_own_thread(&self) {
-        if self.home.door.notifies_each() {
-            self.home.door.ring();
-        }
+        let mut near = self.near();
+        if near.has(to) { near.pass(to, message) } else { self.pass_far(to, message) }
     }
 
     /// Apart, so that the near way stays small enough to be compiled into handlers.
@@ -92,8 +79,11 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(())
     }
 
-    /// Posts a value to a topic whose subscribers answer, each of them: as [`Publisher::post`], and
-    /// before this thread looks for the answers, it lets the subscribers on its own CPU run.
+    /// Posts a value to a topic as [`Publisher::post`] does, and without synchronisation to the
+    /// subscribers on this thread, as [`pass_to`](Self::pass_to) sends to them.
+    ///
+    /// Subscribers on other threads are expected to answer: before this thread looks for the answers,
+    /// it lets those on its own CPU run.
     ///
     /// ```
     /// use handover_event::{Config, Machine, Shared, Topic, handler};
@@ -121,14 +111,16 @@ impl<M: Send + 'static> Context<'_, M> {
     /// As [`Publisher::post`].
     ///
     /// # Blocking
-    /// As [`Publisher::post`].
+    /// As [`Publisher::post`]; never for subscribers on this thread.
     pub fn post<T: Send + Sync + 'static>(
         &mut self,
         publisher: &mut Publisher<T>,
         value: T,
     ) -> Result<Posted, PoolFull<T>> {
-        let posted = publisher.post(value)?;
-        self.home.expect_all(publisher.doors());
+        let (posted, any_far) = publisher.post_near(&mut self.near(), value)?;
+        if any_far {
+            self.home.expect_all(publisher.doors());
+        }
         Ok(posted)
     }
 
@@ -142,47 +134,19 @@ impl<M: Send + 'static> Context<'_, M> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        if self.is_near(to) { self.send_near(to, message) } else { to.call(message) }
+        let mut near = self.near();
+        if near.has(to) { near.call(to, message) } else { to.call(message) }
     }
 
-    #[inline]
-    fn is_near<N>(&self, to: &Address<N>) -> bool {
-        Arc::ptr_eq(&to.mail().door, &self.home.door)
-    }
-
-    #[inline]
-    fn send_near<N: Send + 'static>(
-        &mut self,
-        to: &Address<N>,
-        message: N,
-    ) -> Result<(), SendError<N>> {
-        let machine = to.mail().machine;
-        // Resolved at compile time: a single machine has one type of queue only.
-        let own = &mut self.desk.local as &mut dyn Any;
-        let (queue, messages_max) = if machine == self.desk.machine {
-            (own.downcast_mut::<VecDeque<N>>(), self.desk.config.local_messages_max as usize)
-        } else {
-            match self.home.locals.get_mut(machine as usize) {
-                Some(local) => (local.queue.downcast_mut::<VecDeque<N>>(), local.messages_max),
-                None => (None, 0),
-            }
-        };
-        let Some(queue) = queue else {
-            // The receiver was removed: its index now holds an entry without a queue for these
-            // messages.
-            to.mail().count_refused();
-            return Err(SendError::Closed(message));
-        };
-        if queue.len() >= messages_max {
-            to.mail().count_refused();
-            return Err(SendError::Full(message));
+    /// Returns the sending side to the machines on this thread.
+    #[inline(always)]
+    fn near(&mut self) -> Near<'_> {
+        Near {
+            machine: self.desk.machine,
+            local: &mut self.desk.local,
+            local_messages_max: self.desk.config.local_messages_max as usize,
+            home: self.home,
         }
-        queue.push_back(message);
-        stage::enqueued_here(to.mail());
-        if machine != self.desk.machine {
-            self.home.list(machine);
-        }
-        Ok(())
     }
 
     /// Returns this machine's address; clone it to hand it out.

@@ -8,6 +8,7 @@ use super::home::{self, Home, Local};
 use super::machine::Closed;
 use super::member::{Handler, Member};
 use crate::engine::ready::{self, Mark, Marked};
+use crate::raw::queue::AnyQueue;
 use crate::{
     Config, ConfigError, Ended, MachineError, Ready, Round, RunError, Signals, Stats, ThreadConfig,
     WatchError, WatchId, WhenFull,
@@ -16,7 +17,6 @@ use core::fmt;
 use core::marker::PhantomData;
 use handover_timer::{TimerId, Wheel};
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Number of messages after which timers and descriptors are served.
@@ -116,13 +116,30 @@ impl<H: Handler + Send + 'static> Member<H> {
     #[inline]
     fn take_local(&mut self, home: &mut Home) {
         let machine = self.desk.machine as usize;
-        let queue = home.locals[machine].queue.downcast_mut::<VecDeque<H::Message>>();
-        let Some(queue) = queue else { return };
+        let Some(queue) = home.locals[machine].queue.get_mut() else { return };
         if self.desk.local.is_empty() {
             std::mem::swap(&mut self.desk.local, queue);
         } else {
             self.desk.local.append(queue);
         }
+    }
+
+    /// Does the machine's turn, with messages of any number and of other threads, too.
+    #[inline(never)]
+    fn long_turn(&mut self, home: &mut Home) -> Turn {
+        let machine = self.desk.machine as usize;
+        let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
+        self.take_local(home);
+        let count_max = self.desk.config.messages_per_round_max;
+        if !has_mail {
+            let handled = self.locals(home, count_max);
+            return self.turn(handled, !self.desk.local.is_empty());
+        }
+        let handled = Member::messages(self, home, count_max);
+        // Messages left in the inbox are no longer announced by the mark, so `has_mail` records
+        // them.
+        home.locals[machine].has_mail = !self.desk.inbox.is_empty();
+        self.turn(handled, self.desk.has_messages())
     }
 
     #[inline]
@@ -139,19 +156,17 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     }
 
     fn messages(&mut self, home: &mut Home) -> Turn {
-        let machine = self.desk.machine as usize;
-        let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
-        self.take_local(home);
-        let count_max = self.desk.config.messages_per_round_max;
-        if !has_mail {
-            let handled = self.locals(home, count_max);
-            return self.turn(handled, !self.desk.local.is_empty());
-        }
-        let handled = Member::messages(self, home, count_max);
-        // Messages left in the inbox are no longer announced by the mark, so `has_mail` records
-        // them.
-        home.locals[machine].has_mail = !self.desk.inbox.is_empty();
-        self.turn(handled, self.desk.has_messages())
+        let local = &mut home.locals[self.desk.machine as usize];
+        // As a rule a machine has one message, of another machine of the group.
+        let only = match local.queue.get_mut::<H::Message>() {
+            Some(queue) if queue.len() == 1 && self.desk.local.is_empty() && !local.has_mail => {
+                queue.pop_front()
+            }
+            _ => None,
+        };
+        let Some(only) = only else { return self.long_turn(home) };
+        self.local(home, only);
+        self.turn(1, !self.desk.local.is_empty())
     }
 
     fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn {
@@ -231,9 +246,9 @@ impl Group {
         let desk = Desk::new(config, &self.home.door, machine)?;
         let address = desk.address.clone();
         self.home.locals.push(Local {
-            queue: Box::new(VecDeque::<H::Message>::new()),
+            queue: AnyQueue::of::<H::Message>(),
             messages_max: config.local_messages_max as usize,
-            is_listed: false,
+            listed: None,
             has_mail: false,
         });
         self.members.push(Some(Box::new(Member::new(handler, desk))));
@@ -301,7 +316,7 @@ impl Group {
         let member = self.member(which)?;
         let mut stats = member.desk.stats();
         let local = &self.home.locals[which.machine as usize].queue;
-        let local = local.downcast_ref::<VecDeque<H::Message>>().map_or(0, VecDeque::len) as u64;
+        let local = local.get::<H::Message>().map_or(0, |queue| queue.len()) as u64;
         stats.waiting += local;
         stats.sent += local;
         self.home.count(&mut stats);
@@ -319,7 +334,7 @@ impl Group {
         for watch in member.desk.end_watches() {
             self.home.unwatch(&watch.source);
         }
-        self.home.locals[place].queue = Box::new(()); // sends to the removed machine find no queue
+        self.home.locals[place].queue = AnyQueue::none(); // sends to the removed machine find no queue
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
         }
@@ -418,18 +433,16 @@ impl Group {
         let mut handled = 0;
         self.list_marked();
         loop {
-            let Some(machine) = self.home.listed.pop_front() else {
+            let Some(machine) = self.home.next_listed() else {
                 // Checks the marks once more here, at the end of the list, rather than after each
                 // message.
                 self.list_marked();
-                match self.home.listed.is_empty() {
-                    true => return handled,
-                    false => continue,
+                match self.home.has_listed() {
+                    true => continue,
+                    false => return handled,
                 }
             };
-            let place = machine as usize;
-            self.home.locals[place].is_listed = false;
-            let Some(member) = &mut self.members[place] else { continue };
+            let Some(member) = &mut self.members[machine as usize] else { continue };
             let turn = member.messages(&mut self.home);
             handled += turn.handled;
             self.after(machine, &turn);
@@ -452,18 +465,22 @@ impl Group {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn after(&mut self, machine: u32, turn: &Turn) {
         if turn.more {
             self.home.list(machine);
         }
-        let known = self.deadlines[machine as usize];
-        if known.map(|known| known.at_ns) != turn.deadline_ns {
-            self.set_deadline(machine, known, turn.deadline_ns);
+        if turn.deadline_ns.is_some() || self.deadlines[machine as usize].is_some() {
+            self.set_deadline(machine, turn.deadline_ns);
         }
     }
 
-    fn set_deadline(&mut self, machine: u32, known: Option<Deadline>, deadline_ns: Option<u64>) {
+    #[inline(never)]
+    fn set_deadline(&mut self, machine: u32, deadline_ns: Option<u64>) {
+        let known = self.deadlines[machine as usize];
+        if known.map(|known| known.at_ns) == deadline_ns {
+            return;
+        }
         if let Some(known) = known {
             self.wheel.cancel(known.timer);
         }

@@ -4,12 +4,11 @@
 use super::door::Door;
 use super::reactor::{Reactor, Token};
 use crate::engine::incoming::Incoming;
+use crate::raw::queue::AnyQueue;
 use crate::{Ended, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage};
 use handover_notify::{Parked, Parker};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::any::Any;
-use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -30,19 +29,23 @@ pub(crate) struct Home {
     spins: u64,
     /// One entry per machine of a group: the messages from the group's other machines.
     pub(crate) locals: Vec<Local>,
-    /// The machines that have something to do.
-    pub(crate) listed: VecDeque<u32>,
+    /// The first and the last of the machines that have something to do; see [`Local::listed`].
+    listed: Option<(u32, u32)>,
 }
 
 /// Queue of messages to one machine from other machines of its group.
 pub(crate) struct Local {
-    /// A `VecDeque` of the machine's message type.
-    pub(crate) queue: Box<dyn Any + Send>,
+    /// None once the machine is removed.
+    pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
-    pub(crate) is_listed: bool,
+    /// If the machine is listed: the machine listed after it, or [`LAST`].
+    pub(crate) listed: Option<u32>,
     /// `true` if other threads have sent messages, so that the inbox must be read.
     pub(crate) has_mail: bool,
 }
+
+/// Mark of the last listed machine; more than any machine's index.
+const LAST: u32 = u32::MAX;
 
 /// Returns CLOCK_MONOTONIC in ns. Read from the kernel's clock, which also ends the kernel's
 /// sleeps: the time-stamp counter may be a microsecond ahead or behind, so that a sleep would end
@@ -86,7 +89,7 @@ impl Home {
             wakeups: 0,
             spins: 0,
             locals: Vec::new(),
-            listed: VecDeque::new(),
+            listed: None,
         };
         if config.park_on == ParkOn::Descriptor || home.door.notifies_each() {
             let refused = |(call, errno)| MachineError::Refused { call, errno };
@@ -256,10 +259,21 @@ impl Home {
         self.parker.expect(door.bell());
     }
 
-    /// Expects an answer from each of the threads behind these doors, which were sent something.
+    /// Expects an answer from each of the other threads behind these doors, which were sent
+    /// something.
     #[inline]
     pub(crate) fn expect_all<'a>(&mut self, doors: impl Iterator<Item = &'a Door>) {
-        self.parker.expect_all(doors.map(Door::bell));
+        let Self { parker, door, .. } = self;
+        let others = doors.filter(|other| !std::ptr::eq(*other, &**door));
+        parker.expect_all(others.map(Door::bell));
+    }
+
+    /// Notifies this thread of a message from itself, if each message is notified.
+    #[inline]
+    pub(crate) fn notify_itself(&self) {
+        if self.door.notifies_each() {
+            self.door.ring();
+        }
     }
 
     /// Adds the counters of the thread.
@@ -269,14 +283,36 @@ impl Home {
         stats.spins = self.spins;
     }
 
-    /// Puts a machine of a group into the list of those that have something to do.
+    /// Puts a machine of a group at the end of the list of those that have something to do.
     #[inline]
     pub(crate) fn list(&mut self, machine: u32) {
         let local = &mut self.locals[machine as usize];
-        if !local.is_listed {
-            local.is_listed = true;
-            self.listed.push_back(machine);
+        if local.listed.is_some() {
+            return;
         }
+        local.listed = Some(LAST);
+        let first = match self.listed {
+            None => machine,
+            Some((first, last)) => {
+                self.locals[last as usize].listed = Some(machine);
+                first
+            }
+        };
+        self.listed = Some((first, machine));
+    }
+
+    /// Takes the first machine out of the list.
+    #[inline]
+    pub(crate) fn next_listed(&mut self) -> Option<u32> {
+        let (first, last) = self.listed?;
+        let next = self.locals[first as usize].listed.take();
+        self.listed = next.filter(|next| *next != LAST).map(|next| (next, last));
+        Some(first)
+    }
+
+    /// Returns `true` if a machine has something to do.
+    pub(crate) fn has_listed(&self) -> bool {
+        self.listed.is_some()
     }
 }
 

@@ -161,6 +161,16 @@ impl<H: Handler> Member<H> {
         (self.desk.handled - before) as u32 // at most count_max
     }
 
+    /// Handles a message of the machine's own thread that was taken out of its queue.
+    #[inline]
+    pub(crate) fn local(&mut self, home: &mut Home, message: H::Message) {
+        self.contained(home, |member, home| {
+            member.desk.handled += 1;
+            stage::dispatched_here(member.desk.address.mail());
+            member.dispatch(home, message);
+        });
+    }
+
     /// Handles local messages, then those of other threads, then local ones again. All are
     /// dispatched in one place, so that a handler of some size is inlined there: an out-of-line
     /// handler would read the message from memory, in pieces that differ from those it was written

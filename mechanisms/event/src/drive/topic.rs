@@ -2,7 +2,8 @@
 
 use super::address::Address;
 use super::door::Door;
-use crate::{Pool, PoolFull, Shared};
+use super::near::Near;
+use crate::{Pool, PoolFull, Shared, Shares};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,9 +49,17 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
     fn door(&self) -> &Door;
-    /// `true` if it was taken.
+    /// Sends the value; returns `true` if it was accepted.
     fn take(&self, value: Shared<T>) -> bool;
+    /// Sends the value from the thread of `near`, without synchronisation if the subscriber is there.
+    fn take_near(&self, near: &mut Near<'_>, value: Shared<T>) -> Taken;
     fn is_closed(&self) -> bool;
+}
+
+/// Result of a sending from a thread that may be the subscriber's own.
+struct Taken {
+    is_accepted: bool,
+    is_far: bool,
 }
 
 struct Subscription<M, F> {
@@ -73,6 +82,15 @@ where
 
     fn take(&self, value: Shared<T>) -> bool {
         self.address.pass((self.wrap)(value)).is_ok()
+    }
+
+    fn take_near(&self, near: &mut Near<'_>, value: Shared<T>) -> Taken {
+        let is_far = !near.has(&self.address);
+        let is_accepted = match is_far {
+            true => self.take(value),
+            false => near.pass(&self.address, (self.wrap)(value)).is_ok(),
+        };
+        Taken { is_accepted, is_far }
     }
 
     fn is_closed(&self) -> bool {
@@ -228,17 +246,52 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// A load of a cache line that changes only with the list, and [`Address::pass`] for each
     /// subscriber. Nothing is allocated once the pool has grown.
     pub fn post(&mut self, value: T) -> Result<Posted, PoolFull<T>> {
-        let value = self.pool.put(value)?.share();
-        Ok(self.post_shared(&value))
+        let shares = self.put(value)?;
+        Ok(self.hand_out(shares, |subscriber, value| subscriber.take(value)))
     }
 
     /// Posts a value that is already shared; a repeated posting needs no further slot.
     pub fn post_shared(&mut self, value: &Shared<T>) -> Posted {
         self.refresh();
+        let shares = value.shares(self.subscribers.len() as u32); // far below 2^32
+        self.hand_out(shares, |subscriber, value| subscriber.take(value))
+    }
+
+    /// Posts as [`post`](Self::post), from the thread of `near`; also returns `true` if a subscriber
+    /// is on another thread.
+    pub(crate) fn post_near(
+        &mut self,
+        near: &mut Near<'_>,
+        value: T,
+    ) -> Result<(Posted, bool), PoolFull<T>> {
+        let shares = self.put(value)?;
+        let mut any_far = false;
+        let posted = self.hand_out(shares, |subscriber, value| {
+            let taken = subscriber.take_near(near, value);
+            any_far |= taken.is_far;
+            taken.is_accepted
+        });
+        Ok((posted, any_far))
+    }
+
+    /// Puts a value into the pool, with a holder for each subscriber.
+    #[inline]
+    fn put(&mut self, value: T) -> Result<Shares<T>, PoolFull<T>> {
+        self.refresh();
+        self.pool.put_shared(value, self.subscribers.len() as u32) // far below 2^32
+    }
+
+    /// Gives each subscriber a holder.
+    #[inline(always)]
+    fn hand_out(
+        &self,
+        shares: Shares<T>,
+        mut take: impl FnMut(&dyn Subscriber<T>, Shared<T>) -> bool,
+    ) -> Posted {
         let mut posted = Posted::default();
         let mut is_any_closed = false;
-        for subscriber in self.subscribers.iter() {
-            if subscriber.take(value.clone()) {
+        for (subscriber, value) in self.subscribers.iter().zip(shares) {
+            if take(&**subscriber, value) {
                 posted.taken += 1;
             } else {
                 posted.refused += 1;

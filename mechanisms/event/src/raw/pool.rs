@@ -108,7 +108,38 @@ impl<T> Pool<T> {
     #[inline]
     pub fn put(&mut self, value: T) -> Result<Parcel<T>, PoolFull<T>> {
         match self.free_slot().or_else(|| self.find_or_grow()) {
-            Some(slot) => Ok(Self::fill(slot, value)),
+            Some(slot) => {
+                Self::fill(slot, value, ONE);
+                Ok(Parcel { slot })
+            }
+            None => Err(PoolFull(value)),
+        }
+    }
+
+    /// Puts a value into a free slot for `holders_count` holders, which are the items of the
+    /// iterator: cheaper than as many clones, because their number is written once.
+    ///
+    /// ```
+    /// use handover_event::Pool;
+    /// let mut pool = Pool::new(1);
+    /// let holders: Vec<_> = pool.put_shared("news", 3)?.collect();
+    /// assert_eq!(holders[0].holders_count(), 3);
+    /// assert!(holders.iter().all(|news| **news == "news"));
+    /// # Ok::<(), handover_event::PoolFull<&str>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    #[inline]
+    pub fn put_shared(&mut self, value: T, holders_count: u32) -> Result<Shares<T>, PoolFull<T>> {
+        if holders_count == 0 || holders_count >= HOLDERS_LIMIT {
+            return Ok(self.put(value)?.share().shares(holders_count));
+        }
+        match self.free_slot().or_else(|| self.find_or_grow()) {
+            Some(slot) => {
+                Self::fill(slot, value, ONE + (holders_count - 1));
+                Ok(Shares { slot, left: holders_count })
+            }
             None => Err(PoolFull(value)),
         }
     }
@@ -150,7 +181,7 @@ impl<T> Pool<T> {
     }
 
     #[inline]
-    fn fill(slot: NonNull<Slot<T>>, value: T) -> Parcel<T> {
+    fn fill(slot: NonNull<Slot<T>>, value: T, word: u32) {
         // SAFETY: `slot` belongs to this pool, whose drop alone gives up its chunks.
         let place = unsafe { slot.as_ref() };
         place.value.with_mut(|at| {
@@ -158,9 +189,8 @@ impl<T> Pool<T> {
             // slot.
             unsafe { at.cast::<T>().write(value) };
         });
-        // Relaxed: the slot has one holder; handing the parcel to another thread synchronises.
-        place.word.store(ONE, Ordering::Relaxed);
-        Parcel { slot }
+        // Relaxed: handing a holder to another thread synchronises.
+        place.word.store(word, Ordering::Relaxed);
     }
 
     /// Called when the next slots in turn are in use: grows the pool, or searches all slots.
@@ -398,16 +428,29 @@ impl<T> Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// Makes `holders_count` further holders at once.
+    #[inline]
+    pub(crate) fn shares(&self, holders_count: u32) -> Shares<T> {
+        // Before the addition, which could reach the bit beside the count.
+        if holders_count < HOLDERS_LIMIT {
+            // Relaxed: new holders are made from an existing one, which keeps the value alive.
+            let was = self.word().fetch_add(holders_count, Ordering::Relaxed);
+            if was & COUNT < HOLDERS_LIMIT - holders_count {
+                return Shares { slot: self.slot, left: holders_count };
+            }
+        }
+        // As with Arc: more than a thousand million holders cannot be handled.
+        std::process::abort();
+    }
+}
+
 impl<T> Clone for Shared<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: a new holder is made from an existing one, which keeps the value alive.
-        let was = self.word().fetch_add(1, Ordering::Relaxed);
-        if was & COUNT >= HOLDERS_LIMIT {
-            // As with Arc: more than a thousand million leaked holders cannot be handled.
-            std::process::abort();
-        }
-        Self { slot: self.slot }
+        let slot = self.slot;
+        core::mem::forget(self.shares(1));
+        Self { slot }
     }
 }
 
@@ -439,6 +482,37 @@ impl<T> Drop for Shared<T> {
             fence(Ordering::Acquire);
         }
         drop(Parcel { slot: self.slot });
+    }
+}
+
+/// Holders of one value of a [`Pool`], not handed out yet: an iterator over them. Those that are left
+/// are dropped with it.
+pub struct Shares<T> {
+    slot: NonNull<Slot<T>>,
+    /// Number of holders counted in the slot's word that are not handed out yet.
+    left: u32,
+}
+
+impl<T> Iterator for Shares<T> {
+    type Item = Shared<T>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Shared<T>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Shared { slot: self.slot })
+    }
+}
+
+impl<T> Drop for Shares<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+impl<T> fmt::Debug for Shares<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shares({} left)", self.left)
     }
 }
 

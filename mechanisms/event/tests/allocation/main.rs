@@ -58,6 +58,30 @@ fn pooled_parcels_that_come_and_go_allocate_nothing() {
 }
 
 #[test]
+fn a_posting_to_machines_of_the_same_group_allocates_nothing() {
+    let topic = Topic::new();
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    for _ in 0..10 {
+        let reader = handler(|_news: Shared<u64>, _cx| ());
+        let reader = group.add(reader, Config::default()).expect("room");
+        topic.subscribe(reader.address(), |news| news);
+    }
+    let mut publisher = topic.publisher(4);
+    let poster = handler(move |left: u64, cx: &mut Context<'_, u64>| {
+        assert_eq!(cx.post(&mut publisher, left).expect("a slot").taken, 10);
+        if left > 0 {
+            cx.call(left - 1).expect("room");
+        }
+    });
+    let poster = group.add(poster, Config::default()).expect("room");
+    let made = allocations(|| {
+        poster.address().pass(2).expect("room");
+        while group.poll().expect("runs").handled > 0 {}
+    });
+    assert_eq!(made, 0);
+}
+
+#[test]
 fn a_posting_to_many_allocates_nothing() {
     let topic = Topic::new();
     let mut machines: Vec<_> = (0..10)

