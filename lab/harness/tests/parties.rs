@@ -251,6 +251,8 @@ impl Workload for Aided {
 const ALL: &[&[Bench]] = &[&[
     Bench::one::<Aided>(Contender::ours("handover")),
     Bench::one::<Dies>(Contender::ours("handover")),
+    // No floor of others, although it is listed first.
+    Bench::many::<Mailbox<true>>(Contender::ours("same")),
     Bench::many::<Mailbox<true>>(Contender::floor("hardware")),
     Bench::many::<Mailbox<false>>(Contender::ours("handover")),
     Bench::many::<Counting>(Contender::ours("handover")),
@@ -290,7 +292,7 @@ fn a_figure_comes_with_interval_floor_and_null() {
     let it = record.summary.quantiles().expect("operations timed alone");
     assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
     let floor = record.floor.as_ref().expect("its floor was measured");
-    assert_eq!(floor.id, "box/floor");
+    assert_eq!((floor.id.as_str(), floor.contender.as_str()), ("box/floor", "hardware"));
     if let Some((low, high)) = floor.ends() {
         assert!(low <= floor.ratio && floor.ratio <= high, "{floor:?}");
     }

@@ -55,6 +55,8 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         compiler: _,
         build_profile: _,
         features: _,
+        peers: _,
+        libc: _,
     } = host;
     let mut find = Find::default();
     find.option("null_one", *null_one);

@@ -22,6 +22,10 @@ pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         lines.extend(wrap(&head(letter, side), Tone::Faint, 2, laid_out));
     }
+    // Reasons to doubt all verdicts come before them.
+    for note in &comparison.notes {
+        lines.extend(wrap(note, Tone::Doubt, 2, laid_out));
+    }
     lines.push(Line::default());
     // A tail has a row where it differs, or with every contender.
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
@@ -196,9 +200,6 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
         told(&format!("Cannot say: {why}."), Tone::Doubt);
-    }
-    for note in &comparison.notes {
-        told(note, Tone::Doubt);
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {

@@ -305,6 +305,9 @@ fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
     for told in ["different machines", "1 run has not come to an end.", "after the other"] {
         assert!(notes.contains(told), "{notes}");
     }
+    let drawn = table(&comparison, 200, PLAIN);
+    let (caveat, rows) = (drawn.find("after the other"), drawn.find("verdict"));
+    assert!(caveat.is_some() && caveat < rows, "the caveat comes before the verdicts: {drawn}");
     let twice = compare(("a", &a), ("a", &a), Rules::default());
     assert!(twice.notes[0].contains("compared with themselves"), "{:?}", twice.notes);
     assert_eq!(twice.count(Verdict::Worse) + twice.count(Verdict::Better), 0);
