@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         spent.switches_voluntary + spent.switches_involuntary
     )?;
     affinity::set_mask(&mask)?;
-    if let Some(steal) = usage::steal_ticks() {
+    if let Some(steal) = usage::steal_ticks(&allowed) {
         writeln!(
             out,
             "steal      {:.2} % of all CPU time since the machine started",

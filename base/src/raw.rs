@@ -37,6 +37,7 @@ fn load_fence() {
 pub(crate) enum UsageScope {
     Thread,
     Process,
+    Children,
 }
 
 /// Calls `getrusage`, which rustix lacks; returns zeroes under Miri, which lacks it too.
@@ -47,6 +48,7 @@ pub(crate) fn usage(scope: UsageScope) -> Usage {
     let target = match scope {
         UsageScope::Thread => libc::RUSAGE_THREAD,
         UsageScope::Process => libc::RUSAGE_SELF,
+        UsageScope::Children => libc::RUSAGE_CHILDREN,
     };
     let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `out` is a writable rusage during the call.
@@ -61,6 +63,8 @@ pub(crate) fn usage(scope: UsageScope) -> Usage {
         system_ns: ns(out.ru_stime),
         switches_voluntary: out.ru_nvcsw as u64,
         switches_involuntary: out.ru_nivcsw as u64,
+        faults_minor: out.ru_minflt as u64,
+        faults_major: out.ru_majflt as u64,
         rss_max_bytes: out.ru_maxrss as u64 * 1024, // Linux counts in KiB.
     }
 }

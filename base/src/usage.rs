@@ -1,4 +1,4 @@
-//! Resource usage: CPU time, context switches, memory, and time stolen by the hypervisor.
+//! Resource usage: CPU time, context switches, page faults, memory, and time stolen by the hypervisor.
 //!
 //! ```
 //! use handover_base::usage;
@@ -10,9 +10,9 @@
 //! ```
 
 use crate::raw;
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
-/// CPU time, context switches and memory of a thread or a process since it began.
+/// CPU time, context switches, page faults and memory of a thread or a process since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time exactly,
@@ -24,6 +24,10 @@ pub struct Usage {
     pub switches_voluntary: u64,
     /// Switches because another thread took the CPU.
     pub switches_involuntary: u64,
+    /// Page faults that needed no I/O: a first touch of memory, a copy on write.
+    pub faults_minor: u64,
+    /// Page faults that waited for a disk.
+    pub faults_major: u64,
     /// Peak resident set size, in bytes, of the whole process (for a thread too).
     pub rss_max_bytes: u64,
 }
@@ -48,7 +52,25 @@ impl Sub for Usage {
             switches_involuntary: self
                 .switches_involuntary
                 .saturating_sub(earlier.switches_involuntary),
+            faults_minor: self.faults_minor.saturating_sub(earlier.faults_minor),
+            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
             rss_max_bytes: self.rss_max_bytes.saturating_sub(earlier.rss_max_bytes),
+        }
+    }
+}
+
+/// Returns the usage of two together; `rss_max_bytes` is the greater of the two.
+impl Add for Usage {
+    type Output = Usage;
+    fn add(self, other: Usage) -> Usage {
+        Usage {
+            user_ns: self.user_ns + other.user_ns,
+            system_ns: self.system_ns + other.system_ns,
+            switches_voluntary: self.switches_voluntary + other.switches_voluntary,
+            switches_involuntary: self.switches_involuntary + other.switches_involuntary,
+            faults_minor: self.faults_minor + other.faults_minor,
+            faults_major: self.faults_major + other.faults_major,
+            rss_max_bytes: self.rss_max_bytes.max(other.rss_max_bytes),
         }
     }
 }
@@ -71,7 +93,17 @@ pub fn process() -> Usage {
     raw::usage(raw::UsageScope::Process)
 }
 
-/// Stolen and total CPU time of the whole machine, summed over its CPUs.
+/// Returns the usage of the children that have ended and were waited for, with their own such children
+/// (`RUSAGE_CHILDREN`).
+///
+/// # Cost
+/// One system call.
+#[must_use]
+pub fn children() -> Usage {
+    raw::usage(raw::UsageScope::Children)
+}
+
+/// Stolen and total CPU time of some CPUs, summed over them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steal {
     /// Time in which a CPU had work but the hypervisor ran something else, in ns.
@@ -99,8 +131,8 @@ impl Sub for Steal {
     }
 }
 
-/// Reads the machine's stolen and total time since boot from `/proc/stat`; `None` if it cannot be
-/// read.
+/// Reads the stolen and total time of `cpus` since boot from `/proc/stat`; `None` if it cannot be read, or has none of
+/// them.
 ///
 /// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not
 /// meaningful.
@@ -108,28 +140,38 @@ impl Sub for Steal {
 /// # Cost
 /// Reads a file of the kernel: tens of µs, more with many CPUs.
 #[must_use]
-pub fn steal_ticks() -> Option<Steal> {
+pub fn steal_ticks(cpus: &[u32]) -> Option<Steal> {
     if cfg!(miri) {
         return None; // Miri's isolation opens no files.
     }
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    parse_stat(&stat, rustix::param::clock_ticks_per_second())
+    parse_stat(&stat, cpus, rustix::param::clock_ticks_per_second())
 }
 
-/// Parses the first line of `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest
+/// Adds up the lines of `cpus` in `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal guest
 /// guest_nice`. User and nice already contain the guest columns.
-fn parse_stat(stat: &str, ticks_hz: u64) -> Option<Steal> {
-    let columns = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> =
-        columns.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
-    if ticks.len() < 4 || ticks_hz == 0 {
-        return None;
+fn parse_stat(stat: &str, cpus: &[u32], ticks_hz: u64) -> Option<Steal> {
+    let mut ticks: Option<[u128; 2]> = None;
+    for line in stat.lines() {
+        let Some((cpu, columns)) = line.strip_prefix("cpu").and_then(|it| it.split_once(' '))
+        else {
+            continue;
+        };
+        if cpu.parse().is_ok_and(|cpu| cpus.contains(&cpu)) {
+            let columns: Vec<u64> = columns
+                .split_whitespace()
+                .take(8)
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .ok()?;
+            let [stolen, total] = ticks.get_or_insert_default();
+            *stolen += u128::from(columns.get(7).copied().unwrap_or(0));
+            *total += columns.iter().map(|&it| u128::from(it)).sum::<u128>();
+        }
     }
+    let [stolen, total] = ticks.filter(|_| ticks_hz > 0)?;
     let to_ns = |ticks: u128| (ticks * 1_000_000_000 / u128::from(ticks_hz)) as u64;
-    Some(Steal {
-        steal_ns: to_ns(ticks.get(7).copied().unwrap_or(0).into()),
-        total_ns: to_ns(ticks.iter().map(|&t| u128::from(t)).sum()),
-    })
+    Some(Steal { steal_ns: to_ns(stolen), total_ns: to_ns(total) })
 }
 
 #[cfg(test)]
@@ -138,21 +180,50 @@ mod tests {
 
     #[test]
     fn steal_is_the_eighth_column_and_guest_time_counts_once() {
-        let stat = "cpu  10 20 30 40 50 60 70 80 1000 2000\ncpu0 1 2 3\n";
-        let steal = parse_stat(stat, 100).unwrap();
+        let stat = "cpu  1 2 3\ncpu0 10 20 30 40 50 60 70 80 1000 2000\nintr 5\n";
+        let steal = parse_stat(stat, &[0], 100).unwrap();
         assert_eq!(steal, Steal { steal_ns: 800_000_000, total_ns: 3_600_000_000 });
     }
 
     #[test]
+    fn steal_of_cpus_leaves_out_all_others() {
+        let stat =
+            "cpu  9 9 9\ncpu0 0 0 0 10 0 0 0 1\ncpu1 0 0 0 10 0 0 0 2\ncpu10 0 0 0 10 0 0 0 4\n";
+        let stolen = |cpus: &[u32]| parse_stat(stat, cpus, 1_000_000_000).unwrap().steal_ns;
+        assert_eq!((stolen(&[1]), stolen(&[0, 10]), stolen(&[0, 1, 10, 11])), (2, 5, 7));
+        assert_eq!(parse_stat(stat, &[2], 100), None);
+    }
+
+    #[test]
     fn missing_steal_column_means_zero_steal() {
-        assert_eq!(parse_stat("cpu  1 2 3 4\n", 100).unwrap().steal_ns, 0);
+        assert_eq!(parse_stat("cpu0 1 2 3 4\n", &[0], 100).unwrap().steal_ns, 0);
     }
 
     #[test]
     fn malformed_proc_stat_gives_none() {
-        for rubbish in ["", "cpu", "cpu  a b c d", "cpu  1 2", "intr 1 2 3 4"] {
-            assert_eq!(parse_stat(rubbish, 100), None, "{rubbish:?}");
+        for rubbish in ["", "cpu", "cpu0", "cpu0 a b c d", "cpu  1 2 3 4", "intr 1 2 3 4"] {
+            assert_eq!(parse_stat(rubbish, &[0], 100), None, "{rubbish:?}");
         }
-        assert_eq!(parse_stat("cpu  1 2 3 4\n", 0), None);
+        assert_eq!(parse_stat("cpu0 1 2 3 4\n", &[0], 0), None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri counts no faults")]
+    fn first_touch_of_memory_is_a_fault_of_the_thread_and_the_process() {
+        let before = (thread(), process());
+        let mut pages = vec![0u8; 64 * 4096];
+        pages.iter_mut().step_by(4096).for_each(|it| *it = 1);
+        std::hint::black_box(&pages);
+        let faults = ((thread() - before.0).faults_minor, (process() - before.1).faults_minor);
+        assert!(faults.0 > 0 && faults.1 >= faults.0, "{faults:?}");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no processes")]
+    fn child_counts_once_it_was_waited_for() {
+        let before = children();
+        let ended = std::process::Command::new("/bin/sh").args(["-c", ":"]).status();
+        assert!(ended.is_ok_and(|it| it.success()));
+        assert!((children() - before).faults_minor > 0);
     }
 }

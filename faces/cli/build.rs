@@ -1,4 +1,4 @@
-//! Build script: passes the commit, the compiler and the build profile to the binary.
+//! Build script: passes the commit, the compiler, the build profile and the peers' versions to the binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +23,38 @@ fn sources() -> Vec<PathBuf> {
         .flat_map(|rung| folders(root.join(rung)))
         .map(|entry| entry.path().join("src"));
     crates.chain([root.join("base/src")]).filter(|path| path.is_dir()).collect()
+}
+
+/// Returns the suite's optional libraries that the features switch on, with their versions in the lock file.
+fn peers() -> Vec<String> {
+    let read = |path: &str| {
+        println!("cargo:rerun-if-changed={path}");
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    let (manifest, lock) = (read("../../lab/suite/Cargo.toml"), read("../../Cargo.lock"));
+    let is_on = |feature: &str| {
+        // The suite's default feature.
+        let name = feature.to_uppercase().replace('-', "_");
+        feature == "peers" || std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some()
+    };
+    let lines = manifest.lines().filter_map(|line| line.split_once(" = ["));
+    let named = lines.filter(|(feature, _)| is_on(feature)).flat_map(|(_, list)| list.split('"'));
+    let mut names: Vec<&str> = named.filter_map(|word| word.strip_prefix("dep:")).collect();
+    names.sort_unstable();
+    names.dedup();
+    // A library that is there in several versions is listed with the version.
+    let block = |name: &str| {
+        lock.split("[[package]]").find(|it| it.contains(&format!("\nname = \"{name}\"\n")))
+    };
+    let suite = block("handover-suite").unwrap_or_default();
+    let told = |name: &&str| {
+        let listed = suite.lines().find_map(|line| {
+            line.trim().strip_prefix(&format!("\"{name} "))?.split(['"', ' ']).next()
+        });
+        let only = || block(name)?.split("\nversion = \"").nth(1)?.split('"').next();
+        listed.or_else(only).map(|version| format!("{name} {version}"))
+    };
+    names.iter().filter_map(told).collect()
 }
 
 fn main() {
@@ -53,5 +85,6 @@ fn main() {
         .collect();
     features.sort();
     println!("cargo:rustc-env=HANDOVER_FEATURES={}", features.join(" "));
+    println!("cargo:rustc-env=HANDOVER_PEERS={}", peers().join(", "));
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -6,7 +6,7 @@
 //! several links a side counts this effect as noise.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -34,11 +34,10 @@ pub fn layouts(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     fs::create_dir_all(&options.folder)
         .with_context(|| format!("making {}", options.folder.display()))?;
+    let linker = linker()?;
     for number in 0..options.count {
-        // The option belongs to lld, the default linker of this compiler.
-        let order = format!("link-arg=-Wl,--shuffle-sections=.text*={}", options.seed + number);
         Run::new("cargo rustc --release --package handover --bin handover --")
-            .args(["-C", &order])
+            .args(linker.arguments(options.seed + number))
             .within(&workspace.root)
             .pass()?;
         let copy = options.folder.join(format!("handover-{}", number + 1));
@@ -47,4 +46,83 @@ pub fn layouts(options: &Options) -> Result<ExitCode> {
         println!("{}", copy.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A linker that can shuffle functions.
+struct Linker {
+    /// Options that select it; none for the default linker.
+    chosen_by: Vec<String>,
+    /// Its option, up to the seed.
+    shuffle: &'static str,
+}
+
+impl Linker {
+    /// Returns rustc's options for the order of this seed.
+    fn arguments(&self, seed: u32) -> Vec<String> {
+        let order = format!("{}{seed}", self.shuffle);
+        let links = self.chosen_by.iter().chain([&order]);
+        links.flat_map(|it| ["-C".to_string(), format!("link-arg={it}")]).collect()
+    }
+}
+
+/// Returns the first linker here that can shuffle functions: the default (lld since Rust 1.90), the lld that comes with
+/// the compiler, lld or mold.
+fn linker() -> Result<Linker> {
+    let lld = "-Wl,--shuffle-sections=.text*=";
+    let mut linkers = vec![Linker { chosen_by: Vec::new(), shuffle: lld }];
+    if let Ok(libraries) = Run::new("rustc --print target-libdir").read() {
+        let folder = Path::new(libraries.trim()).with_file_name("bin").join("gcc-ld");
+        let chosen_by = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
+        linkers.push(Linker { chosen_by, shuffle: lld });
+    }
+    for (name, shuffle) in [("lld", lld), ("mold", "-Wl,--shuffle-sections=")] {
+        linkers.push(Linker { chosen_by: vec![format!("-fuse-ld={name}")], shuffle });
+    }
+    let folder = tempfile::tempdir().context("making a temporary folder")?;
+    let source = folder.path().join("empty.rs");
+    fs::write(&source, "fn main() {}").context("writing a program")?;
+    let links = |it: &Linker| link(&source, &it.arguments(1)).is_ok();
+    linkers.into_iter().find(links).context(
+        "no linker here has --shuffle-sections: neither the compiler's default nor its lld, nor lld or mold; install one",
+    )
+}
+
+/// Compiles and links a program beside its source; returns the binary's path.
+fn link(source: &Path, arguments: &[String]) -> Result<PathBuf> {
+    let binary = source.with_extension("");
+    Run::new("rustc --edition 2024 -o").args([&binary, source]).args(arguments).read()?;
+    Ok(binary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_lie_in_an_order_that_the_seed_determines() {
+        let Ok(linker) = linker() else {
+            println!("skipped: layouts: no linker here has --shuffle-sections");
+            return;
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = folder.path().join("functions.rs");
+        let functions: String = (0..20)
+            .map(|it| format!("#[inline(never)] fn f{it}() {{ std::hint::black_box({it}); }}\n"))
+            .collect();
+        let names: Vec<String> =
+            (0..20).map(|it| format!("({it}, f{it} as fn() as usize)")).collect();
+        let main = format!(
+            "fn main() {{ let mut all = [{}]; all.sort_by_key(|it| it.1);\n\
+             println!(\"{{:?}}\", all.map(|it| it.0)); }}\n",
+            names.join(", ")
+        );
+        fs::write(&source, functions + &main).expect("a program");
+        let order = |seed| {
+            let binary = link(&source, &linker.arguments(seed)).expect("linked");
+            Run::program(&binary).read().expect("its output")
+        };
+        let first = order(1);
+        assert_ne!(first, order(2));
+        assert_eq!(first, order(1));
+    }
 }

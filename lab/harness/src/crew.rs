@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+/// Usual time, beyond that of ten rounds, after which a participant that has not finished is given up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Parameters of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {

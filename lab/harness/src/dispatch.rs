@@ -4,16 +4,7 @@ use crate::bench::Bench;
 use crate::crew::{PARTY_VARIABLE, Party};
 use crate::fault::Fault;
 use crate::lab;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// `true` if this program can be started again as a pass or a participant.
-static DISPATCHES: AtomicBool = AtomicBool::new(false);
-
-/// Returns `true` if [`dispatch_partner`] was called in this process.
-pub(crate) fn is_possible() -> bool {
-    // Relaxed: the flag publishes no other data.
-    DISPATCHES.load(Ordering::Relaxed)
-}
+use crate::process;
 
 /// Error of a process that was started as a pass or a participant.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +56,7 @@ pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), PartyErro
         return Some(run.map_err(PartyError::Pass));
     }
     let Ok(told) = std::env::var(PARTY_VARIABLE) else {
-        // Relaxed: the flag publishes no other data.
-        DISPATCHES.store(true, Ordering::Relaxed);
+        process::allow_start_again();
         return None;
     };
     Some(play_told(all, &told))

@@ -1,6 +1,7 @@
 //! Capture of the machine's description, by which a reader judges if two runs can be compared.
 
 use crate::counters;
+use crate::raw;
 use handover_base::clock;
 use handover_base::topology::{self, Topology};
 use handover_record::{Cache, Host};
@@ -36,6 +37,7 @@ pub fn capture() -> Host {
             .map(|(name, state)| format!("{name}: {state}"))
             .collect(),
         hypervisor: topology::hypervisor(),
+        libc: raw::libc_version(),
         ..Host::default()
     };
     if let Ok(topology) = Topology::read() {

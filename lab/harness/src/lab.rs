@@ -3,16 +3,17 @@
 pub(crate) mod bout;
 pub(crate) mod child;
 mod course;
-mod floors;
 mod lane;
 mod measure;
 mod pass;
+mod ratios;
 mod summarise;
 
 use crate::bench::Bench;
-use crate::dispatch;
+use crate::crew;
 use crate::fault::Fault;
 use crate::host;
+use crate::process;
 use crate::select::{SelectError, Selection, select};
 use course::Course;
 use handover_base::clock;
@@ -137,7 +138,7 @@ pub struct Plan {
 
 impl Plan {
     /// The default of [`patience`](Self::patience).
-    pub const PATIENCE: Duration = Duration::from_secs(10);
+    pub const PATIENCE: Duration = crew::PATIENCE;
     /// Longest pause between hand-overs.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
     /// Shortest and longest time of a benchmark.
@@ -493,7 +494,7 @@ impl Running<'_> {
     fn go_by(&mut self) {
         let order = self.order();
         let (lab, interrupted) = (self.lab, self.interrupted);
-        let is_apart = lab.plan.profile != Profile::Smoke && dispatch::is_possible();
+        let is_apart = lab.plan.profile != Profile::Smoke && process::can_start_again();
         let mut take = |report| self.take(report);
         let gone = match is_apart {
             true => child::run(lab, &order, interrupted, &mut take),
@@ -591,9 +592,9 @@ impl Running<'_> {
         self.records[index] = course.records(self.lab, group);
         for record in &mut self.records[index] {
             let Outcome { null_one, null_several, .. } = &self.outcome;
-            let least = if has_several_cpus(record) { null_several } else { null_one };
+            let least = if record.parties.use_several_cpus() { null_several } else { null_one };
             let least = least.unwrap_or(0.0);
-            floors::keep_if_visible(&mut record.warnings, record.floor.as_ref(), least);
+            ratios::keep_if_visible(&mut record.warnings, record.floor.as_ref(), least);
         }
         if !self.watch.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
@@ -633,15 +634,11 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
         for ratio in &record.peers {
             let (low, high) = ratio.ends().unwrap_or((ratio.ratio, ratio.ratio));
             let width = (high - 1.0).abs().max((1.0 - low).abs());
-            let several = has_several_cpus(record);
+            let several = record.parties.use_several_cpus();
             let slot = if several { &mut outcome.null_several } else { &mut outcome.null_one };
             *slot = Some(slot.unwrap_or(0.0).max(width));
         }
     }
-}
-
-fn has_several_cpus(record: &Record) -> bool {
-    record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1])
 }
 
 fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {

@@ -23,6 +23,7 @@ mod samples;
 mod scratch;
 mod select;
 mod smoke;
+mod spent;
 pub mod stats;
 mod trace;
 mod workload;

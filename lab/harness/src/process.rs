@@ -8,6 +8,22 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// `true` if this program, started again, runs the pass or the participant that it is started for.
+static CAN_START_AGAIN: AtomicBool = AtomicBool::new(false);
+
+/// Notes that this program calls [`dispatch_partner`](crate::dispatch_partner).
+pub(crate) fn allow_start_again() {
+    // Relaxed: the flag publishes no other data.
+    CAN_START_AGAIN.store(true, Ordering::Relaxed);
+}
+
+/// Returns `true` if [`allow_start_again`] was called in this process.
+pub(crate) fn can_start_again() -> bool {
+    // Relaxed: the flag publishes no other data.
+    CAN_START_AGAIN.load(Ordering::Relaxed)
+}
 
 /// A child process; killed and waited for when dropped.
 pub(crate) struct Process {

@@ -350,6 +350,20 @@ pub(crate) fn multiply(turns: u64, is_padded: bool) {
     }
 }
 
+/// Returns the C library's name and version; `None` if it does not tell them.
+pub(crate) fn libc_version() -> Option<String> {
+    #[cfg(all(target_env = "gnu", not(miri)))]
+    {
+        // SAFETY: takes no arguments, and returns a static string that ends with NUL.
+        let version = unsafe { libc::gnu_get_libc_version() };
+        // SAFETY: `version` is that string, which is never freed or changed.
+        let version = unsafe { CStr::from_ptr(version) };
+        Some(format!("glibc {}", version.to_string_lossy()))
+    }
+    #[cfg(not(all(target_env = "gnu", not(miri))))]
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

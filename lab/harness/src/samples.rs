@@ -3,9 +3,11 @@
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::Control;
+use crate::spent::Spent;
+use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_base::sync::shared::Ordering;
-use handover_base::{clock, usage};
+use handover_base::usage::{self, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -70,13 +72,10 @@ pub(crate) struct Notes {
     #[serde(default)]
     pub abreast: u64,
     pub wall_ns: u64,
-    /// CPU time and switches of the whole process during the round, its worker threads included.
-    pub user_ns: u64,
-    pub system_ns: u64,
-    pub switches_voluntary: u64,
-    pub switches_involuntary: u64,
-    /// Involuntary switches of the participant's own thread: others worked on its CPU.
-    pub switches_involuntary_own: u64,
+    /// Resources of the whole process during the round: its worker threads, and children that ended.
+    pub used: Spent,
+    /// Resources of the participant's own thread.
+    pub own: Spent,
     /// `true` for a serving participant, which has no samples, if its core was slow at its begin or
     /// at its end.
     pub slowed: bool,
@@ -84,9 +83,6 @@ pub(crate) struct Notes {
     /// not watched.
     pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
-    /// In a recorded round: time that the thread waited for a CPU.
-    #[serde(default)]
-    pub run_delay_ns: Option<u64>,
     /// In a recorded round: spans in which the thread was runnable and off the CPU.
     #[serde(default)]
     pub off_cpu: Option<Vec<OffCpuSpan>>,
@@ -123,11 +119,18 @@ pub(crate) struct PartNotes {
     judged: usize,
 }
 
+/// Returns an empty list for samples whose memory was written to: no page fault of the round is due to it.
+fn touched() -> Vec<u64> {
+    let mut samples = vec![u64::MAX; SAMPLES_MAX];
+    samples.clear();
+    samples
+}
+
 impl PartNotes {
     fn new() -> PartNotes {
         PartNotes {
             batch: 1,
-            samples: Vec::with_capacity(SAMPLES_MAX),
+            samples: touched(),
             samples_total: 0,
             told: false,
             ops_total: 0,
@@ -211,7 +214,7 @@ pub struct Samples {
     deadline_ticks: u64,
     rounds_left: u32,
     turns_count: u32,
-    usage_began: [usage::Usage; 2],
+    usage_began: [Usage; 2],
     /// Time of the next pace loop; and the result of the last one.
     look_ticks: u64,
     slowed: bool,
@@ -259,7 +262,7 @@ impl Samples {
     }
 
     pub(crate) fn begin(&mut self) {
-        self.usage_began = [usage::thread(), usage::process()];
+        self.usage_began = [usage::thread(), usage::process() + usage::children()];
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
@@ -279,7 +282,7 @@ impl Samples {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread() - thread_began;
-        let used = usage::process() - process_began;
+        let used = usage::process() + usage::children() - process_began;
         if self.timing.watch_pace {
             let before = self.slowed;
             self.look_at_pace(0);
@@ -291,15 +294,11 @@ impl Samples {
             bytes_per_op: self.bytes_per_op,
             abreast: self.abreast,
             wall_ns,
-            user_ns: used.user_ns,
-            system_ns: used.system_ns,
-            switches_voluntary: used.switches_voluntary,
-            switches_involuntary: used.switches_involuntary,
-            switches_involuntary_own: own.switches_involuntary,
+            used: used.into(),
+            own: own.into(),
             slowed: self.slowed && !self.measured,
             pace_ticks: self.fastest_ticks,
             hardware: None,
-            run_delay_ns: None,
             off_cpu: None,
         }
     }

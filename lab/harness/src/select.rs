@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use globset::{Glob, GlobSet};
-use handover_record::Spec;
+use handover_record::{ContenderKind, Spec};
 
 /// A spec with its contenders, and the floors that are measured in the same blocks.
 #[derive(Clone, Debug)]
@@ -153,10 +153,13 @@ pub(crate) fn floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns the first contender that yields the figure with this id, and the index of its part.
+/// Returns the contender that yields the figure with this id, and the index of its part: a floor, wherever it is listed,
+/// or the first if there is none.
 fn figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
-    benches.iter().copied().find_map(|bench| {
+    let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;
-        Some((bench, part))
-    })
+        Some((*bench, part))
+    };
+    let is_other = |it: &(&Bench, usize)| it.0.contender().kind != ContenderKind::Floor;
+    benches.iter().filter_map(yields).min_by_key(is_other)
 }

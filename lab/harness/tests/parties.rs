@@ -5,7 +5,9 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
     Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Watch, Workload,
 };
-use handover_record::{Contender, ContenderKind, Part, Record, Spec, Wait, WarningCode, args};
+use handover_record::{
+    Contender, ContenderKind, Part, Record, RoleUsage, Spec, Wait, WarningCode, args,
+};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -211,8 +213,46 @@ impl Workload for Dies {
     }
 }
 
+/// Operations that touch new memory and wait for the work of a thread that is no participant.
+struct Aided;
+
+impl Workload for Aided {
+    type Args = ();
+    const SPEC: Spec = Spec { id: "aid/worker", what: "work of a worker", ..Spec::DEFAULT };
+    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+        Ok(Aided)
+    }
+    fn sample(&mut self, out: &mut Samples) {
+        let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut kept = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: the flag and the count publish no other data.
+                while !stop.load(Ordering::Relaxed) {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            out.batches(|n| {
+                for _ in 0..n {
+                    let until = done.load(Ordering::Relaxed) + 100_000;
+                    let mut memory = vec![0u8; 1 << 20];
+                    memory.iter_mut().step_by(4096).for_each(|it| *it = 1);
+                    kept.push(memory);
+                    while done.load(Ordering::Relaxed) < until {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
 const ALL: &[&[Bench]] = &[&[
+    Bench::one::<Aided>(Contender::ours("handover")),
     Bench::one::<Dies>(Contender::ours("handover")),
+    // No floor of others, although it is listed first.
+    Bench::many::<Mailbox<true>>(Contender::ours("same")),
     Bench::many::<Mailbox<true>>(Contender::floor("hardware")),
     Bench::many::<Mailbox<false>>(Contender::ours("handover")),
     Bench::many::<Counting>(Contender::ours("handover")),
@@ -252,7 +292,7 @@ fn a_figure_comes_with_interval_floor_and_null() {
     let it = record.summary.quantiles().expect("operations timed alone");
     assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
     let floor = record.floor.as_ref().expect("its floor was measured");
-    assert_eq!(floor.id, "box/floor");
+    assert_eq!((floor.id.as_str(), floor.contender.as_str()), ("box/floor", "hardware"));
     if let Some((low, high)) = floor.ends() {
         assert!(low <= floor.ratio && floor.ratio <= high, "{floor:?}");
     }
@@ -279,6 +319,23 @@ fn every_measured_party_counts_and_absent_parts_are_absent() {
         assert_eq!(record.parties.roles.len(), 3);
         assert!((record.counters["odd"] - 1.0).abs() < 1e-9, "{:?}", record.counters);
     }
+}
+
+fn resources_are_those_of_the_process_by_role() {
+    let aided = &run("aid/worker", smoke(false)).records[0];
+    let [own, others] = &aided.roles[..] else { panic!("{:?}", aided.roles) };
+    assert_eq!((own.role.as_str(), others.role.as_str()), ("one", RoleUsage::OTHERS));
+    assert!(others.cpus > 0.0 && aided.cpus_user + aided.cpus_system >= others.cpus, "{aided:?}");
+    assert!(own.faults_minor_per_op > 0.0, "{own:?}");
+    assert!(aided.faults_minor_per_op >= own.faults_minor_per_op, "{aided:?}");
+    for processes in [false, true] {
+        let echo = &run("box/echo", smoke(processes)).records[0];
+        let roles: Vec<&str> = echo.roles.iter().map(|it| it.role.as_str()).collect();
+        assert_eq!(roles[..2], ["caller", "echo"], "{:?}", echo.roles);
+        assert!(echo.roles[..2].iter().all(|it| it.cpus > 0.0), "{:?}", echo.roles);
+    }
+    let alone = run("null/solo", smoke(false));
+    assert!(alone.records.iter().all(|it| it.roles.len() != 1), "one role is the whole");
 }
 
 fn a_party_killed_in_mid_round_is_an_error_and_no_hang() {
@@ -443,6 +500,7 @@ fn main() -> ExitCode {
         ),
         ("parties as processes", parties_as_processes_yield_the_same_kind_of_record),
         ("every measured party counts", every_measured_party_counts_and_absent_parts_are_absent),
+        ("resources by role", resources_are_those_of_the_process_by_role),
         ("a party killed in mid-round", a_party_killed_in_mid_round_is_an_error_and_no_hang),
         ("a party that panics or fails", a_party_that_panics_or_fails_is_an_error_and_no_hang),
         ("a party that is stuck", a_party_that_is_stuck_is_given_up),

@@ -66,6 +66,12 @@ pub struct Host {
     /// The features that this program was built with.
     #[serde(default)]
     pub features: Vec<String>,
+    /// The libraries that it was built with as peers, with their versions.
+    #[serde(default)]
+    pub peers: Vec<String>,
+    /// The C library's version, whose locks and semaphores are peers too.
+    #[serde(default)]
+    pub libc: Option<String>,
 }
 
 /// One cache of a CPU.

@@ -95,6 +95,15 @@ pub struct Record {
     pub switches_voluntary_per_op: f64,
     /// Involuntary context switches per second.
     pub switches_involuntary_per_s: f64,
+    /// Page faults per operation that needed no I/O: memory touched for the first time, or copied on write.
+    #[serde(default)]
+    pub faults_minor_per_op: f64,
+    /// Page faults per second that waited for a disk.
+    #[serde(default)]
+    pub faults_major_per_s: f64,
+    /// The same resources by role, and those of threads that have none; empty if there is only one role.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleUsage>,
     /// Cost of the empty operation timed in the same way, in the record's unit; printed for
     /// comparison, never subtracted.
     pub empty: Option<f64>,
@@ -156,6 +165,59 @@ pub struct Parties {
     pub idle_gap_ns: u64,
     /// The CPU of the busy neighbour, if there was one.
     pub neighbour_cpu: Option<u32>,
+}
+
+impl Parties {
+    /// Returns `true` if the participants use several CPUs.
+    pub fn use_several_cpus(&self) -> bool {
+        self.cpus.windows(2).any(|pair| pair[0] != pair[1])
+    }
+}
+
+/// Resources that the participants of one role used during the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoleUsage {
+    /// The role's name; [`RoleUsage::OTHERS`] for threads of the process that are no participants.
+    pub role: String,
+    /// Number of CPUs used, in user space and in the kernel.
+    pub cpus: f64,
+    /// Number of participants that, on average, waited for a CPU although they could have run; `None` if the kernel
+    /// does not report it.
+    pub delayed: Option<f64>,
+    /// Voluntary context switches per operation.
+    pub switches_voluntary_per_op: f64,
+    /// Involuntary context switches per second.
+    pub switches_involuntary_per_s: f64,
+    /// Page faults per operation that needed no I/O.
+    pub faults_minor_per_op: f64,
+    /// Page faults per second that waited for a disk.
+    pub faults_major_per_s: f64,
+}
+
+impl RoleUsage {
+    /// Name of the entry for threads that are no participants: a runtime's workers, say.
+    pub const OTHERS: &str = "other threads";
+
+    /// Returns every number by its field's name, so that code that rounds or checks numbers misses none.
+    pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
+        let RoleUsage {
+            role: _,
+            cpus,
+            delayed,
+            switches_voluntary_per_op,
+            switches_involuntary_per_s,
+            faults_minor_per_op,
+            faults_major_per_s,
+        } = self;
+        let always = [
+            ("cpus", cpus),
+            ("switches_voluntary_per_op", switches_voluntary_per_op),
+            ("switches_involuntary_per_s", switches_involuntary_per_s),
+            ("faults_minor_per_op", faults_minor_per_op),
+            ("faults_major_per_s", faults_major_per_s),
+        ];
+        always.into_iter().chain(delayed.as_mut().map(|it| ("delayed", it)))
+    }
 }
 
 /// The figure and its quantiles, in the record's unit.

@@ -104,6 +104,9 @@ fn record() -> Record {
         cpus_system: 0.0,
         switches_voluntary_per_op: 0.5,
         switches_involuntary_per_s: 0.0,
+        faults_minor_per_op: 0.0,
+        faults_major_per_s: 0.0,
+        roles: Vec::new(),
         empty: Some(19.0),
         floor: None,
         peers: [3.0, 0.5]
@@ -133,6 +136,13 @@ fn a_record_read_and_written_again_is_the_same_to_the_byte() {
     let read: Record = serde_json::from_str(&text).unwrap();
     assert_eq!(read, record());
     assert_eq!(serde_json::to_string(&read).unwrap(), text);
+}
+
+#[test]
+fn parties_on_one_cpu_or_none_do_not_use_several() {
+    let of = |cpus: &[u32]| Parties { cpus: cpus.to_vec(), ..Parties::default() };
+    assert!(of(&[0, 1]).use_several_cpus() && of(&[3, 3, 4]).use_several_cpus());
+    assert!(!of(&[2, 2, 2]).use_several_cpus() && !of(&[]).use_several_cpus());
 }
 
 #[test]

@@ -170,6 +170,9 @@ pub struct Row {
     /// Smallest relative difference that gives a verdict: the threshold or, if greater, the
     /// resolution.
     pub least: f64,
+    /// Smallest relative increase that most such comparisons would call worse, by the more sensitive of median and best
+    /// tenth; `None` if none would, or without an interval.
+    pub found: Option<f64>,
     /// Verdict on the figure.
     pub verdict: Verdict,
     /// Reason for which no verdict is possible; empty otherwise.
@@ -196,6 +199,10 @@ pub struct Comparison {
     pub visible_one_most: Option<f64>,
     /// Resolution for figures across CPUs by the noisier statistic.
     pub visible_several_most: Option<f64>,
+    /// Median of [`Row::found`] over the figures of one participant: half of them would be called worse from there on.
+    pub found_one: Option<f64>,
+    /// Median of [`Row::found`] over the figures across CPUs.
+    pub found_several: Option<f64>,
     /// Figures that both sides have, in A's order.
     pub rows: Vec<Row>,
     /// Figures of A only.
@@ -243,6 +250,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     // A figure's rows, by its two statistics and, where operations were timed singly, by their p99.
     let mut figures: Vec<Vec<Row>> = Vec::new();
     let mut tests: Vec<family::Values> = Vec::new();
+    let mut are_several: Vec<bool> = Vec::new();
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
         match (cell.count(0, table.a_count), cell.count(table.a_count, table.count)) {
@@ -261,6 +269,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
                     row(key, cell, *by, table.a_count, rules.threshold.max(seen))
                 });
                 figures.push(rows.collect());
+                are_several.push(cell.several);
                 tests.extend(by.iter().map(|by| cell.logs(*by)));
             }
         }
@@ -272,6 +281,16 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             row.verdict = verdict(row, rules.threshold);
         }
     }
+    find_least(&mut figures, &tests, table.a_count);
+    let found = |several: bool| {
+        let of = figures.iter().zip(&are_several).filter(|it| *it.1 == several);
+        let mut all: Vec<f64> = of
+            .filter_map(|(rows, _)| rows.iter().filter_map(|row| row.found).reduce(f64::min))
+            .collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    let (found_one, found_several) = (found(false), found(true));
     let shown = |rows: Vec<Row>| {
         let mut rows = rows.into_iter();
         let figure = rows.next().zip(rows.next()).map(|(median, tenth)| chosen([median, tenth]));
@@ -292,10 +311,39 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
         visible_several,
         visible_one_most,
         visible_several_most,
+        found_one,
+        found_several,
         rows,
         only_a,
         only_b,
         notes: notes(a, b, smoke_count),
+    }
+}
+
+/// Sets [`Row::found`]: with this increase, B would lie as far above A as each of the conditions for a verdict requires,
+/// and farther by half the interval's width, as the estimate itself varies.
+fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize) {
+    let alike = |(row, values): (&Row, &family::Values)| {
+        let shift = row.ratio.map_or(0.0, f64::ln);
+        let (a, b) = values.split_at(a_count);
+        a.iter().copied().chain(b.iter().map(|it| it - shift)).collect()
+    };
+    let rows = figures.iter().flatten();
+    let alike: Vec<family::Values> = rows.zip(tests).map(alike).collect();
+    let shifts = family::least_shifts(&alike, a_count, FAMILY_MAX);
+    for (row, shift) in figures.iter_mut().flatten().zip(shifts) {
+        if let (Some(ratio), Some(low), Some(high), Some(shift)) =
+            (row.ratio, row.low, row.high, shift)
+        {
+            // The interval's lower end leaves 1 where the rank test finds a difference.
+            let needed = shift.max((ratio / low).ln()).max(row.least.ln_1p());
+            row.found = Some((needed + (high / low).ln() / 2.0).exp_m1());
+        }
+    }
+    for rows in figures {
+        let (of_figure, _) = rows.split_at_mut(By::FIGURE.len());
+        let least = of_figure.iter().filter_map(|row| row.found).reduce(f64::min);
+        of_figure.iter_mut().for_each(|row| row.found = least);
     }
 }
 
@@ -457,7 +505,7 @@ impl Table {
                 let cell = table.cells.entry(key).or_insert_with(|| Cell {
                     unit: record.unit,
                     kind: record.kind,
-                    several: is_several(record),
+                    several: record.parties.use_several_cpus(),
                     smoke: false,
                     values: By::ALL.map(|_| vec![f64::NAN; count]),
                 });
@@ -526,10 +574,6 @@ impl Table {
     }
 }
 
-fn is_several(record: &Record) -> bool {
-    record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1])
-}
-
 /// Returns a row without the fields that depend on all figures.
 fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
     let (a, b) = cell.values[by as usize].split_at(a_count);
@@ -566,6 +610,7 @@ fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
         p_corrected: 1.0,
         delta: ranks::cliffs_delta(&a, &b),
         least,
+        found: None,
         verdict: if why.is_empty() { Verdict::Same } else { Verdict::CannotSay },
         why,
     }
@@ -641,6 +686,22 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
 /// Formats a count with its verb: `1 run is`, `2 runs are`.
 fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {of} {one}") } else { format!("{count} {of}s {many}") }
+}
+
+/// Returns the sentence below the table on the power of these comparisons; `None` if no figure has enough processes.
+pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
+    let told =
+        |found: Option<f64>, place: &str| Some(format!("{} ({place})", words::share(found?)));
+    let one = told(comparison.found_one, "one CPU");
+    let several = told(comparison.found_several, "across CPUs");
+    let told: Vec<String> = one.into_iter().chain(several).collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "Most such comparisons find a figure that takes {} longer: the median over the figures; the column finds has \
+             it for each.",
+            told.join(", or ")
+        )
+    })
 }
 
 /// Returns the sentence below the table on the resolution of these processes.

@@ -51,13 +51,17 @@ pub(crate) struct Contender<'a> {
     name: &'a str,
     kind: String,
     args: String,
-    /// Median with its interval; 99 % quantile, operations per second and CPUs follow.
+    /// Kind of the figure: a median or a mean.
+    statistic: &'a str,
+    /// Figure with its interval; 99 % quantile, operations per second and CPUs follow.
     median: f64,
     low: Option<f64>,
     high: Option<f64>,
     p99: Option<f64>,
     rate: f64,
     cpus: f64,
+    /// Resources by role, in words.
+    used: String,
     samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     floor: Option<Beside<'a>>,
@@ -126,12 +130,14 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
             name: &record.contender,
             kind: record.kind.to_string(),
             args: words::arguments(record, |_, _| true),
+            statistic: words::statistic(record),
             median: summary.median,
             low: summary.low,
             high: summary.high,
             p99: summary.quantiles().map(|it| it.p99),
             rate: record.bytes_per_s.unwrap_or(record.rate_per_s),
             cpus: record.cpus_user + record.cpus_system,
+            used: words::resources(record),
             samples: summary.samples,
             floor: record.floor.as_ref().map(|it| beside(it, words::floor_name(record, it))),
             peer: record.best_peer().map(|it| beside(it, &it.contender)),

@@ -85,6 +85,11 @@ struct CsvLine<'a> {
     bytes_per_s: Option<f64>,
     cpus_user: f64,
     cpus_system: f64,
+    cpus_by_role: String,
+    switches_voluntary_per_op: f64,
+    switches_involuntary_per_s: f64,
+    faults_minor_per_op: f64,
+    faults_major_per_s: f64,
     floor_id: Option<&'a str>,
     floor_ratio: Option<f64>,
     peer: Option<&'a str>,
@@ -93,7 +98,7 @@ struct CsvLine<'a> {
 }
 
 /// Column names of the CSV table.
-const CSV_HEAD: [&str; 31] = [
+const CSV_HEAD: [&str; 36] = [
     "run",
     "started_unix_ns",
     "host",
@@ -120,6 +125,11 @@ const CSV_HEAD: [&str; 31] = [
     "bytes_per_s",
     "cpus_user",
     "cpus_system",
+    "cpus_by_role",
+    "switches_voluntary_per_op",
+    "switches_involuntary_per_s",
+    "faults_minor_per_op",
+    "faults_major_per_s",
     "floor_id",
     "floor_ratio",
     "peer",
@@ -136,6 +146,8 @@ fn csv(documents: &[Document]) -> String {
         let args: Vec<String> =
             it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let doubts: Vec<&str> = it.warnings.iter().map(|it| words::doubt(it.code)).collect();
+        let by_role: Vec<String> =
+            it.roles.iter().map(|it| format!("{} {:.3}", it.role, it.cpus)).collect();
         let (s, peer) = (&it.summary, it.best_peer());
         let operations = s.quantiles();
         let line = CsvLine {
@@ -165,6 +177,11 @@ fn csv(documents: &[Document]) -> String {
             bytes_per_s: it.bytes_per_s,
             cpus_user: it.cpus_user,
             cpus_system: it.cpus_system,
+            cpus_by_role: by_role.join("; "),
+            switches_voluntary_per_op: it.switches_voluntary_per_op,
+            switches_involuntary_per_s: it.switches_involuntary_per_s,
+            faults_minor_per_op: it.faults_minor_per_op,
+            faults_major_per_s: it.faults_major_per_s,
             floor_id: it.floor.as_ref().map(|floor| &*floor.id),
             floor_ratio: it.floor.as_ref().map(|floor| floor.ratio),
             peer: peer.map(|peer| &*peer.contender),
@@ -195,7 +212,7 @@ fn open_metrics(documents: &[Document]) -> String {
     let mut medians = family(
         "# TYPE handover_figure_seconds gauge\n\
          # UNIT handover_figure_seconds seconds\n\
-         # HELP handover_figure_seconds The figure: the median of the rounds' medians.\n",
+         # HELP handover_figure_seconds The figure: a median of operations, or a mean of batches, as the label timing says.\n",
     );
     let mut others = family(
         "# TYPE handover_figure gauge\n\
@@ -205,21 +222,40 @@ fn open_metrics(documents: &[Document]) -> String {
         "# TYPE handover_operations_per_second gauge\n\
          # HELP handover_operations_per_second Operations of all measured parties.\n",
     );
+    let mut cpus = family(
+        "# TYPE handover_cpus gauge\n\
+         # HELP handover_cpus CPUs in use: of the whole process, or of the role that the label names.\n",
+    );
+    let mut faults = family(
+        "# TYPE handover_page_faults_per_operation gauge\n\
+         # HELP handover_page_faults_per_operation Page faults of the whole process that needed no I/O.\n",
+    );
     for (document, it) in figures(documents) {
         let labels = labels(document, it);
         let s = &it.summary;
         // Writing to a string cannot fail.
         let _ =
             writeln!(rates.lines, "handover_operations_per_second{{{labels}}} {}", it.rate_per_s);
+        let all = it.cpus_user + it.cpus_system;
+        let _ = writeln!(cpus.lines, "handover_cpus{{{labels},role=\"\"}} {all}");
+        for role in &it.roles {
+            let name = escaped(&role.role);
+            let _ = writeln!(cpus.lines, "handover_cpus{{{labels},role=\"{name}\"}} {}", role.cpus);
+        }
+        let (name, minor) = ("handover_page_faults_per_operation", it.faults_minor_per_op);
+        let _ = writeln!(faults.lines, "{name}{{{labels}}} {minor}");
         if it.unit != Unit::Ns {
             let unit = it.unit;
             let _ =
                 writeln!(others.lines, "handover_figure{{{labels},unit=\"{unit}\"}} {}", s.median);
             continue;
         }
-        let seconds = |ns: f64| ns / 1e9;
-        let _ =
-            writeln!(medians.lines, "handover_figure_seconds{{{labels}}} {}", seconds(s.median));
+        let (seconds, timing) = (|ns: f64| ns / 1e9, s.timing());
+        let _ = writeln!(
+            medians.lines,
+            "handover_figure_seconds{{{labels},timing=\"{timing}\"}} {}",
+            seconds(s.median)
+        );
         let name = "handover_operation_seconds";
         let quantiles = s.quantiles().map_or_else(Vec::new, |it| {
             vec![("0.5", it.p50), ("0.9", it.p90), ("0.99", it.p99), ("0.999", it.p999)]
@@ -235,7 +271,7 @@ fn open_metrics(documents: &[Document]) -> String {
             s.ops
         );
     }
-    let families = [times, medians, others, rates];
+    let families = [times, medians, others, rates, cpus, faults];
     let mut text: String = families
         .iter()
         .filter(|family| !family.lines.is_empty())
@@ -327,22 +363,25 @@ pub fn markdown(document: &Document, all: bool) -> String {
         cell(&model::run_line(document)),
         cell(&model::host_line(document))
     );
-    text.push_str("| id | contender | median | ± 95 % | p99 | × floor | × best peer | doubt |\n");
-    text.push_str("|---|---|--:|--:|--:|--:|--:|---|\n");
+    text.push_str(
+        "| id | contender | figure | ± 95 % | is the | p99 | × floor | × best peer | doubt |\n\
+         |---|---|--:|--:|---|--:|--:|--:|---|\n",
+    );
     for it in model.rows() {
         let floor = it.floor.as_ref().map(|floor| words::ratio(floor.ratio)).unwrap_or_default();
         let peer =
             it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
         let beside = || it.best_beside().map(|it| format!("{} {}", it.contender, it.waits.word()));
-        let (median, interval) = match it.modes.len() {
+        let (figure, interval) = match it.modes.len() {
             0 | 1 => (words::figure(it.unit, it.summary.median), words::interval(it)),
             _ => (modes(it), String::new()),
         };
         let cells = [
             it.id.clone(),
             model.told_apart(it),
-            median,
+            figure,
             interval,
+            words::statistic(it).to_string(),
             words::p99(it),
             floor,
             peer.or_else(beside).unwrap_or_default(),

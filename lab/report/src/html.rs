@@ -517,7 +517,13 @@ fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
         ]),
     );
     say("kernel", host.kernel.clone());
+    say("microcode", optional(&host.microcode));
     say("hypervisor", optional(&host.hypervisor));
+    say("compiler", host.compiler.clone());
+    say("build", host.build_profile.clone());
+    say("features", host.features.join(" "));
+    say("peers", host.peers.join(", "));
+    say("C library", optional(&host.libc));
     say("clock", host.clock.clone());
     say("one clock reading", units::show_ns(host.clock_cost_ns));
     say("kernel's clock", host.clock_source.clone());

@@ -71,8 +71,11 @@ impl<'a> Model<'a> {
 
     /// Compares a ratio's interval with 1; equal where it reaches into what this run cannot see.
     pub fn side(&self, record: &Record, ratio: &Ratio) -> Ordering {
-        let is_several = record.parties.cpus.windows(2).any(|pair| pair[0] != pair[1]);
-        let seen = if is_several { self.run.null_several } else { self.run.null_one };
+        let seen = if record.parties.use_several_cpus() {
+            self.run.null_several
+        } else {
+            self.run.null_one
+        };
         words::side(ratio, seen.unwrap_or(0.0))
     }
 

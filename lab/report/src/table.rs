@@ -180,6 +180,10 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<Fact> {
         say("peer", Line::plain(format!("{} {}", peer.contender, peer.waits.word())));
     }
     say("CPUs", Line::plain(words::cpus(record)));
+    let faults = words::faults(record);
+    if !faults.is_empty() {
+        say("faults", Line::plain(faults));
+    }
     if !record.warnings.is_empty() {
         say("doubt", Line::new(words::letters(record), Tone::Doubt));
     }
@@ -245,12 +249,14 @@ enum Column {
     PeerRatio,
     PeerName,
     Cpus,
+    /// Page faults; only if some figure has many.
+    Faults,
     Doubt,
 }
 
 impl Column {
     /// All columns, in display order.
-    const ALL: [Column; 15] = [
+    const ALL: [Column; 16] = [
         Column::Id,
         Column::Contender,
         Column::Waits,
@@ -265,14 +271,16 @@ impl Column {
         Column::PeerRatio,
         Column::PeerName,
         Column::Cpus,
+        Column::Faults,
         Column::Doubt,
     ];
 
     /// Columns in the order in which they are dropped; `None` is the ids' first component, which
     /// then is a heading above each group. The others stay.
-    const LEAVING: [Option<Column>; 9] = [
+    const LEAVING: [Option<Column>; 10] = [
         Some(Column::FloorId),
         Some(Column::Waits),
+        Some(Column::Faults),
         Some(Column::Cpus),
         Some(Column::Rate),
         Some(Column::Contender),
@@ -298,6 +306,7 @@ impl Column {
             Column::PeerRatio => "× peer",
             Column::PeerName => "best peer",
             Column::Cpus => "CPUs",
+            Column::Faults => "faults",
             Column::Doubt => "doubt",
         }
     }
@@ -371,6 +380,7 @@ impl Column {
                 }),
             },
             Column::Cpus => Line::plain(words::cpus(record)),
+            Column::Faults => Line::plain(words::faults(record)),
             Column::Doubt => Line::new(words::letters(record), Tone::Doubt),
         };
         vec![line]

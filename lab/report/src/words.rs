@@ -1,7 +1,7 @@
 //! Figures as text, the same for the terminal and the page.
 
 use handover_base::units;
-use handover_record::{Document, Ratio, Record, TimingKind, Unit, WarningCode};
+use handover_record::{Document, Ratio, Record, RoleUsage, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
 /// Value, in any unit, from which on a figure is written with an exponent.
@@ -131,6 +131,62 @@ pub(crate) fn cpus(record: &Record) -> String {
     } else {
         format!("{cpus:.0e}")
     }
+}
+
+/// Page faults per operation, or per second of those with I/O, from which on they are shown: they cost about a microsecond
+/// each, or a millisecond.
+const FAULTS_MIN: f64 = 0.01;
+
+/// Formats the page faults if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.
+pub(crate) fn faults(record: &Record) -> String {
+    let minor = record.faults_minor_per_op;
+    let minor = (minor >= FAULTS_MIN).then(|| format!("{}/op", short(minor)));
+    let major = record.faults_major_per_s;
+    let major = (major >= FAULTS_MIN).then(|| format!("{}/s disk", short(major)));
+    minor.into_iter().chain(major).collect::<Vec<_>>().join(" ")
+}
+
+/// Formats a count with two or three digits.
+fn short(value: f64) -> String {
+    match value {
+        it if it < 0.995 => format!("{it:.2}"),
+        it if it < 9.95 => format!("{it:.1}"),
+        it => units::show_count(it.round()),
+    }
+}
+
+/// Describes the resources that a record's roles used, or all of them together if it has no roles.
+pub(crate) fn resources(record: &Record) -> String {
+    let counted =
+        |count: f64, what: &str| (count >= FAULTS_MIN).then(|| format!("{} {what}", short(count)));
+    let role = |it: &RoleUsage| {
+        let cpus = match it.role.as_str() {
+            "" => format!("{:.2} CPUs", it.cpus),
+            role => format!("{role}: {:.2} CPUs", it.cpus),
+        };
+        let delayed = it.delayed.filter(|it| *it >= FAULTS_MIN);
+        let told = [
+            Some(cpus),
+            delayed.map(|it| format!("{:.0} % of the time waiting for a CPU", it * 100.0)),
+            counted(it.switches_voluntary_per_op, "switches/op"),
+            counted(it.switches_involuntary_per_s, "involuntary switches/s"),
+            counted(it.faults_minor_per_op, "page faults/op"),
+            counted(it.faults_major_per_s, "page faults/s from disk"),
+        ];
+        told.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    if !record.roles.is_empty() {
+        return record.roles.iter().map(role).collect::<Vec<_>>().join("; ");
+    }
+    role(&RoleUsage {
+        role: String::new(),
+        cpus: record.cpus_user + record.cpus_system,
+        delayed: None,
+        switches_voluntary_per_op: record.switches_voluntary_per_op,
+        switches_involuntary_per_s: record.switches_involuntary_per_s,
+        faults_minor_per_op: record.faults_minor_per_op,
+        faults_major_per_s: record.faults_major_per_s,
+    })
 }
 
 /// Formats a share: `0.4 %`, `12 %`.

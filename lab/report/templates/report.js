@@ -148,12 +148,13 @@
     };
     const counters = (row) => Object.entries(row.counters || {}).map(([name, value]) => `${name} ${three(value)}`).join(', ');
     const table = el('table', { class: 'beside' },
-      el('thead', {}, el('tr', {}, ...['contender', 'median', '95 % interval', 'p99', 'rate', '× floor', '× best peer', 'CPUs']
+      el('thead', {}, el('tr', {}, ...['contender', 'figure', '95 % interval', 'p99', 'rate', '× floor', '× best peer', 'CPUs']
         .map((name, at) => el('th', { scope: 'col', class: at ? 'n' : '' }, name)))),
       el('tbody', {}, ...rows.map(({ row, place: at }) => el('tr', {},
         el('th', { scope: 'row' }, el('span', { class: `key ${colour(at)}` }), row.name, el('i', {}, ` ${row.kind}`),
-          row.args ? el('span', { class: 'what' }, row.args) : null, counters(row) ? el('span', { class: 'what' }, counters(row)) : null),
-        ...[['median', shown(row.median, figure.unit)], ['95 %', row.low === null ? '–' : `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
+          row.args ? el('span', { class: 'what' }, row.args) : null, counters(row) ? el('span', { class: 'what' }, counters(row)) : null,
+          el('span', { class: 'what' }, row.used)),
+        ...[['figure', `${shown(row.median, figure.unit)} ${row.statistic}`], ['95 %', row.low === null ? '–' : `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
           ['p99', row.p99 === null ? '' : shown(row.p99, figure.unit)], ['rate', `${shown(row.rate, '')}/s`], ['× floor', times(row.floor)], ['× best peer', times(row.peer)],
           ['CPUs', row.cpus === null ? '?' : row.cpus.toFixed(2)]].map(([label, text]) => el('td', { class: 'n', 'data-label': label }, text))))));
     const doubts = [...new Set(figure.rows.flatMap((row) => (row.doubts || []).map((text) => `${row.name}: ${text}`)))];

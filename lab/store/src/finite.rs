@@ -55,6 +55,8 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         compiler: _,
         build_profile: _,
         features: _,
+        peers: _,
+        libc: _,
     } = host;
     let mut find = FiniteCheck::default();
     find.option("null_one", *null_one);
@@ -94,6 +96,9 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         cpus_system,
         switches_voluntary_per_op,
         switches_involuntary_per_s,
+        faults_minor_per_op,
+        faults_major_per_s,
+        roles,
         empty,
         floor,
         peers,
@@ -114,6 +119,11 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     find.number("cpus_system", *cpus_system);
     find.number("switches_voluntary_per_op", *switches_voluntary_per_op);
     find.number("switches_involuntary_per_s", *switches_involuntary_per_s);
+    find.number("faults_minor_per_op", *faults_minor_per_op);
+    find.number("faults_major_per_s", *faults_major_per_s);
+    for (place, mut role) in roles.iter().cloned().enumerate() {
+        role.numbers_mut().for_each(|it| find.number(&format!("roles[{place}].{}", it.0), *it.1));
+    }
     find.option("empty", *empty);
     if let Some(ratio) = floor {
         find.ratio("floor", ratio);

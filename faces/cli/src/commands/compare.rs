@@ -10,7 +10,7 @@ use clap::Args;
 use globset::Glob;
 use handover_harness::Scratch;
 use handover_record::{Document, SCHEMA};
-use handover_report::compare::{self, Rules};
+use handover_report::compare::{self, Comparison, Rules};
 use handover_store::{Store, StoreError};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -94,7 +94,10 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
         _ => (sides(args)?, Ok(())),
     };
     let rules = Rules { threshold: args.threshold, all: args.all };
-    let comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
+    let mut comparison = compare::compare((&a_name, &a), (&b_name, &b), rules);
+    if is_of_single_links(&args.ab)? {
+        comparison.notes.push(SINGLE_LINKS.to_string());
+    }
     if args.json {
         serde_json::to_writer(&mut *out, &comparison).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -117,6 +120,40 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
         1 => bail!("1 figure regressed"),
         count => bail!("{count} figures regressed"),
     }
+}
+
+/// The caveat of a comparison in which a side is one binary.
+const SINGLE_LINKS: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
+a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
+
+/// Returns `true` if a word of `--ab` names a single build, and the words are not the same.
+fn is_of_single_links(ab: &[String]) -> anyhow::Result<bool> {
+    let [old, new] = ab else { return Ok(false) };
+    Ok(old != new && (builds_of(old)?.len() == 1 || builds_of(new)?.len() == 1))
+}
+
+/// Compares this program with a copy of itself, as `--ab` does: in turn, `pairs` processes a side.
+pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Result<Comparison> {
+    let own = std::env::current_exe().context("this program cannot be found")?;
+    let folder = Scratch::new("handover-copy-", &std::env::temp_dir())?;
+    let copy = folder.path().join("copy");
+    std::fs::copy(&own, &copy).context("cannot copy this program")?;
+    let args = Compare {
+        words: words.iter().map(|it| it.to_string()).collect(),
+        baseline: None,
+        ab: Vec::new(),
+        pairs,
+        time: Some(time.to_string()),
+        name: None,
+        threshold: Rules::default().threshold,
+        strict: false,
+        all: false,
+        json: false,
+        db: Db { db: None },
+    };
+    let [own, copy] = [own, copy].map(|it| it.display().to_string());
+    let ([(_, a), (_, b)], _) = measured_in_turn(&args, &own, &copy)?;
+    Ok(compare::compare((&own, &a), (&copy, &b), Rules::default()))
 }
 
 type NamedSide = (String, Vec<Document>);

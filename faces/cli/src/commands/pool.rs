@@ -62,6 +62,8 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     pooled.bytes_per_s = each(|it| it.bytes_per_s);
     pooled.cpus_user = each(|it| Some(it.cpus_user)).unwrap_or(last.cpus_user);
     pooled.cpus_system = each(|it| Some(it.cpus_system)).unwrap_or(last.cpus_system);
+    pooled.faults_minor_per_op = each(|it| Some(it.faults_minor_per_op)).unwrap_or_default();
+    pooled.faults_major_per_s = each(|it| Some(it.faults_major_per_s)).unwrap_or_default();
     for ratio in pooled.floor.iter_mut().chain(&mut pooled.peers) {
         pool_ratio(ratio, alike);
     }

@@ -2,7 +2,7 @@
 
 mod classics;
 
-use super::run;
+use super::{compare, run};
 use crate::app::{Db, span};
 use crate::commands::stored;
 use crate::console;
@@ -14,6 +14,7 @@ use handover_harness::{
 };
 use handover_lock::TryLock;
 use handover_record::{Document, Proof};
+use handover_report::compare::{PROCESSES_MIN, Verdict};
 use handover_store::Store;
 use std::hint::black_box;
 use std::io::Write;
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Planted are constants from 1 ns to 10 ms, a tail, two modes, a drift, a stall in an open loop, \
-a slowed peer, our lock beside itself with a known delay, and one function at two alignments. Exit 1 if a figure is \
+a slowed peer, our lock beside itself with a known delay, one function at two alignments, and this program compared \
+with a copy of itself. Exit 1 if a figure is \
 neither within the stated bound of the planted one nor has it in its interval."
 )]
 pub struct Prove {
@@ -112,10 +114,15 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     let told = run::Told { quiet: args.json, plain: false, over: None };
     let began = Instant::now();
     let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+    let copied = match measured.is_interrupted() {
+        true => None,
+        false => Some(beside_a_copy(args.profile)),
+    };
     let took = began.elapsed();
     let document = &mut measured.document;
     let mut proofs = prove::read(&document.records, document.run.null_one);
     proofs.extend(our_lock(document));
+    let copied = copied.transpose().map(|proof| proofs.extend(proof));
     document.run.proofs = proofs;
     if let Some(path) = &measured.store {
         Store::open(path)
@@ -131,6 +138,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let missed = document.run.proofs.iter().filter(|it| !it.is_kept()).count();
     measured.verdict(Ok(()))?;
+    copied?;
     match missed {
         0 => Ok(()),
         _ if !is_judged => {
@@ -159,17 +167,46 @@ fn our_lock(document: &Document) -> Option<Proof> {
     })
 }
 
+/// Processes a side of the comparison with a copy: the fewest that give a verdict; a smoke run has no verdicts.
+fn pairs(profile: Profile) -> u32 {
+    match profile {
+        Profile::Smoke => 1,
+        _ => PROCESSES_MIN as u32,
+    }
+}
+
+/// Returns the proof of two builds that differ by nothing: the number of figures that a comparison calls worse or better.
+fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
+    let words = ["lock/free", "event/call", "ring/round-trip"];
+    let comparison = compare::with_a_copy(pairs(profile), "100ms", &words)?;
+    let called = comparison.count(Verdict::Worse) + comparison.count(Verdict::Better);
+    Ok(Proof {
+        what: "two builds of one code, figures that differ".to_string(),
+        unit: "rows".to_string(),
+        planted: 0.0,
+        read: Some(called as f64),
+        bound: 0.0,
+        ends: None,
+    })
+}
+
 /// Formats a table of the costs planted and read, the errors and the verdicts.
 fn table(proofs: &[Proof], is_judged: bool) -> String {
     let shown = |proof: &Proof, value: f64| match &*proof.unit {
         "ns" => handover_base::units::show_ns(value),
         "share" => format!("{:.1} %", value * 100.0),
+        "rows" => format!("{value:.0}"),
+        "seen" => if value > 0.0 { "seen" } else { "not seen" }.to_string(),
         _ => format!("{value:.3}×"),
     };
     let mut lines =
         vec![["planted cost", "planted", "read", "error", "bound", "verdict"].map(str::to_string)];
     for proof in proofs {
-        let percent = |by: f64| format!("{:.1} %", by / proof.planted * 100.0);
+        let percent = |by: f64| match &*proof.unit {
+            // Counted, not measured: there is no share of nothing.
+            "rows" | "seen" => "–".to_string(),
+            _ => format!("{:.1} %", by / proof.planted * 100.0),
+        };
         lines.push([
             proof.what.strip_prefix("proof/").unwrap_or(&proof.what).to_string(),
             shown(proof, proof.planted),

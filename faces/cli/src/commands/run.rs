@@ -183,6 +183,11 @@ pub(crate) fn measure(
 }
 
 impl Measured {
+    /// Returns `true` if the run was interrupted.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
+    }
+
     /// Returns the result of the run, after it has been shown.
     pub fn verdict(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
@@ -226,6 +231,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
         host: Host {
             compiler: env!("HANDOVER_COMPILER").to_string(),
             build_profile: env!("HANDOVER_BUILD_PROFILE").to_string(),
+            peers: env!("HANDOVER_PEERS").split_terminator(", ").map(str::to_string).collect(),
             features: env!("HANDOVER_FEATURES").split_whitespace().map(str::to_string).collect(),
             ..lab.host()
         },

@@ -248,14 +248,28 @@ fn a_short_measurement_yields_an_interval_around_each_figure() {
 fn planted_costs_are_read_back_and_stored_with_the_run() {
     let home = Home::new();
     let said = home.run("prove --profile smoke").code(0);
-    for planted in
-        ["1ns", "10ms", "tail-in-batches, p99", "two-modes", "stalled", "our-lock", "layout"]
-    {
+    for planted in [
+        "1ns",
+        "10ms",
+        "tail-in-batches, p99",
+        "two-modes",
+        "stalled",
+        "our-lock",
+        "layout",
+        "two builds of one code",
+    ] {
         assert!(said.out.contains(planted), "{planted}: {said}");
     }
     let run = home.last().run;
     assert!(run.complete && run.proofs.len() > 20 && run.seed > 0, "{run:?}");
     assert!(run.proofs.iter().any(|it| it.what == "proof/1us" && it.read.is_some()), "{run:?}");
+    let copied = run.proofs.iter().find(|it| it.unit == "rows").expect("a copy of this program");
+    assert!(copied.is_kept() && copied.read == Some(0.0), "{copied:?}");
+    let host = run.host;
+    assert!(host.compiler.starts_with("rustc ") && !host.build_profile.is_empty(), "{host:?}");
+    assert!(host.peers.iter().any(|it| it.starts_with("crossbeam-queue 0.")), "{host:?}");
+    assert!(host.peers.iter().any(|it| it.starts_with("rtrb 0.")), "{host:?}");
+    assert!(host.libc.is_some(), "{host:?}");
 }
 
 #[test]

@@ -252,6 +252,35 @@ fn somebody_elses_workloads_are_measured_by_cargo_and_stored_like_ours() {
     by_cargo("bench").code(1).tells(&["cargo bench --bench handover", "101"]);
 }
 
+#[test]
+fn several_builds_take_turns_within_their_side_and_single_ones_are_told() {
+    let home = Home::new();
+    for (side, count) in [("old", 2), ("new", 1)] {
+        fs::create_dir(home.cwd().join(side)).expect("a folder");
+        for number in 1..=count {
+            // Each build notes that it was run.
+            let build = home.cwd().join(side).join(format!("handover-{number}"));
+            let script = format!(
+                "#!/bin/sh\necho {side}-{number} >>'{}/ran'\nexec '{}' \"$@\"\n",
+                home.cwd().display(),
+                binary().display()
+            );
+            fs::write(&build, script).expect("a script");
+            fs::set_permissions(&build, fs::Permissions::from_mode(0o755)).expect("a program");
+        }
+    }
+    let words =
+        ["compare", "--ab", "old/*", "new/*", "lock/free", "--pairs", "2", "--time", "100ms"];
+    let said = said(home.handover(words)).code(0);
+    let ran = fs::read_to_string(home.cwd().join("ran")).expect("they ran");
+    assert_eq!(ran, "old-1\nnew-1\nnew-1\nold-2\n");
+    assert!(
+        said.out.contains("2 processes") && said.out.contains("one link of its code"),
+        "{said}"
+    );
+    home.run("compare --ab old/* new/* lock/free --pairs 1").code(2).tells(&["--pairs 2"]);
+}
+
 /// With `HANDOVER_LONG=1`: twenty trials of ten processes of one build, measured in turn.
 #[test]
 fn one_build_against_itself_regresses_in_none_of_twenty_trials() {

@@ -4,7 +4,6 @@
 use super::threads::{play, words_of};
 use super::{RigTogether, Stage, gather};
 use crate::fault::Fault;
-use crate::lab::Plan;
 use crate::process::Process;
 use crate::raw::{Control, Region, take_over};
 use crate::rig::{Rig, inheritable, numbers};
@@ -46,12 +45,8 @@ struct Assignment {
     rigged: Vec<i32>,
 }
 
-/// Reply of a participant's process.
-#[derive(Serialize, Deserialize)]
-enum Answer {
-    Notes(Notes),
-    Fault(String),
-}
+/// Reply of a participant's process: its measurements, or its fault in words.
+type Answer = Result<Notes, String>;
 
 pub(super) fn round(
     stage: &Stage,
@@ -123,10 +118,9 @@ pub(super) fn round(
 fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
     let mut text = String::new();
     let read = File::from(answer).read_to_string(&mut text);
-    match (read, serde_json::from_str(&text)) {
-        (Ok(_), Ok(Answer::Notes(notes))) => Ok(notes),
-        (Ok(_), Ok(Answer::Fault(why))) => {
-            Err(Fault::Workload(format!("party {}: {why}", role.name)))
+    match (read, serde_json::from_str::<Answer>(&text)) {
+        (Ok(_), Ok(answer)) => {
+            answer.map_err(|why| Fault::Workload(format!("party {}: {why}", role.name)))
         }
         _ => Err(Fault::Died { role: role.name.into(), status: String::new() }),
     }
@@ -198,11 +192,11 @@ fn obey(
     };
     let rigged = fds.collect();
     let played = catch_unwind(AssertUnwindSafe(|| play_assigned(find, told, &control, rigged)));
-    Ok(match played {
-        Ok(Ok(notes)) => (Answer::Notes(notes), answer),
-        Ok(Err(fault)) => (Answer::Fault(fault.to_string()), answer),
-        Err(panic) => (Answer::Fault(format!("panicked: {}", words_of(&*panic))), answer),
-    })
+    let played = match played {
+        Ok(played) => played.map_err(|fault| fault.to_string()),
+        Err(panic) => Err(format!("panicked: {}", words_of(&*panic))),
+    };
+    Ok((played, answer))
 }
 
 fn play_assigned(
@@ -238,7 +232,7 @@ fn play_assigned(
         count_hardware: told.count_hardware,
         trace: told.trace.clone(),
         // Unused: the coordinator gives participants up.
-        patience: Plan::PATIENCE,
+        patience: super::PATIENCE,
     };
     // The recording ends before the reply is sent: after the reply, this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;

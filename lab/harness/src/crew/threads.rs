@@ -156,25 +156,27 @@ impl Timed {
     }
 }
 
-/// Measurements of a participant's scheduling in a recorded round; empty in other rounds.
+/// Measurements of a participant's scheduling.
 struct Watched {
     delayed_ns: Option<u64>,
+    /// Each switch, in a recorded round.
     switches: Option<Switches>,
 }
 
 impl Watched {
     /// Creates the thread's ring before the round begins, as creation takes time.
     fn begin(stage: &Stage) -> Watched {
+        let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
-            return Watched { delayed_ns: None, switches: None };
+            return Watched { delayed_ns, switches: None };
         }
         handover_probe::prepare();
-        Watched { delayed_ns: trace::run_delay_ns(), switches: Switches::open() }
+        Watched { delayed_ns, switches: Switches::open() }
     }
 
     /// Adds the time that the thread has waited for a CPU, and when it waited.
     fn end(self, notes: &mut Notes) {
-        notes.run_delay_ns =
+        notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
         notes.off_cpu = self.switches.and_then(Switches::read);
     }
@@ -298,7 +300,7 @@ mod tests {
             slack_bytes: 0,
             count_hardware: false,
             trace: None,
-            patience: crate::lab::Plan::PATIENCE,
+            patience: super::super::PATIENCE,
         };
         for last in 0..3 {
             let mut left = last;

@@ -33,21 +33,22 @@ impl Measured {
     pub(super) fn take(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
         let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();
-        let before = usage::steal_ticks();
+        let before = usage::steal_ticks(&cpus);
         let spinning: Vec<_> = cpus
-            .into_iter()
+            .iter()
+            .copied()
             .map(|cpu| thread::Builder::new().spawn(move || spin(cpu, time)))
             .collect();
-        let cpus = spinning
+        let cores = spinning
             .into_iter()
             .flatten()
             .filter_map(|thread| thread.join().ok().flatten())
             .collect();
-        let steal = match (before, usage::steal_ticks()) {
+        let steal = match (before, usage::steal_ticks(&cpus)) {
             (Some(before), Some(after)) => Some((after - before).share()),
             _ => None,
         };
-        Self { time, steal, cpus }
+        Self { time, steal, cpus: cores }
     }
 }
 

@@ -161,7 +161,7 @@ fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
         let figures: Vec<f64> = parts.flat_map(|part| part.figures().map(|it| it.0)).collect();
         (!figures.is_empty()).then(|| stats::median(&figures))
     });
-    let delays: Option<Vec<u64>> = notes.iter().map(|it| it.run_delay_ns).collect();
+    let delays: Option<Vec<u64>> = notes.iter().map(|it| it.own.delayed_ns).collect();
     let off_cpu: Option<Vec<_>> = notes.iter().map(|it| it.off_cpu.clone()).collect();
     let batch = notes.iter().filter_map(|it| it.parts.first()).map(|part| part.batch);
     Watched {
@@ -169,7 +169,7 @@ fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
         batch: batch.max().unwrap_or(1),
         parts_ns: parts_ns.collect(),
         run_delay_ns: delays.map(|delays| delays.iter().sum()),
-        switches_involuntary: notes.iter().map(|it| it.switches_involuntary).sum(),
+        switches_involuntary: notes.iter().map(|it| it.own.switches_involuntary).sum(),
         off_cpu: off_cpu.map(|all| all.concat()),
     }
 }

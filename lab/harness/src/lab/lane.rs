@@ -6,6 +6,7 @@ use crate::crew::Stage;
 use crate::noise;
 use crate::pace;
 use crate::samples::{Notes, PartNotes};
+use crate::spent::Spent;
 use crate::stats::{self, Estimate};
 use crate::workload::Role;
 use handover_base::clock;
@@ -57,10 +58,10 @@ pub(crate) struct Known {
 pub(crate) struct Measured {
     pub parts: Vec<PartMeasured>,
     pub wall_ns: f64,
-    pub user_ns: f64,
-    pub system_ns: f64,
-    pub voluntary: u64,
-    pub involuntary: u64,
+    /// Resources of all processes.
+    pub used: Spent,
+    /// Resources of each participant: of its thread or, if it is one, its process.
+    pub by_party: Vec<Spent>,
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Operations that one participant has under way at a time.
@@ -231,7 +232,7 @@ impl Lane {
 
     /// Adds a measured round.
     pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[Notes]) {
-        let involuntary = notes.iter().map(|it| it.switches_involuntary_own).sum();
+        let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_marked(involuntary, crowded) || notes.iter().any(|it| it.slowed);
         self.note_pace(notes);
@@ -269,16 +270,12 @@ impl Measured {
     fn keep(&mut self, notes: &[Notes], are_processes: bool) {
         let mut round = Measured::default();
         for it in notes {
-            let used = [it.user_ns, it.system_ns].map(|ns| ns as f64);
-            let switches = [it.switches_voluntary, it.switches_involuntary];
+            let of_party = if are_processes { it.used } else { it.own };
+            round.by_party.push(Spent { delayed_ns: it.own.delayed_ns, ..of_party });
             if are_processes {
-                round.user_ns += used[0];
-                round.system_ns += used[1];
-                round.voluntary += switches[0];
-                round.involuntary += switches[1];
+                round.used += it.used;
             } else if it.wall_ns as f64 > round.wall_ns {
-                [round.user_ns, round.system_ns] = used;
-                [round.voluntary, round.involuntary] = switches;
+                round.used = it.used;
             }
             round.wall_ns = round.wall_ns.max(it.wall_ns as f64);
             round.ops += it.parts.iter().map(|part| part.ops_total + part.ops_beside).sum::<u64>();
@@ -297,10 +294,9 @@ impl Measured {
             part.absorb(more);
         }
         self.wall_ns += other.wall_ns;
-        self.user_ns += other.user_ns;
-        self.system_ns += other.system_ns;
-        self.voluntary += other.voluntary;
-        self.involuntary += other.involuntary;
+        self.used += other.used;
+        self.by_party.resize(self.by_party.len().max(other.by_party.len()), Spent::default());
+        self.by_party.iter_mut().zip(other.by_party).for_each(|(sum, more)| *sum += more);
         self.ops += other.ops;
         self.bytes_per_op = self.bytes_per_op.max(other.bytes_per_op);
         self.abreast = self.abreast.max(other.abreast);

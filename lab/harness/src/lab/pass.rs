@@ -63,7 +63,8 @@ pub(super) fn run(
     report: &mut dyn FnMut(Report) -> bool,
 ) {
     let began = Instant::now();
-    let steal = usage::steal_ticks();
+    // CPUs that no participant can run on would dilute the share.
+    let steal = usage::steal_ticks(&lab.allowed);
     let mut left: usize = order.sequence.iter().map(|wanted| wanted.weight).sum();
     for wanted in &order.sequence {
         let group = wanted.group;
@@ -92,10 +93,8 @@ pub(super) fn run(
             return;
         }
     }
-    let steal = steal.zip(usage::steal_ticks()).map_or(0.0, |(before, after)| {
-        let total = after.total_ns.saturating_sub(before.total_ns);
-        after.steal_ns.saturating_sub(before.steal_ns) as f64 / total.max(1) as f64
-    });
+    let steal = steal.zip(usage::steal_ticks(&lab.allowed));
+    let steal = steal.map_or(0.0, |(before, after)| (after - before).share());
     report(Report::End { steal });
 }
 

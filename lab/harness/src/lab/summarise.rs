@@ -1,17 +1,16 @@
 //! Conversion of a benchmark's rounds to its records.
 
 use super::Plan;
-use super::floors;
-use super::lane::{Lane, PartMeasured, in_digits, medians_by_pass};
-use crate::bench::Bench;
+use super::lane::{Lane, Measured, PartMeasured, in_digits};
+use super::ratios::{self, Floor};
 use crate::noise::{self, Findings};
+use crate::spent::Spent;
 use crate::stats::{self, Estimate};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use handover_base::clock;
 use handover_record::{
-    Beside, ContenderKind, Hardware, Mode, Ratio, Record, Round, Spec, Summary, TimingKind, Unit,
-    Wait, Warning, WarningCode,
+    Hardware, Mode, Record, RoleUsage, Spec, Summary, TimingKind, Unit, Wait, Warning, WarningCode,
 };
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
@@ -43,8 +42,11 @@ fn in_few_digits(mut record: Record) -> Record {
         &mut record.cpus_system,
         &mut record.switches_voluntary_per_op,
         &mut record.switches_involuntary_per_s,
+        &mut record.faults_minor_per_op,
+        &mut record.faults_major_per_s,
     ]
     .into_iter()
+    .chain(record.roles.iter_mut().flat_map(|it| it.numbers_mut().map(|it| it.1)))
     .for_each(|value| *value = in_digits(*value, 4));
     record
 }
@@ -54,7 +56,7 @@ pub(super) struct Context<'a> {
     pub spec: &'static Spec,
     pub plan: &'a Plan,
     pub args: BTreeMap<String, u64>,
-    pub floors: &'a [(&'static str, &'static Bench, usize)],
+    pub floors: &'a [Floor],
     pub started_unix_ns: i64,
     /// Cost of the empty operation, alone and in a batch, in ns.
     pub empty: (f64, f64),
@@ -109,10 +111,11 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         let text = "parties that spin share a CPU: the figure is of their giving way to each other";
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
     }
-    let floor = floors::ratio_to_floor(context, lanes, lane, index);
-    warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(floors::beaten));
+    let floor = ratios::to_floor(spec, context.floors, lanes, lane, index);
+    warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::beaten));
     let totals = &lane.measured;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
+    let (used, all) = (totals.used, usage(String::new(), totals.used, totals));
     Some(in_few_digits(Record {
         id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
         spec: spec.id.to_string(),
@@ -129,17 +132,20 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         summary: summary(part, figure, batch),
         rate_per_s: rate,
         bytes_per_s: (totals.bytes_per_op > 0).then_some(rate * totals.bytes_per_op as f64),
-        cpus_user: totals.user_ns / totals.wall_ns.max(1.0),
-        cpus_system: totals.system_ns / totals.wall_ns.max(1.0),
-        switches_voluntary_per_op: per_op(totals.voluntary as f64),
-        switches_involuntary_per_s: totals.involuntary as f64 / totals.wall_ns.max(1.0) * 1e9,
+        cpus_user: used.user_ns as f64 / totals.wall_ns.max(1.0),
+        cpus_system: used.system_ns as f64 / totals.wall_ns.max(1.0),
+        switches_voluntary_per_op: all.switches_voluntary_per_op,
+        switches_involuntary_per_s: all.switches_involuntary_per_s,
+        faults_minor_per_op: all.faults_minor_per_op,
+        faults_major_per_s: all.faults_major_per_s,
+        roles: roles(lane),
         empty: is_time.then(|| match batch {
             1 => context.empty.0,
             _ => context.empty.1 + context.empty.0 / batch as f64,
         }),
         floor,
-        peers: peer_ratios(context, lanes, lane, index),
-        beside: beside(lanes, lane, index),
+        peers: ratios::to_peers(spec, lanes, lane, index),
+        beside: ratios::beside(lanes, lane, index),
         modes: modes.map_or_else(Vec::new, |(_, modes)| {
             [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
         }),
@@ -210,107 +216,43 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-fn peer_ratios(context: &Context<'_>, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
-    let contender = ours.bench.contender();
-    if contender.kind == ContenderKind::Floor {
-        return Vec::new();
-    }
-    let part = context.spec.parts.get(index);
-    let id =
-        part.map_or(context.spec.id.to_string(), |it| format!("{}/{}", context.spec.id, it.name));
-    rivals(lanes, ours)
-        .filter(|lane| lane.waits(index) == ours.waits(index))
-        .filter_map(|lane| {
-            let (ours, other) = (&ours.measured.parts[index], &lane.measured.parts[index]);
-            ratio(ours, other, &id, lane.bench.contender().name)
-        })
-        .collect()
-}
+/// CPUs above which the threads that are no participants have an entry.
+const OTHERS_CPUS_MIN: f64 = 0.005;
 
-/// Returns the lanes that a lane is compared with, regardless of how they wait.
-fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lane> {
-    let contender = ours.bench.contender();
-    lanes
-        .iter()
-        .filter(move |lane| !lane.is_floor && !lane.known.is_out && !std::ptr::eq(*lane, ours))
-        .filter(move |lane| contender.is_held_against(&lane.bench.contender()))
-}
-
-/// Returns the peers that wait in another way, with their figures.
-fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
-    if ours.bench.contender().kind == ContenderKind::Floor {
-        return Vec::new();
-    }
-    rivals(lanes, ours)
-        .filter(|lane| lane.waits(index) != ours.waits(index))
-        .filter(|lane| !lane.measured.parts[index].rounds.is_empty())
-        .map(|lane| Beside {
-            contender: lane.bench.contender().name.to_string(),
-            waits: lane.waits(index),
-            other: lane.measured.parts[index].figure().median,
-        })
-        .collect()
-}
-
-/// Returns the ratio of two lanes' parts: per pass, from the logarithms of the ratios within
-/// blocks, so that a/b and b/a agree. `None` if no block has both.
-pub(super) fn ratio(
-    ours: &PartMeasured,
-    other: &PartMeasured,
-    id: &str,
-    contender: &str,
-) -> Option<Ratio> {
-    let at = |round: &Round| (round.pass, round.block);
-    let by_block: BTreeMap<_, f64> =
-        other.rounds.iter().map(|it| (at(it), it.median)).filter(|it| it.1 > 0.0).collect();
-    let logs =
-        ours.rounds.iter().filter(|it| it.median > 0.0).filter_map(|round| {
-            Some((round.pass, (round.median / by_block.get(&at(round))?).ln()))
-        });
-    let by_pass = medians_by_pass(logs);
-    if by_pass.is_empty() {
-        return None;
-    }
-    let found = stats::over_passes(&by_pass).map(f64::exp);
-    Some(Ratio {
-        id: id.to_string(),
-        contender: contender.to_string(),
-        other: other.figure().median,
-        ratio: found.median,
-        low: found.ends.map(|ends| ends.0),
-        high: found.ends.map(|ends| ends.1),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A part with one round per block and three blocks per pass.
-    fn part(figure: impl Fn(u32) -> f64) -> PartMeasured {
-        let mut part = PartMeasured::default();
-        for block in 0..24 {
-            let pass = block / 3;
-            // Blocks are numbered from 0 in each pass.
-            let block_of_pass = block % 3;
-            part.put(Round {
-                pass,
-                block: block_of_pass,
-                median: figure(block),
-                ..Round::default()
-            });
+/// Returns what each role used and, where that is noticeable, what other threads of the process used; nothing if that is
+/// one entry.
+fn roles(lane: &Lane) -> Vec<RoleUsage> {
+    let totals = &lane.measured;
+    let mut by_role: Vec<(&str, Spent)> = Vec::new();
+    let mut others = totals.used;
+    for (role, spent) in lane.roles.iter().zip(&totals.by_party) {
+        match by_role.iter_mut().find(|it| it.0 == role.name) {
+            Some((_, sum)) => *sum += *spent,
+            None => by_role.push((role.name, *spent)),
         }
-        part
+        others = others.without(*spent);
     }
+    let mut roles: Vec<RoleUsage> =
+        by_role.into_iter().map(|(role, spent)| usage(role.to_string(), spent, totals)).collect();
+    let others = usage(RoleUsage::OTHERS.to_string(), others, totals);
+    if others.cpus > OTHERS_CPUS_MIN {
+        roles.push(others);
+    }
+    if roles.len() > 1 { roles } else { Vec::new() }
+}
 
-    #[test]
-    fn drift_common_to_both_leaves_the_ratio_alone() {
-        let (ours, other) = (part(|it| 2.0 * f64::from(it + 1)), part(|it| f64::from(it + 1)));
-        let it = ratio(&ours, &other, "a/b", "other").expect("blocks with both");
-        let (low, high) = it.ends().expect("eight passes");
-        assert!((it.ratio - 2.0).abs() < 1e-9 && high - low < 1e-9, "{it:?}");
-        let turned = ratio(&other, &ours, "a/b", "ours").expect("blocks with both");
-        assert!((it.ratio * turned.ratio - 1.0).abs() < 1e-9);
-        assert!(ratio(&ours, &part(|_| 0.0), "a/b", "nothing").is_none());
+/// Divides what was used by the wall time and the operations of all rounds.
+fn usage(role: String, spent: Spent, totals: &Measured) -> RoleUsage {
+    let cpus = |ns: u64| ns as f64 / totals.wall_ns.max(1.0);
+    let per_op = |count: u64| count as f64 / totals.ops.max(1) as f64;
+    let per_s = |count: u64| count as f64 / totals.wall_ns.max(1.0) * 1e9;
+    RoleUsage {
+        role,
+        cpus: cpus(spent.user_ns + spent.system_ns),
+        delayed: spent.delayed_ns.map(cpus),
+        switches_voluntary_per_op: per_op(spent.switches_voluntary),
+        switches_involuntary_per_s: per_s(spent.switches_involuntary),
+        faults_minor_per_op: per_op(spent.faults_minor),
+        faults_major_per_s: per_s(spent.faults_major),
     }
 }

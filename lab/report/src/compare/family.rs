@@ -107,24 +107,118 @@ impl Way {
 
 /// Returns Student's statistic: the distance of B above A, in standard errors.
 fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
-    let (mut count, mut sum, mut squares) = ([0.0; 2], [0.0; 2], [0.0; 2]);
-    // Relative to one of the values, for the precision of the squares.
-    let around = values.iter().copied().find(|it| it.is_finite()).unwrap_or(0.0);
-    for (value, is_a) in values.iter().zip(is_a) {
-        if value.is_finite() {
-            let (side, value) = (usize::from(*is_a), value - around);
-            count[side] += 1.0;
-            sum[side] += value;
-            squares[side] += value * value;
+    Sums::of(values, is_a, &[]).statistic(0.0)
+}
+
+/// Sums of a test's values on both sides of a deal: A's at index 1.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    count: [f64; 2],
+    sum: [f64; 2],
+    squares: [f64; 2],
+    /// Number and sum of the values that a shift moves.
+    moved_count: [f64; 2],
+    moved_sum: [f64; 2],
+}
+
+impl Sums {
+    /// Adds up the values that are finite; a shift moves those in `moved`.
+    fn of(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
+        let mut it = Sums::default();
+        // Relative to one of the values, for the precision of the squares.
+        let around = values.iter().copied().find(|it| it.is_finite()).unwrap_or(0.0);
+        for (place, (value, is_a)) in values.iter().zip(is_a).enumerate() {
+            if value.is_finite() {
+                let (side, value) = (usize::from(*is_a), value - around);
+                it.count[side] += 1.0;
+                it.sum[side] += value;
+                it.squares[side] += value * value;
+                if moved.get(place).is_some_and(|is_moved| *is_moved) {
+                    it.moved_count[side] += 1.0;
+                    it.moved_sum[side] += value;
+                }
+            }
+        }
+        it
+    }
+
+    /// Returns the statistic after `shift` is added to the moved values.
+    fn statistic(&self, shift: f64) -> f64 {
+        let Sums { count, moved_count, moved_sum, .. } = self;
+        if count[0] < 2.0 || count[1] < 2.0 {
+            return 0.0;
+        }
+        let sum = |side: usize| self.sum[side] + shift * moved_count[side];
+        let squares = |side: usize| {
+            self.squares[side] + shift * (2.0 * moved_sum[side] + shift * moved_count[side])
+        };
+        let within = |side: usize| (squares(side) - sum(side) * sum(side) / count[side]).max(0.0);
+        let variance = (within(0) + within(1)) / (count[0] + count[1] - 2.0);
+        let error = (variance * (1.0 / count[0] + 1.0 / count[1])).sqrt() + ERROR_MIN;
+        (sum(0) / count[0] - sum(1) / count[1]) / error
+    }
+}
+
+/// Maximum number of deals for a least shift, which is not needed as exactly as a p-value.
+const DEALS_OF_SHIFT: usize = 1000;
+/// Greatest shift that is tried, and the relative precision of the result.
+const SHIFT_MAX: f64 = 8.0;
+const SHIFT_PRECISION: f64 = 0.02;
+
+/// Returns for each test how far B must lie above A for a corrected p-value of at most `most`, if no other test differs:
+/// `None` if no distance is enough. Sides of `tests` must not differ, apart from noise.
+pub fn least_shifts(tests: &[Values], a_count: usize, most: f64) -> Vec<Option<f64>> {
+    let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
+    let is_b: Vec<bool> = (0..all).map(|place| place >= a_count).collect();
+    let deals = some_deals(all, a_count);
+    let sums_of = |values: &Values| -> Vec<Sums> {
+        deals.iter().map(|deal| Sums::of(values, deal, &is_b)).collect()
+    };
+    let sums: Vec<Vec<Sums>> = tests.iter().map(sums_of).collect();
+    // The two greatest statistics of each deal: the greatest of all other tests is one of them.
+    let mut greatest = vec![(0.0f64, 0.0f64); deals.len()];
+    let dealt =
+        |sums: &Vec<Sums>| -> Vec<f64> { sums.iter().map(|it| it.statistic(0.0)).collect() };
+    let dealt: Vec<Vec<f64>> = sums.iter().map(dealt).collect();
+    for dealt in &dealt {
+        for (top, value) in greatest.iter_mut().zip(dealt) {
+            *top = if *value > top.0 { (*value, top.0) } else { (top.0, top.1.max(*value)) };
         }
     }
-    if count[0] < 2.0 || count[1] < 2.0 {
-        return 0.0;
+    let is_found = |test: usize, shift: f64| {
+        let own = sums[test][0].statistic(shift) * (1.0 - 1e-9);
+        let as_far = sums[test].iter().zip(&dealt[test]).zip(&greatest).filter(|it| {
+            let ((sums, dealt), (first, second)) = it;
+            let others = if *dealt == first { second } else { first };
+            sums.statistic(shift).max(*others) >= own
+        });
+        own > 0.0 && as_far.count() as f64 <= most * deals.len() as f64
+    };
+    let least = |test: usize| {
+        let (mut low, mut high) = (0.0, 0.001);
+        while !is_found(test, high) {
+            (low, high) = (high, 2.0 * high);
+            if high > SHIFT_MAX {
+                return None;
+            }
+        }
+        while high - low > SHIFT_PRECISION * high {
+            let middle = (low + high) / 2.0;
+            if is_found(test, middle) { high = middle } else { low = middle }
+        }
+        Some(high)
+    };
+    (0..tests.len()).map(least).collect()
+}
+
+/// Returns the actual deal, and all others or some at random.
+fn some_deals(all: usize, chosen: usize) -> Vec<Vec<bool>> {
+    if ways(all, chosen) > DEALS_OF_SHIFT as f64 {
+        return random_deals(all, chosen, DEALS_OF_SHIFT - 1);
     }
-    let within = |side: usize| (squares[side] - sum[side] * sum[side] / count[side]).max(0.0);
-    let variance = (within(0) + within(1)) / (count[0] + count[1] - 2.0);
-    let error = (variance * (1.0 / count[0] + 1.0 / count[1])).sqrt() + ERROR_MIN;
-    (sum[0] / count[0] - sum[1] / count[1]) / error
+    let mut deals = Vec::new();
+    every(all, chosen, &mut Vec::new(), &mut deals);
+    deals
 }
 
 /// Returns `true` if all deals are tried and each has a mirror image, with the sides exchanged.
@@ -147,10 +241,15 @@ fn deals(all: usize, chosen: usize) -> Vec<Vec<bool>> {
         }
         return deals;
     }
+    random_deals(all, chosen, DEALS_RANDOM)
+}
+
+/// Returns the actual deal and `count` others.
+fn random_deals(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>> {
     let mut deal: Vec<bool> = (0..all).map(|place| place < chosen).collect();
     let mut deals = vec![deal.clone()];
     let mut random = SplitMix64::new(0x5eed);
-    for _ in 0..DEALS_RANDOM {
+    for _ in 0..count {
         random.shuffle(&mut deal);
         deals.push(deal.clone());
     }
@@ -221,8 +320,33 @@ mod tests {
     }
 
     #[test]
+    fn least_shift_is_where_a_difference_begins_to_be_found() {
+        let mut random = SplitMix64::new(4);
+        for a_count in [5, 6, 9] {
+            let mut noise = |spread: f64| -> Values {
+                (0..2 * a_count).map(|_| spread * random.normal()).collect()
+            };
+            let mut tests: Vec<Values> = (0..20).map(|_| noise(0.01)).collect();
+            tests[7] = noise(0.1);
+            let shifts = least_shifts(&tests, a_count, 0.01);
+            for test in [3, 7] {
+                let shift = shifts[test].expect("a shift is enough");
+                let p_at = |shift: f64| {
+                    let mut moved = tests.clone();
+                    moved[test][a_count..].iter_mut().for_each(|it| *it += shift);
+                    corrected(&moved, a_count)[test].above
+                };
+                assert!(p_at(1.1 * shift) <= 0.012, "{a_count}: {} at {shift}", p_at(1.1 * shift));
+                assert!(p_at(0.9 * shift) > 0.008, "{a_count}: {} at {shift}", p_at(0.9 * shift));
+            }
+            assert!(shifts[7] > shifts[3], "{shifts:?}");
+        }
+    }
+
+    #[test]
     fn nothing_to_test_is_no_test() {
-        assert!(corrected(&[], 0).is_empty());
+        assert!(corrected(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
+        assert_eq!(least_shifts(&[vec![f64::NAN; 10]], 5, 0.01), [None]);
         let never = Chance { above: 1.0, below: 1.0 };
         assert_eq!(corrected(&[vec![1.0; 10]], 5), [never]);
         assert_eq!(corrected(&[vec![f64::NAN; 10]], 5), [never]);

@@ -1,6 +1,8 @@
 //! Table of a comparison for a terminal.
 
-use super::{ALONE_MAX, By, Comparison, FAMILY_MAX, Row, Side, Verdict, processes, visible_line};
+use super::{
+    ALONE_MAX, By, Comparison, FAMILY_MAX, Row, Side, Verdict, found_line, processes, visible_line,
+};
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
@@ -19,6 +21,10 @@ pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String
     let mut lines = Vec::new();
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         lines.extend(wrap(&head(letter, side), Tone::Faint, 2, laid_out));
+    }
+    // Reasons to doubt all verdicts come before them.
+    for note in &comparison.notes {
+        lines.extend(wrap(note, Tone::Doubt, 2, laid_out));
     }
     lines.push(Line::default());
     // A tail has a row where it differs, or with every contender.
@@ -96,6 +102,10 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
             }
             _ => Line::plain("–"),
         }),
+        column("finds", true, &|row| match row.found {
+            Some(found) => Line::new(format!("+{}", words::share(found)), Tone::Faint),
+            None => Line::plain("–"),
+        }),
         column("by", false, &|row| Line::new(row.by.words(), Tone::Faint)),
         column("p", true, &|row| match row.verdict {
             Verdict::CannotSay => Line::plain("–"),
@@ -114,7 +124,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
     let total = |columns: &[Column]| -> usize {
         columns.iter().map(|column| column.width() + 2).sum::<usize>().saturating_sub(2)
     };
-    for leaving in ["delta", "by", "p", "A", "B", "95 %", "p of any", "B/A"] {
+    for leaving in ["delta", "by", "finds", "p", "A", "B", "95 %", "p of any", "B/A"] {
         if total(&columns) > width {
             columns.retain(|column| column.header != leaving);
         }
@@ -183,13 +193,13 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         told(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
     }
     told(&visible_line(comparison), Tone::Plain);
+    if let Some(line) = found_line(comparison) {
+        told(&line, Tone::Plain);
+    }
     let whys: BTreeSet<&str> =
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
         told(&format!("Cannot say: {why}."), Tone::Doubt);
-    }
-    for note in &comparison.notes {
-        told(note, Tone::Doubt);
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {

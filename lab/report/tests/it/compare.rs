@@ -160,6 +160,50 @@ fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
     }
 }
 
+/// Returns the figure's smallest increase that a comparison says it finds: the median of nine comparisons of one build.
+fn told_to_be_found(count: usize, id: &str) -> f64 {
+    let mut random = SplitMix64::new(20);
+    let found = |_| {
+        let comparison = compared(&two_sides(&mut random, count, |_| 1.0), 0.02);
+        let row =
+            comparison.rows.into_iter().find(|row| row.id == id && row.contender == "handover");
+        row.and_then(|row| row.found).unwrap_or(f64::MAX)
+    };
+    let mut found: Vec<f64> = (0..9).map(found).collect();
+    found.sort_unstable_by(f64::total_cmp);
+    found[found.len() / 2]
+}
+
+#[test]
+fn slowdown_of_the_size_told_is_found_and_a_much_smaller_one_is_not() {
+    let mut wrong = Vec::new();
+    for count in counts() {
+        for id in ["lock/free", "ring/round-trip"] {
+            let told = told_to_be_found(count, id);
+            let found = |by: f64| {
+                let mut random = SplitMix64::new(21);
+                let trial = |_: &i32| {
+                    let sides =
+                        two_sides(&mut random, count, |it| if it == id { 1.0 + by } else { 1.0 });
+                    verdict(&compared(&sides, 0.02), id, "handover") == Verdict::Worse
+                };
+                (0..20).filter(trial).count()
+            };
+            let (all, part) = (found(told), found(told / 4.0));
+            let line = format!(
+                "{count} a side, {id}: {:.1} % found in {all} of 20, a quarter of it in {part}",
+                told * 100.0
+            );
+            println!("{line}");
+            // More than half of the comparisons; a figure with two modes is found least often.
+            if all < 12 || part > 10 {
+                wrong.push(line);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
     let mut random = SplitMix64::new(3);
@@ -215,6 +259,11 @@ fn ours_against_ours_bounds_what_can_be_seen() {
     assert!(one > 0.09 && several > 0.09, "{one} {several}");
     let quiet = compared(&two_sides(&mut SplitMix64::new(7), 7, |_| 1.0), 0.02);
     assert!(quiet.visible_one.expect("one") < 0.01, "{:?}", quiet.visible_one);
+    // What can be found is never less than what can be seen.
+    let (one, several) = (quiet.found_one.expect("one"), quiet.found_several.expect("several"));
+    assert!(one > 0.02 && several > quiet.visible_several.expect("several"), "{one} {several}");
+    let drawn = table(&quiet, 120, PLAIN);
+    assert!(drawn.contains("Most such comparisons find a figure"), "{drawn}");
 }
 
 #[test]
@@ -225,6 +274,8 @@ fn fewer_than_five_processes_a_side_say_nothing() {
     let drawn = table(&comparison, 120, PLAIN);
     assert!(drawn.contains("4 processes against 4 processes, and at least 5 a side"), "{drawn}");
     assert!(!comparison.is_worse());
+    assert_eq!((comparison.found_one, comparison.found_several), (None, None));
+    assert!(!drawn.contains("Most such comparisons"), "{drawn}");
 }
 
 #[test]
@@ -254,6 +305,9 @@ fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
     for told in ["different machines", "1 run has not come to an end.", "after the other"] {
         assert!(notes.contains(told), "{notes}");
     }
+    let drawn = table(&comparison, 200, PLAIN);
+    let (caveat, rows) = (drawn.find("after the other"), drawn.find("verdict"));
+    assert!(caveat.is_some() && caveat < rows, "the caveat comes before the verdicts: {drawn}");
     let twice = compare(("a", &a), ("a", &a), Rules::default());
     assert!(twice.notes[0].contains("compared with themselves"), "{:?}", twice.notes);
     assert_eq!(twice.count(Verdict::Worse) + twice.count(Verdict::Better), 0);

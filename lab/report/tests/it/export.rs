@@ -2,7 +2,7 @@
 
 use crate::support;
 use base64::Engine as _;
-use handover_record::{ContenderKind, Document, Mode, Record, Unit};
+use handover_record::{ContenderKind, Document, Mode, Record, RoleUsage, Unit};
 use handover_report::{Format, export, markdown};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
@@ -22,6 +22,10 @@ fn documents() -> Vec<Document> {
     V2DeflateSerializer::new().serialize(&histogram, &mut bytes).expect("serialised");
     let mut lock = support::record("lock/passed", "trylock", ContenderKind::Ours, 53.0);
     lock.histogram = base64::engine::general_purpose::STANDARD.encode(bytes);
+    let role =
+        |role: &str, cpus| RoleUsage { role: role.to_string(), cpus, ..RoleUsage::default() };
+    lock.roles = vec![role("locker", 0.9), role(RoleUsage::OTHERS, 0.09)];
+    lock.faults_minor_per_op = 0.25;
     lock.args = BTreeMap::from([("lockers_count".to_string(), 2)]);
     let mut odd = support::record("sched/fair-index", ODD, ContenderKind::Peer, 1500.0);
     odd.unit = Unit::Bytes;
@@ -43,6 +47,8 @@ fn a_table_has_a_line_for_each_figure_and_every_name_comes_back() {
     assert_eq!(lines.len(), 2);
     assert_eq!((&*lines[0]["id"], &*lines[0]["median"]), ("lock/passed", "53.0"));
     assert_eq!((&*lines[0]["args"], &*lines[0]["unit"]), ("lockers_count=2", "ns"));
+    assert_eq!(lines[0]["cpus_by_role"], "locker 0.900; other threads 0.090");
+    assert_eq!(lines[0]["faults_minor_per_op"], "0.25");
     assert_eq!((&*lines[1]["contender"], &*lines[1]["floor_id"]), (ODD, ""));
 }
 
@@ -63,6 +69,9 @@ fn metrics_are_families_in_base_units_and_end_as_they_must() {
             "contender=\"odd \\\"name\\\", with | <b> and\\nline\",unit=\"bytes\"} 1500\n"
         )
     );
+    assert!(text.contains(&format!("handover_cpus{named},role=\"locker\"}} 0.9\n")), "{text}");
+    assert!(text.contains(&format!("handover_page_faults_per_operation{named}}} 0.25\n")));
+    assert!(text.contains(&format!("handover_figure_seconds{named},timing=\"batch\"}} ")));
     // Each family is one block: its header once, then only its own samples.
     let mut family = "";
     for line in text.lines() {
@@ -106,9 +115,9 @@ const READERS: [(Format, &str, &str, &str); 2] = [
         "prometheus_client",
         "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as f\n\
          print(sum(len(it.samples) for it in f(sys.stdin.read())))",
-        // For the time: four quantiles, sum, count, figure; for the other record its figure; both
-        // rates.
-        "10",
+        // For the time: four quantiles, sum, count, figure, CPUs of two roles; for the other record
+        // its figure; of both rates, CPUs and faults.
+        "16",
     ),
     (
         Format::HdrLog,
@@ -176,6 +185,7 @@ fn markdown_tells_two_modes_the_machine_and_what_it_cannot_see() {
     document.records[0].modes = vec![mode(0.7, 30.0), mode(0.3, 200.0)];
     let text = markdown(&document, true);
     assert!(text.contains("30.0 ns in 70 %, 200 ns in 30 %"), "{text}");
+    assert!(text.contains("| is the |") && text.contains(" | mean | "), "{text}");
     assert!(text.contains("workbench") && text.contains("cannot see"), "{text}");
 }
 
@@ -185,7 +195,7 @@ fn nothing_that_a_name_holds_leaves_its_cell_in_markdown() {
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 4, "{text}");
     let bars = |row: &str| row.replace("\\|", "").matches('|').count();
-    assert!(rows.iter().all(|row| bars(row) == 9), "{text}");
+    assert!(rows.iter().all(|row| bars(row) == 10), "{text}");
     assert!(!text.contains("<b>") && text.contains("&lt;b>"), "{text}");
 }
 

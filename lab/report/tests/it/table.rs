@@ -1,7 +1,9 @@
 //! Terminal table, compared with golden files.
 
 use crate::support::{assert_golden, ladder, record, run};
-use handover_record::{Beside, ContenderKind, Document, Mode, Ratio, Wait, Warning, WarningCode};
+use handover_record::{
+    Beside, ContenderKind, Document, Mode, Ratio, Record, RoleUsage, Wait, Warning, WarningCode,
+};
 use handover_report::{Style, html, markdown, row, table};
 use unicode_width::UnicodeWidthStr;
 
@@ -43,6 +45,33 @@ fn no_line_is_wider_than_the_terminal() {
             assert!(widest(&drawn) <= width, "{width} columns, {style:?}:\n{drawn}");
         }
     }
+}
+
+#[test]
+fn page_faults_have_a_column_where_they_matter() {
+    let with = |minor: f64, major: f64| {
+        let mut it = record("bulk/pull", "handover", ContenderKind::Ours, 5e3);
+        (it.faults_minor_per_op, it.faults_major_per_s) = (minor, major);
+        Document::new(run(), vec![it])
+    };
+    assert!(!table(&with(0.001, 0.001), 200, PLAIN).contains("faults"));
+    assert!(table(&with(0.25, 0.0), 200, PLAIN).contains("  0.25/op"));
+    let drawn = table(&with(16.4, 3.0), 200, PLAIN);
+    assert!(drawn.contains("faults") && drawn.contains("16/op 3.0/s disk"), "{drawn}");
+}
+
+#[test]
+fn resources_are_told_by_role_in_the_page() {
+    let mut it = record("rpc/noop", "handover", ContenderKind::Ours, 5e3);
+    (it.switches_voluntary_per_op, it.faults_minor_per_op) = (2.0, 0.5);
+    let page = |it: &Record| html(&Document::new(run(), vec![it.clone()]));
+    let told = "0.99 CPUs, 2.0 switches/op, 1.5 involuntary switches/s, 0.50 page faults/op";
+    assert!(page(&it).contains(told), "of the process");
+    let client = RoleUsage { role: "client".into(), cpus: 0.5, ..RoleUsage::default() };
+    let role = RoleUsage::OTHERS.to_string();
+    it.roles = vec![client.clone(), RoleUsage { role, delayed: Some(0.3), ..client }];
+    let told = "client: 0.50 CPUs; other threads: 0.50 CPUs, 30 % of the time waiting for a CPU";
+    assert!(page(&it).contains(told), "by role");
 }
 
 #[test]

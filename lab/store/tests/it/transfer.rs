@@ -3,7 +3,7 @@
 use crate::support::{record, run};
 use handover_record::{
     Beside, Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Proof,
-    Ratio, Record, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
+    Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
 };
 use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
 use proptest::collection::{btree_map, vec};
@@ -375,7 +375,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         option::of(any::<u32>()),
     );
     let summary = (integer(), integer(), integer(), vec(number(), 10));
-    let numbers = (vec(number(), 5), option::of(number()), option::of(number()));
+    let numbers = (vec(number(), 7), option::of(number()), option::of(number()));
     let rest = (
         option::of(ratio()),
         (vec(ratio(), 0..3), vec((name(), 0..4_usize, number()), 0..3), 0..4_usize, any::<bool>()),
@@ -450,6 +450,17 @@ fn any_record() -> impl Strategy<Value = Record> {
             cpus_system: n[2],
             switches_voluntary_per_op: n[3],
             switches_involuntary_per_s: n[4],
+            faults_minor_per_op: n[5],
+            faults_major_per_s: n[6],
+            roles: vec![RoleUsage {
+                role: "client".to_string(),
+                cpus: n[1],
+                delayed: hardware.map(|it| it.0),
+                switches_voluntary_per_op: n[3],
+                switches_involuntary_per_s: n[4],
+                faults_minor_per_op: n[5],
+                faults_major_per_s: n[6],
+            }],
             empty,
             modes: modes.into_iter().map(|(share, median)| Mode { share, median }).collect(),
             hardware: hardware.map(|(instructions, cycles, cache_misses)| Hardware {
@@ -516,7 +527,9 @@ fn any_run() -> impl Strategy<Value = Run> {
             huge_pages: optional.clone(),
             counters: complete,
             load_1min: n[1],
+            libc: optional.clone(),
             microcode: optional,
+            peers: list.clone(),
             compiler: t(5),
             build_profile: t(6),
             features: list.clone(),

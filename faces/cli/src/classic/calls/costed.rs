@@ -6,7 +6,7 @@ use super::raw;
 use super::spent::Spent;
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
-use handover_base::clock;
+use handover_base::{clock, usage};
 use handover_probe::Policy;
 use handover_suite::call::Entries;
 use handover_suite::probe::rows::{
@@ -173,7 +173,7 @@ fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    (kib.unwrap_or_default() * 1024).max(raw::resident_bytes_of_children())
+    (kib.unwrap_or_default() * 1024).max(usage::children().rss_max_bytes)
 }
 
 /// Cost of one process.

@@ -37,22 +37,12 @@ pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Spent)> {
             // The kernel's value includes memory of the starting process; the child reports its own
             // maximum.
             rss_max_bytes: 0,
+            faults_major: used.ru_majflt as u64,
+            faults_minor: used.ru_minflt as u64,
         },
-        faults_major: used.ru_majflt as u64,
-        faults_minor: used.ru_minflt as u64,
         blocks_in: used.ru_inblock as u64,
         blocks_out: used.ru_oublock as u64,
         swaps: used.ru_nswap as u64,
     };
     Ok((ExitStatus::from_raw(status), spent))
-}
-
-/// Returns the maximum resident memory of any child that has been waited for, in bytes.
-pub(super) fn resident_bytes_of_children() -> u64 {
-    let mut used = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `used` is valid for writes for the time of the call.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, used.as_mut_ptr()) };
-    // SAFETY: `rusage` holds integers only, for which the zeroes are valid, written over or not.
-    let used = unsafe { used.assume_init() };
-    used.ru_maxrss as u64 * 1024 // Linux counts in KiB.
 }

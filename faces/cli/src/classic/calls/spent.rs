@@ -6,9 +6,6 @@ use handover_base::usage::Usage;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
     pub usage: Usage,
-    /// Page faults for which something was read.
-    pub faults_major: u64,
-    pub faults_minor: u64,
     /// Blocks of 512 bytes read from and written to file systems on disks.
     pub blocks_in: u64,
     pub blocks_out: u64,
@@ -32,7 +29,8 @@ impl Spent {
         };
         let percent = self.usage.cpu_ns() * 100 / wall_ns.max(1);
         let resident = self.usage.rss_max_bytes / 1024;
-        let Spent { faults_major, faults_minor, blocks_in, blocks_out, swaps, .. } = self;
+        let Usage { faults_major, faults_minor, .. } = self.usage;
+        let Spent { blocks_in, blocks_out, swaps, .. } = self;
         [
             format!(
                 "{user}.{user_part:02}user {system}.{system_part:02}system {elapsed}elapsed \
@@ -56,9 +54,10 @@ mod tests {
             user_ns: 8_210_000_000,
             system_ns: 3_709_999_999,
             rss_max_bytes: 3_770_624 * 1024,
+            faults_minor: 3366,
             ..Usage::default()
         };
-        let spent = Spent { usage, blocks_out: 3_125_032, faults_minor: 3366, ..Spent::default() };
+        let spent = Spent { usage, blocks_out: 3_125_032, ..Spent::default() };
         assert_eq!(
             spent.as_time_prints(12_500_000_000),
             [

@@ -59,7 +59,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     stage.told(&Played {
         handled: side.handled + report.handled,
         took,
-        used: sum(usage::process() - used, report.used),
+        used: usage::process() - used + report.used,
         quit: side.pace.has_quit(),
     })
 }
@@ -145,16 +145,6 @@ impl FromStr for Report {
             ..Usage::default()
         };
         Ok(Report { handled, used })
-    }
-}
-
-fn sum(one: Usage, other: Usage) -> Usage {
-    Usage {
-        user_ns: one.user_ns + other.user_ns,
-        system_ns: one.system_ns + other.system_ns,
-        switches_voluntary: one.switches_voluntary + other.switches_voluntary,
-        switches_involuntary: one.switches_involuntary + other.switches_involuntary,
-        rss_max_bytes: one.rss_max_bytes.max(other.rss_max_bytes),
     }
 }
 

@@ -1,0 +1,232 @@
+//! Ratios of a figure to its floor and to its peers.
+
+use super::lane::{Lane, PartMeasured, medians_by_pass};
+use crate::bench::Bench;
+use crate::stats;
+use handover_record::{Beside, ContenderKind, Ratio, Round, Spec, Wait, Warning, WarningCode};
+use std::collections::BTreeMap;
+
+/// A declared floor: its id, its benchmark, and the index of its part.
+pub(super) type Floor = (&'static str, &'static Bench, usize);
+
+/// Returns the ratio of a lane's part to its floor: a floor among the contenders of the same
+/// benchmark, which does the same work by the same procedure, or else the first of the declared
+/// floors that waits alike.
+pub(super) fn to_floor(
+    spec: &Spec,
+    floors: &[Floor],
+    lanes: &[Lane],
+    ours: &Lane,
+    index: usize,
+) -> Option<Ratio> {
+    let waits = ours.waits(index);
+    own_floor(spec, lanes, ours, index).or_else(|| {
+        let part = spec.parts.get(index).and_then(|part| part.floor);
+        let first = spec.floor.filter(|_| part.is_none());
+        let named = part.into_iter().chain(first).chain(spec.floors.iter().copied());
+        let found = named.filter_map(|wanted| named_floor(floors, lanes, wanted));
+        let alike: Vec<_> = found.filter(|it| it.2.waits(it.1).is_below(waits)).collect();
+        let best = alike.iter().find(|it| it.2.waits(it.1) == waits).or(alike.first())?;
+        let (id, part, lane) = best;
+        ratio(
+            &ours.measured.parts[index],
+            &lane.measured.parts[*part],
+            id,
+            lane.bench.contender().name,
+        )
+    })
+}
+
+/// Returns the ratio to a floor of the same benchmark that waits alike, or else to one that does
+/// not wait.
+fn own_floor(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Option<Ratio> {
+    if ours.bench.contender().kind == ContenderKind::Floor {
+        return None;
+    }
+    let id = figure_id(spec, index);
+    let floors = || {
+        let own = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
+        own.filter(|lane| lane.bench.contender().kind == ContenderKind::Floor)
+    };
+    let waits = ours.waits(index);
+    let of = |wanted: Wait| {
+        floors().filter(|lane| lane.waits(index) == wanted).find_map(|lane| {
+            ratio(
+                &ours.measured.parts[index],
+                &lane.measured.parts[index],
+                &id,
+                lane.bench.contender().name,
+            )
+        })
+    };
+    of(waits).or_else(|| of(Wait::None))
+}
+
+/// Returns the id, part and lane of a declared floor.
+fn named_floor<'a>(
+    floors: &[Floor],
+    lanes: &'a [Lane],
+    wanted: &'static str,
+) -> Option<(&'static str, usize, &'a Lane)> {
+    let (id, bench, part) = floors.iter().find(|(id, ..)| *id == wanted)?;
+    let lane = lanes.iter().find(|lane| {
+        lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id
+    })?;
+    Some((id, *part, lane))
+}
+
+/// Returns the ratios to the peers that wait alike.
+pub(super) fn to_peers(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
+    let contender = ours.bench.contender();
+    if contender.kind == ContenderKind::Floor {
+        return Vec::new();
+    }
+    let id = figure_id(spec, index);
+    rivals(lanes, ours)
+        .filter(|lane| lane.waits(index) == ours.waits(index))
+        .filter_map(|lane| {
+            let (ours, other) = (&ours.measured.parts[index], &lane.measured.parts[index]);
+            ratio(ours, other, &id, lane.bench.contender().name)
+        })
+        .collect()
+}
+
+/// Returns the lanes that a lane is compared with, regardless of how they wait.
+fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lane> {
+    let contender = ours.bench.contender();
+    lanes
+        .iter()
+        .filter(move |lane| !lane.is_floor && !lane.known.is_out && !std::ptr::eq(*lane, ours))
+        .filter(move |lane| contender.is_held_against(&lane.bench.contender()))
+}
+
+/// Returns the peers that wait in another way, with their figures.
+pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
+    if ours.bench.contender().kind == ContenderKind::Floor {
+        return Vec::new();
+    }
+    rivals(lanes, ours)
+        .filter(|lane| lane.waits(index) != ours.waits(index))
+        .filter(|lane| !lane.measured.parts[index].rounds.is_empty())
+        .map(|lane| Beside {
+            contender: lane.bench.contender().name.to_string(),
+            waits: lane.waits(index),
+            other: lane.measured.parts[index].figure().median,
+        })
+        .collect()
+}
+
+/// Returns the ratio of two lanes' parts: per pass, from the logarithms of the ratios within
+/// blocks, so that a/b and b/a agree. `None` if no block has both.
+fn ratio(ours: &PartMeasured, other: &PartMeasured, id: &str, contender: &str) -> Option<Ratio> {
+    let at = |round: &Round| (round.pass, round.block);
+    let by_block: BTreeMap<_, f64> =
+        other.rounds.iter().map(|it| (at(it), it.median)).filter(|it| it.1 > 0.0).collect();
+    let logs =
+        ours.rounds.iter().filter(|it| it.median > 0.0).filter_map(|round| {
+            Some((round.pass, (round.median / by_block.get(&at(round))?).ln()))
+        });
+    let by_pass = medians_by_pass(logs);
+    if by_pass.is_empty() {
+        return None;
+    }
+    let found = stats::over_passes(&by_pass).map(f64::exp);
+    Some(Ratio {
+        id: id.to_string(),
+        contender: contender.to_string(),
+        other: other.figure().median,
+        ratio: found.median,
+        low: found.ends.map(|ends| ends.0),
+        high: found.ends.map(|ends| ends.1),
+    })
+}
+
+/// Returns the id of a figure: the spec's, or the part's at `index`.
+fn figure_id(spec: &Spec, index: usize) -> String {
+    spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
+}
+
+/// Returns the warning for a figure below its floor.
+pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
+    let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
+    let text = format!(
+        "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more than it has to",
+        floor.id, floor.contender
+    );
+    Some(Warning { code: WarningCode::FloorBeaten, text })
+}
+
+/// Withdraws the warning about a beaten floor if the difference is below `least`, the smallest relative difference
+/// that the run can see.
+pub(super) fn keep_if_visible(warnings: &mut Vec<Warning>, floor: Option<&Ratio>, least: f64) {
+    let high = floor.and_then(Ratio::ends).map_or(1.0, |(_, high)| high);
+    let is_visible = high < 1.0 / (1.0 + least);
+    warnings.retain(|it| it.code != WarningCode::FloorBeaten || is_visible);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratio_of(low: f64, high: f64) -> Ratio {
+        Ratio {
+            id: "floor/empty".to_string(),
+            contender: "hardware".to_string(),
+            other: 1.0,
+            ratio: (low + high) / 2.0,
+            low: Some(low),
+            high: Some(high),
+        }
+    }
+
+    #[test]
+    fn floor_whose_whole_interval_lies_above_the_figure_is_beaten() {
+        let warning = beaten(&ratio_of(0.8, 0.95)).expect("a warning");
+        assert_eq!(warning.code, WarningCode::FloorBeaten);
+        assert!(warning.text.contains("0.80 to 0.95") && warning.text.contains("floor/empty"));
+    }
+
+    #[test]
+    fn floor_is_beaten_only_by_more_than_the_run_can_see() {
+        let floor = ratio_of(0.8, 0.95);
+        let mut warnings: Vec<Warning> = beaten(&floor).into_iter().collect();
+        keep_if_visible(&mut warnings, Some(&floor), 0.04);
+        assert_eq!(warnings.len(), 1);
+        keep_if_visible(&mut warnings, Some(&floor), 0.06);
+        assert_eq!(warnings, []);
+    }
+
+    #[test]
+    fn floor_within_the_interval_is_not_beaten() {
+        assert_eq!(beaten(&ratio_of(0.8, 1.01)), None);
+        assert_eq!(beaten(&ratio_of(1.1, 1.2)), None);
+    }
+
+    /// A part with one round per block and three blocks per pass.
+    fn part(figure: impl Fn(u32) -> f64) -> PartMeasured {
+        let mut part = PartMeasured::default();
+        for block in 0..24 {
+            let pass = block / 3;
+            // Blocks are numbered from 0 in each pass.
+            let block_of_pass = block % 3;
+            part.put(Round {
+                pass,
+                block: block_of_pass,
+                median: figure(block),
+                ..Round::default()
+            });
+        }
+        part
+    }
+
+    #[test]
+    fn drift_common_to_both_leaves_the_ratio_alone() {
+        let (ours, other) = (part(|it| 2.0 * f64::from(it + 1)), part(|it| f64::from(it + 1)));
+        let it = ratio(&ours, &other, "a/b", "other").expect("blocks with both");
+        let (low, high) = it.ends().expect("eight passes");
+        assert!((it.ratio - 2.0).abs() < 1e-9 && high - low < 1e-9, "{it:?}");
+        let turned = ratio(&other, &ours, "a/b", "ours").expect("blocks with both");
+        assert!((it.ratio * turned.ratio - 1.0).abs() < 1e-9);
+        assert!(ratio(&ours, &part(|_| 0.0), "a/b", "nothing").is_none());
+    }
+}

@@ -1,0 +1,70 @@
+//! Resources that a thread or a process used in a round.
+
+use handover_base::usage::Usage;
+use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+/// CPU time, context switches and page faults; those of several rounds or participants add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spent {
+    pub user_ns: u64,
+    pub system_ns: u64,
+    pub switches_voluntary: u64,
+    pub switches_involuntary: u64,
+    pub faults_minor: u64,
+    pub faults_major: u64,
+    /// Time in which a participant's thread waited for a CPU although it could have run; `None` for a process, and if
+    /// the kernel does not report it.
+    pub delayed_ns: Option<u64>,
+}
+
+impl From<Usage> for Spent {
+    fn from(used: Usage) -> Spent {
+        Spent {
+            user_ns: used.user_ns,
+            system_ns: used.system_ns,
+            switches_voluntary: used.switches_voluntary,
+            switches_involuntary: used.switches_involuntary,
+            faults_minor: used.faults_minor,
+            faults_major: used.faults_major,
+            delayed_ns: None,
+        }
+    }
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Spent) {
+        for (sum, more) in self.counts_mut().into_iter().zip(other.counts()) {
+            *sum += more;
+        }
+        if let Some(more) = other.delayed_ns {
+            *self.delayed_ns.get_or_insert(0) += more;
+        }
+    }
+}
+
+impl Spent {
+    /// Returns what is left after `part` is taken away. Threads and process are read one after the other, so that a
+    /// difference may be slightly below zero; it is then zero.
+    pub fn without(mut self, part: Spent) -> Spent {
+        for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
+            *count = count.saturating_sub(part);
+        }
+        self
+    }
+
+    fn counts(mut self) -> [u64; 6] {
+        self.counts_mut().map(|count| *count)
+    }
+
+    fn counts_mut(&mut self) -> [&mut u64; 6] {
+        [
+            &mut self.user_ns,
+            &mut self.system_ns,
+            &mut self.switches_voluntary,
+            &mut self.switches_involuntary,
+            &mut self.faults_minor,
+            &mut self.faults_major,
+        ]
+    }
+}
