@@ -97,10 +97,10 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ProcessDescriptors => {
-                f.write_str("this process has no file descriptor left; raise its limit (ulimit -n)")
+                f.write_str("this process has no file descriptor left")
             }
             Self::SystemDescriptors => {
-                f.write_str("this machine has no file descriptor left; raise fs.file-max")
+                f.write_str("this machine has no file descriptor left")
             }
             Self::Ports => f.write_str("no port is left to connect from"),
             Self::Memory => f.write_str("the kernel has no memory for more connections"),

@@ -672,7 +672,7 @@ fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
     let line = format!("ulimit -n 100; handover evh_perf --connect -p {port} --count 200 --hold 0");
     let said = said(theirs.shell(&line)).code(1);
     let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes"]);
-    found(&texts(&said.out), r"^\(ERROR\) \d+ of 200 connections are open: this process may open");
+    found(&texts(&said.out), r"^\(ERROR\) \d+ of 200 connections are open: this process has no file descriptor left");
     let theirs = Home::new();
     // With no connections to hold, there is no request to press Enter.
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
