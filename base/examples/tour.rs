@@ -1,7 +1,7 @@
 //! Facts that handover-base finds about this machine: `cargo run -p handover-base --example tour`.
 
 use handover_base::topology::{self, CpuList, Placement, Topology};
-use handover_base::units::{Size, show_ns};
+use handover_base::units::{Size, format_ns};
 use handover_base::{affinity, clock, usage};
 use std::io::Write;
 
@@ -13,8 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(
         out,
         "           a reading costs {} and advances in steps of {}",
-        show_ns(clock.cost_ns),
-        show_ns(clock.resolution_ns)
+        format_ns(clock.cost_ns),
+        format_ns(clock.resolution_ns)
     )?;
 
     let machine = Topology::read()?;
@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         out,
         "usage      1000 readings on CPU {}: {}, {} switches",
         affinity::current_cpu(),
-        show_ns(clock::ns(last - start) as f64),
+        format_ns(clock::ns(last - start) as f64),
         spent.switches_voluntary + spent.switches_involuntary
     )?;
     affinity::set_mask(&mask)?;

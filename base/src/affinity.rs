@@ -137,7 +137,7 @@ pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
 /// # Cost
 /// One system call: call it once, not at each wait.
 #[must_use]
-pub fn on_one_cpu() -> bool {
+pub fn is_on_one_cpu() -> bool {
     match sched_getaffinity(None) {
         Ok(set) => set.count() == 1,
         Err(_) => mask().len() == 1,

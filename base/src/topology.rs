@@ -8,7 +8,7 @@ mod sysfs;
 
 pub use limits::{allowed, hypervisor, quota_cpus};
 pub use list::{CpuList, ListError, parse_cpu_list};
-pub use place::{Placed, Placement, PlacementError};
+pub use place::{PlacedCpus, Placement, PlacementError};
 
 use std::path::{Path, PathBuf};
 

@@ -6,11 +6,11 @@
 //! value. The `show_*` functions are for tables: three significant digits, not exact.
 //!
 //! ```
-//! use handover_base::units::{Rate, Size, Span, UnitError, show_ns};
+//! use handover_base::units::{Rate, Size, Span, UnitError, format_ns};
 //! assert_eq!("1.5G".parse::<Rate>()?, Rate(1_500_000_000));
 //! assert_eq!("64KiB".parse::<Size>()?, Size(65_536));
 //! assert_eq!("30us".parse::<Span>()?.to_string(), "30us");
-//! assert_eq!(show_ns(1204.0), "1.20 µs");
+//! assert_eq!(format_ns(1204.0), "1.20 µs");
 //! let error = "20".parse::<Span>().unwrap_err().to_string();
 //! assert_eq!(error, r#""20" has no unit: write 20ns, 20us, 20ms, 20s, 20min or 20h"#);
 //! # Ok::<(), UnitError>(())
@@ -20,7 +20,7 @@ mod read;
 mod show;
 
 pub use read::UnitError;
-pub use show::{show_bytes_rate, show_count, show_ns, show_rate};
+pub use show::{format_bytes_rate, format_count, format_ns, format_rate};
 
 use std::fmt;
 use std::str::FromStr;

@@ -17,7 +17,8 @@ use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES, program as load
 use handover_sched::flowset::FlowSet;
 use handover_store::Store;
 use handover_trace::{
-    CallTree, Format, Grouping, Limits, Names, Order, Statistics, Traces, estimate, export, walk,
+    CallTree, Format, Grouping, Limits, Names, SortOrder, Statistics, Traces, estimate, export,
+    walk,
 };
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -57,10 +58,10 @@ pub fn units(bytes: &[u8]) {
         assert_eq!(Count(whole).to_string().parse(), Ok(Count(whole)));
         let number = f64::from_le_bytes(*eight);
         for shown in [
-            units::show_ns(number),
-            units::show_rate(number),
-            units::show_bytes_rate(number),
-            units::show_count(number),
+            units::format_ns(number),
+            units::format_rate(number),
+            units::format_bytes_rate(number),
+            units::format_count(number),
         ] {
             assert!(!shown.is_empty() && !shown.chars().any(char::is_control), "{number:e}");
             // Values within the range of clocks and counters fit a table's column.
@@ -309,11 +310,13 @@ pub fn program(bytes: &[u8]) {
 /// decrease, there are no more events than the bytes can hold, and calls are paired in every
 /// format.
 pub fn trace_reader(bytes: &[u8]) {
-    let mended = read::mended(bytes.to_vec());
-    let mended_stream = || (mended.clone(), None);
-    for (stream, rings) in
-        [(bytes.to_vec(), None), mended_stream(), (mended.clone(), Some(mended.clone()))]
-    {
+    let repair_checksums = read::repair_checksums(bytes.to_vec());
+    let mended_stream = || (repair_checksums.clone(), None);
+    for (stream, rings) in [
+        (bytes.to_vec(), None),
+        mended_stream(),
+        (repair_checksums.clone(), Some(repair_checksums.clone())),
+    ] {
         let events_max = 2 * stream.len();
         match Trace::read(stream, rings) {
             Ok(trace) => trace_is_sound(trace, events_max),
@@ -336,7 +339,7 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     let mut both = (Statistics::new(), CallTree::new(Grouping::Threads));
     let found = walk(&traces, &names, &mut both).unwrap_or_default();
     assert_eq!(found.events, count as u64);
-    let functions = both.0.functions(&names, Order::default());
+    let functions = both.0.functions(&names, SortOrder::default());
     let calls: u64 = functions.iter().map(|function| function.calls).sum();
     assert_eq!(calls, found.calls);
     for format in Format::ALL {
@@ -544,7 +547,7 @@ struct Ends {
 fn ends() -> &'static Ends {
     static ENDS: OnceLock<Ends> = OnceLock::new();
     ENDS.get_or_init(|| {
-        let identity = tls::Identity::made_for(&["localhost"]).expect("a certificate");
+        let identity = tls::Identity::generate(&["localhost"]).expect("a certificate");
         let options = tls::ClientOptions::default();
         Ends {
             client: tls::Client::new(tls::Verify::Nothing, options).expect("a client"),

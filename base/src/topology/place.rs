@@ -59,7 +59,7 @@ impl FromStr for Placement {
 
 /// The chosen CPUs, and deviations from the requested placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Placed {
+pub struct PlacedCpus {
     /// One CPU for each participant, in order; repeated if participants share it.
     pub cpus: Vec<u32>,
     /// Deviations from the requested placement, a line each.
@@ -127,10 +127,10 @@ impl Topology {
         placement: Placement,
         allowed: &[u32],
         participants_count: usize,
-    ) -> Placed {
+    ) -> PlacedCpus {
         let usable = Usable(self.usable(allowed));
         if usable.0.is_empty() || participants_count == 0 {
-            return Placed::default();
+            return PlacedCpus::default();
         }
         let mut notes = Vec::new();
         let order = match placement {
@@ -146,7 +146,7 @@ impl Topology {
             };
             notes.push(format!("{participants_count} participants share {cpus}"));
         }
-        Placed { cpus: order.into_iter().cycle().take(participants_count).collect(), notes }
+        PlacedCpus { cpus: order.into_iter().cycle().take(participants_count).collect(), notes }
     }
 
     /// Returns the CPUs to choose from, sorted and without repetition.

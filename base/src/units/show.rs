@@ -67,33 +67,33 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
 /// µs`, `58.0 ms`, `2.50 s`. Below 1 ns, two decimals.
 ///
 /// ```
-/// # use handover_base::units::show_ns;
-/// assert_eq!(show_ns(58_000_000.0), "58.0 ms");
+/// # use handover_base::units::format_ns;
+/// assert_eq!(format_ns(58_000_000.0), "58.0 ms");
 /// ```
 #[must_use]
-pub fn show_ns(ns: f64) -> String {
+pub fn format_ns(ns: f64) -> String {
     scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
 
 /// Formats a rate per second for a table: `2.16 M/s`, `950 k/s`, `12.0 /s`.
 ///
 /// ```
-/// # use handover_base::units::show_rate;
-/// assert_eq!(show_rate(2_160_000.0), "2.16 M/s");
+/// # use handover_base::units::format_rate;
+/// assert_eq!(format_rate(2_160_000.0), "2.16 M/s");
 /// ```
 #[must_use]
-pub fn show_rate(per_s: f64) -> String {
+pub fn format_rate(per_s: f64) -> String {
     scaled(per_s, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9), ("T/s", 1e12)])
 }
 
 /// Formats a throughput for a table, in binary multiples: `9.40 GiB/s`.
 ///
 /// ```
-/// # use handover_base::units::show_bytes_rate;
-/// assert_eq!(show_bytes_rate(1536.0), "1.50 KiB/s");
+/// # use handover_base::units::format_bytes_rate;
+/// assert_eq!(format_bytes_rate(1536.0), "1.50 KiB/s");
 /// ```
 #[must_use]
-pub fn show_bytes_rate(bytes_per_s: f64) -> String {
+pub fn format_bytes_rate(bytes_per_s: f64) -> String {
     const KIB: f64 = 1024.0;
     let units = [
         ("B/s", 1.0),
@@ -109,12 +109,12 @@ pub fn show_bytes_rate(bytes_per_s: f64) -> String {
 /// `12`.
 ///
 /// ```
-/// # use handover_base::units::show_count;
-/// assert_eq!(show_count(12.0), "12");
-/// assert_eq!(show_count(20_000_000.0), "20.0 M");
+/// # use handover_base::units::format_count;
+/// assert_eq!(format_count(12.0), "12");
+/// assert_eq!(format_count(20_000_000.0), "20.0 M");
 /// ```
 #[must_use]
-pub fn show_count(n: f64) -> String {
+pub fn format_count(n: f64) -> String {
     if n.abs() < 999.5 && n.fract() == 0.0 {
         return format!("{n:.0}");
     }
@@ -145,20 +145,20 @@ mod tests {
             (f64::INFINITY, "inf ns"),
         ];
         for (ns, text) in cases {
-            assert_eq!(show_ns(ns), text, "{ns}");
+            assert_eq!(format_ns(ns), text, "{ns}");
         }
     }
 
     #[test]
     fn rates_and_counts_use_decimal_multiples_and_bytes_binary_ones() {
-        assert_eq!(show_rate(950_000.0), "950 k/s");
-        assert_eq!(show_rate(12.0), "12.0 /s");
-        assert_eq!(show_bytes_rate(9.4 * 1024.0 * 1024.0 * 1024.0), "9.40 GiB/s");
-        assert_eq!(show_bytes_rate(100.0), "100 B/s");
-        assert_eq!(show_count(1500.0), "1.50 k");
-        assert_eq!(show_count(0.0), "0");
-        assert_eq!(show_count(12.5), "12.5");
-        assert_eq!(show_count(999.0), "999");
-        assert_eq!(show_count(1000.0), "1.00 k");
+        assert_eq!(format_rate(950_000.0), "950 k/s");
+        assert_eq!(format_rate(12.0), "12.0 /s");
+        assert_eq!(format_bytes_rate(9.4 * 1024.0 * 1024.0 * 1024.0), "9.40 GiB/s");
+        assert_eq!(format_bytes_rate(100.0), "100 B/s");
+        assert_eq!(format_count(1500.0), "1.50 k");
+        assert_eq!(format_count(0.0), "0");
+        assert_eq!(format_count(12.5), "12.5");
+        assert_eq!(format_count(999.0), "999");
+        assert_eq!(format_count(1000.0), "1.00 k");
     }
 }

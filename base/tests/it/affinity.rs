@@ -9,7 +9,7 @@ fn pinned_thread_runs_on_its_cpu() {
         affinity::pin(cpu).unwrap();
         assert_eq!(affinity::current_cpu(), cpu);
         assert_eq!(affinity::mask(), [cpu]);
-        assert!(affinity::on_one_cpu());
+        assert!(affinity::is_on_one_cpu());
     }
 }
 
@@ -20,7 +20,7 @@ fn mask_can_be_narrowed_and_restored() {
     assert_eq!(affinity::mask(), before[..1]);
     affinity::set_mask(&before).unwrap();
     assert_eq!(affinity::mask(), before);
-    assert_eq!(affinity::on_one_cpu(), before.len() == 1);
+    assert_eq!(affinity::is_on_one_cpu(), before.len() == 1);
 }
 
 #[test]

@@ -96,7 +96,7 @@ const NOT_PASSED: StageText = stage("", "");
 /// Description of one benchmark's hand-offs by its sites.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Course {
+pub struct InstrumentedBenchmark {
     /// The benchmark's id.
     pub spec: &'static str,
     /// The contenders whose sites are compiled into every build.
@@ -123,7 +123,7 @@ pub struct Course {
 /// operations.
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
-impl Course {
+impl InstrumentedBenchmark {
     /// Returns the contenders whose sites this build has, the usual ones first; empty if
     /// `probes-hot` is missing.
     #[must_use]
@@ -175,8 +175,8 @@ impl Course {
 
 /// Returns the course of the benchmark `spec`.
 #[must_use]
-pub fn find(spec: &str) -> Option<&'static Course> {
-    COURSES.iter().find(|course| course.spec == spec)
+pub fn find(spec: &str) -> Option<&'static InstrumentedBenchmark> {
+    INSTRUMENTED_BENCHMARKS.iter().find(|course| course.spec == spec)
 }
 
 const EVENT_SITES: &[(&str, Mark)] = &[
@@ -197,7 +197,7 @@ const EVENT_STAGES: [StageText; STAGES_COUNT] = [
 
 const HALF_ROUND_TRIP: &str = "a message from one machine to the other: half of a round trip";
 
-const EVENT: Course = Course {
+const EVENT: InstrumentedBenchmark = InstrumentedBenchmark {
     spec: "event/round-trip",
     default_contenders: &["handover"],
     hot_contenders: &[],
@@ -243,8 +243,8 @@ const RING_STAGES: [StageText; STAGES_COUNT] = [
 ];
 
 /// All courses.
-pub const COURSES: &[Course] = &[
-    Course {
+pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
+    InstrumentedBenchmark {
         spec: "lock/passed",
         default_contenders: &["handover"],
         hot_contenders: &[],
@@ -265,7 +265,7 @@ pub const COURSES: &[Course] = &[
             NOT_PASSED,
         ],
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "notify/sleeping",
         default_contenders: &["handover"],
         hot_contenders: &[],
@@ -287,7 +287,7 @@ pub const COURSES: &[Course] = &[
             stages
         },
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "notify/round-trip",
         default_contenders: &["handover"],
         hot_contenders: &[],
@@ -301,7 +301,7 @@ pub const COURSES: &[Course] = &[
         sites: NOTIFY_SITES,
         stages: NOTIFY_STAGES,
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "ring/mailbox",
         default_contenders: &["handover"],
         hot_contenders: &[],
@@ -315,7 +315,7 @@ pub const COURSES: &[Course] = &[
         sites: RING_SITES,
         stages: RING_STAGES,
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "ring/round-trip",
         default_contenders: &["handover-mpsc"],
         hot_contenders: &["handover"],
@@ -329,7 +329,7 @@ pub const COURSES: &[Course] = &[
         sites: RING_SITES,
         stages: RING_STAGES,
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "event/call",
         default_contenders: &[],
         hot_contenders: &["handover"],
@@ -354,7 +354,7 @@ pub const COURSES: &[Course] = &[
             NOT_PASSED,
         ],
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "fiber/eventual",
         default_contenders: &["handover"],
         hot_contenders: &[],
@@ -382,7 +382,7 @@ pub const COURSES: &[Course] = &[
             NOT_PASSED,
         ],
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "net/load",
         default_contenders: &["handover"],
         hot_contenders: &[],
@@ -407,7 +407,7 @@ pub const COURSES: &[Course] = &[
             NOT_PASSED,
         ],
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "sched/round-trip",
         default_contenders: &["fifo", "drr", "qfq", "wf2q+"],
         hot_contenders: &[],
@@ -434,7 +434,7 @@ pub const COURSES: &[Course] = &[
             stage("back", "until the client has transmitted it"),
         ],
     },
-    Course {
+    InstrumentedBenchmark {
         spec: "rpc/noop",
         default_contenders: &["handover", "spin"],
         hot_contenders: &[],
@@ -463,8 +463,8 @@ pub const COURSES: &[Course] = &[
         ],
     },
     EVENT,
-    Course { spec: "event/polled", ..EVENT },
-    Course {
+    InstrumentedBenchmark { spec: "event/polled", ..EVENT },
+    InstrumentedBenchmark {
         spec: "event/parked",
         default_contenders: &["handover", "handover-eventfd"],
         floor: Some(("floor/futex", 2.0, WAKE)),
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn each_course_sends_receives_and_contains_the_stage_of_its_floor() {
-        for course in COURSES {
+        for course in INSTRUMENTED_BENCHMARKS {
             let has = |wanted: Mark| course.sites.iter().any(|(_, mark)| *mark == wanted);
             assert!(has(Mark::Send) && has(Mark::Receive), "{}", course.spec);
             let is_round = course.route == Route::RoundTrip;
@@ -507,7 +507,7 @@ mod tests {
 
     #[test]
     fn site_and_stage_names_of_a_course_are_unique() {
-        for course in COURSES {
+        for course in INSTRUMENTED_BENCHMARKS {
             let mut names: Vec<_> =
                 course.stages_passed().iter().map(|stage| course.stages[*stage].name).collect();
             names.sort_unstable();

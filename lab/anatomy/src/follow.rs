@@ -2,8 +2,8 @@
 //! never guessed.
 
 use crate::course::{
-    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, Begin, Course, Key, Mark, NOTICE, OUTWARD,
-    PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, WAKE,
+    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, Begin, InstrumentedBenchmark, Key, Mark,
+    NOTICE, OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, WAKE,
 };
 use handover_record::Unmatched;
 
@@ -71,7 +71,7 @@ struct Flight {
 /// State machine that consumes one round's events in the order of time.
 #[derive(Debug)]
 pub(crate) struct Follower<'a> {
-    course: &'a Course,
+    course: &'a InstrumentedBenchmark,
     /// `true` if operations are timed one by one: a hand-off then begins where the harness is done.
     is_timed_singly: bool,
     state: State,
@@ -88,7 +88,7 @@ const REORDERING_MAX: usize = 8;
 
 impl<'a> Follower<'a> {
     /// Creates a follower; `is_timed_singly` if operations are timed one by one.
-    pub fn new(course: &'a Course, is_timed_singly: bool) -> Self {
+    pub fn new(course: &'a InstrumentedBenchmark, is_timed_singly: bool) -> Self {
         let deferred = Vec::with_capacity(REORDERING_MAX);
         let unmatched = Unmatched::default();
         Self { course, is_timed_singly, state: State::Unknown, deferred, arrived: None, unmatched }
@@ -231,7 +231,7 @@ impl<'a> Follower<'a> {
     }
 }
 
-impl Course {
+impl InstrumentedBenchmark {
     /// Returns `true` if the receiving thread may be the receiver of such a hand-off.
     fn can_receive(&self, flight: &Flight, received: &MarkedEvent) -> bool {
         match self.route {
@@ -271,7 +271,11 @@ impl Flight {
         }
     }
 
-    fn into_handoff(self, received: MarkedEvent, course: &Course) -> Option<Handoff> {
+    fn into_handoff(
+        self,
+        received: MarkedEvent,
+        course: &InstrumentedBenchmark,
+    ) -> Option<Handoff> {
         let begin = self.begin?;
         let mut handoff = Handoff {
             begin_ticks: begin,

@@ -11,6 +11,6 @@ mod scratch;
 mod statistics;
 mod watch;
 
-pub use course::{COURSES, Course, find};
+pub use course::{INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, find};
 pub use error::AnatomyError;
-pub use watch::{Ask, watch};
+pub use watch::{MeasurementOptions, watch};

@@ -1,6 +1,6 @@
 //! The slowest hand-offs, each with its trace.
 
-use crate::course::Course;
+use crate::course::InstrumentedBenchmark;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove;
@@ -107,7 +107,7 @@ impl Outliers {
     pub fn finish(
         self,
         to: &Path,
-        course: &Course,
+        course: &InstrumentedBenchmark,
         stages: &[AnatomyStage],
         net_ns: f64,
     ) -> Result<Vec<AnatomyOutlier>, AnatomyError> {

@@ -1,6 +1,6 @@
 //! Translation of trace events to the hand-off marks of a course.
 
-use crate::course::{Course, Mark};
+use crate::course::{InstrumentedBenchmark, Mark};
 use crate::follow::MarkedEvent;
 use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub fn new(course: &Course, traces: &[Trace<File>]) -> Self {
+    pub fn new(course: &InstrumentedBenchmark, traces: &[Trace<File>]) -> Self {
         let mut reader = Self {
             marks: Vec::new(),
             first_threads: Vec::new(),

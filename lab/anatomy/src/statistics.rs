@@ -1,6 +1,6 @@
 //! Pure statistics: stages of a typical hand-off from many hand-offs.
 
-use crate::course::{BEFORE_SEND, Course, Route, STAGES_COUNT, WAKE_NAME};
+use crate::course::{BEFORE_SEND, InstrumentedBenchmark, Route, STAGES_COUNT, WAKE_NAME};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
@@ -43,7 +43,11 @@ impl HandoffSample {
 
     /// Returns all statistics; `net_ns` is subtracted from each stage that begins and ends on one
     /// thread. `None` if there are fewer than [`COUNT_MIN`] hand-offs.
-    pub fn statistics(mut self, course: &Course, net_ns: f64) -> Option<HandoffStatistics> {
+    pub fn statistics(
+        mut self,
+        course: &InstrumentedBenchmark,
+        net_ns: f64,
+    ) -> Option<HandoffStatistics> {
         if self.count < COUNT_MIN {
             return None;
         }
@@ -125,7 +129,7 @@ pub(crate) struct HandoffStatistics {
 
 /// Conversion of a hand-off's stages to nanoseconds.
 struct Times<'a> {
-    course: &'a Course,
+    course: &'a InstrumentedBenchmark,
     net_ns: f64,
 }
 

@@ -1,7 +1,7 @@
 //! Measurement with the sites alternately on and off.
 
 use crate::cost;
-use crate::course::Course;
+use crate::course::InstrumentedBenchmark;
 use crate::error::AnatomyError;
 use crate::follow::{Follower, Handoff};
 use crate::outliers::Outliers;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 /// Parameters of [`watch`].
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct MeasurementOptions {
     /// The benchmark and its sites.
-    pub course: &'static Course,
-    /// The contender, one of [`Course::contenders()`].
+    pub course: &'static InstrumentedBenchmark,
+    /// The contender, one of [`InstrumentedBenchmark::contenders()`].
     pub contender: String,
     /// Duration of the measurement; at least one round of each kind is played.
     pub time: Duration,
@@ -54,7 +54,7 @@ const WARM_SHARE: u32 = 10;
 pub fn watch(
     lab: &Lab,
     all: &[&'static [Bench]],
-    ask: &Ask,
+    ask: &MeasurementOptions,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Record>, AnatomyError> {
     let folder = scratch::make()?;
@@ -97,7 +97,7 @@ pub fn watch(
 }
 
 struct Analysis<'a> {
-    course: &'static Course,
+    course: &'static InstrumentedBenchmark,
     folder: &'a Path,
     sample: HandoffSample,
     unmatched: Unmatched,
@@ -172,7 +172,7 @@ impl Analysis<'_> {
 
     fn finish(
         self,
-        ask: &Ask,
+        ask: &MeasurementOptions,
         site_ns: [f64; 3],
         bout: &mut Bout<'_>,
     ) -> Result<Anatomy, AnatomyError> {

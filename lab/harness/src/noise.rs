@@ -67,9 +67,9 @@ pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
         let text = format!(
             "two modes: {:.0} % of the {of} near {}, {:.0} % near {}",
             fast.0 * 100.0,
-            handover_base::units::show_ns(fast.1),
+            handover_base::units::format_ns(fast.1),
             slow.0 * 100.0,
-            handover_base::units::show_ns(slow.1)
+            handover_base::units::format_ns(slow.1)
         );
         say(WarningCode::Bimodal, text);
     }

@@ -4,9 +4,9 @@ mod peer;
 mod worker;
 
 use crate::error::{Fault, LoadError};
+use crate::latencies::{LatencyHistograms, Shares};
 use crate::plan::{Plan, Work};
-use crate::secure::Secures;
-use crate::tally::{Shares, Tally};
+use crate::secure::EncryptionFactory;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use std::fmt;
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     events: Sender<Event>,
     origin_ns: u64,
-    secures: Option<Arc<dyn Secures>>,
+    encryption: Option<Arc<dyn EncryptionFactory>>,
 }
 
 /// Measurements of one thread, or of all threads.
@@ -89,7 +89,7 @@ pub(crate) struct Shared {
 #[non_exhaustive]
 pub struct Report {
     /// Latencies.
-    pub tally: Tally,
+    pub latencies: LatencyHistograms,
     /// Number of messages sent.
     pub sent_count: u64,
     /// Number of messages that came back correctly, measured or not.
@@ -119,7 +119,7 @@ pub struct Report {
 impl Report {
     fn new(linear_step_ns: Option<u64>) -> Self {
         Self {
-            tally: Tally::new(linear_step_ns),
+            latencies: LatencyHistograms::new(linear_step_ns),
             sent_count: 0,
             received_count: 0,
             lost_count: 0,
@@ -136,7 +136,7 @@ impl Report {
 
     /// Adds the measurements of another thread, or of another process.
     pub fn add(&mut self, other: &Self) {
-        self.tally.add(&other.tally);
+        self.latencies.add(&other.latencies);
         self.sent_count += other.sent_count;
         self.received_count += other.received_count;
         self.lost_count = self.lost_count.saturating_add(other.lost_count);
@@ -161,7 +161,7 @@ impl Report {
     /// Returns the rate of measured messages that came back, per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
-        self.tally.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 
@@ -188,17 +188,23 @@ impl Load {
     ///
     /// # Errors
     /// Fails like [`start`](Self::start).
-    pub fn start_secured(plan: &Plan, secures: Arc<dyn Secures>) -> Result<Self, LoadError> {
-        Self::start_with(plan, Some(secures))
+    pub fn start_secured(
+        plan: &Plan,
+        encryption: Arc<dyn EncryptionFactory>,
+    ) -> Result<Self, LoadError> {
+        Self::start_with(plan, Some(encryption))
     }
 
-    fn start_with(plan: &Plan, secures: Option<Arc<dyn Secures>>) -> Result<Self, LoadError> {
+    fn start_with(
+        plan: &Plan,
+        encryption: Option<Arc<dyn EncryptionFactory>>,
+    ) -> Result<Self, LoadError> {
         plan.validate()?;
         clock::calibration();
         let (sender, events) = channel();
         let origin_ns = clock::now_ns();
         let stop = AtomicBool::new(false);
-        let shared = Arc::new(Shared { stop, events: sender, origin_ns, secures });
+        let shared = Arc::new(Shared { stop, events: sender, origin_ns, encryption });
         let plan = plan.clone();
         let mut load = Self { threads: Vec::new(), live: Vec::new(), shared, events, plan };
         for thread in 0..load.plan.threads_count {

@@ -67,7 +67,7 @@ pub enum Fault {
     ChangedMessage(#[from] MessageError),
     /// The connection could not be secured.
     #[error("a connection is not secure: {0}")]
-    Insecure(#[from] crate::Insecure),
+    EncryptionError(#[from] crate::EncryptionError),
     /// No message came back within the time-out.
     #[error("nothing came back for {0:?}")]
     Silent(Duration),

@@ -2,7 +2,7 @@
 
 use crate::engine::{Client, Order};
 use crate::error::Fault;
-use crate::secure::{Insecure, Secure, Secures};
+use crate::secure::{Encryption, EncryptionError, EncryptionFactory};
 use crate::socket;
 use crate::wire::{Lengths, Letters};
 use handover_base::clock;
@@ -32,7 +32,7 @@ const SAMPLE_LETTERS: u32 = 10;
 
 /// Connections to open.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct HoldOptions {
     /// The server.
     pub address: SocketAddr,
     /// Number of connections.
@@ -44,13 +44,13 @@ pub struct Wanted {
     pub timeout: Duration,
     /// Factory of the encryption, if connections are secured; such a connection is open once
     /// messages may be sent.
-    pub secures: Option<Arc<dyn Secures>>,
+    pub encryption: Option<Arc<dyn EncryptionFactory>>,
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for HoldOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, count, first, .. } = self;
-        write!(f, "Wanted({count} from number {first} on, to {address})")
+        write!(f, "HoldOptions({count} from number {first} on, to {address})")
     }
 }
 
@@ -71,9 +71,9 @@ pub enum Limit {
     /// No answer from the server: it does not accept, or not fast enough.
     Unanswered,
     /// The server closes connections as soon as it has accepted them: it has reached its limit.
-    TurnedAway,
+    ClosedByServer,
     /// A connection could not be secured.
-    Insecure(Insecure),
+    EncryptionError(EncryptionError),
     /// Any other error.
     Other(Errno),
 }
@@ -87,7 +87,7 @@ impl From<Errno> for Limit {
             Errno::NOBUFS | Errno::NOMEM => Self::Memory,
             Errno::CONNREFUSED => Self::Refused,
             Errno::TIMEDOUT => Self::Unanswered,
-            Errno::CONNRESET => Self::TurnedAway,
+            Errno::CONNRESET => Self::ClosedByServer,
             other => Self::Other(other),
         }
     }
@@ -96,22 +96,18 @@ impl From<Errno> for Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ProcessDescriptors => {
-                f.write_str("this process has no file descriptor left")
-            }
-            Self::SystemDescriptors => {
-                f.write_str("this machine has no file descriptor left")
-            }
+            Self::ProcessDescriptors => f.write_str("this process has no file descriptor left"),
+            Self::SystemDescriptors => f.write_str("this machine has no file descriptor left"),
             Self::Ports => f.write_str("no port is left to connect from"),
             Self::Memory => f.write_str("the kernel has no memory for more connections"),
             Self::Refused => f.write_str("nobody listens there"),
             Self::Unanswered => {
                 f.write_str("the server does not answer: it no longer accepts connections")
             }
-            Self::TurnedAway => {
+            Self::ClosedByServer => {
                 f.write_str("the server closes new connections: it has reached its limit")
             }
-            Self::Insecure(why) => write!(f, "a connection is not secure: {why}"),
+            Self::EncryptionError(why) => write!(f, "a connection is not secure: {why}"),
             Self::Other(errno) => write!(f, "{errno}"),
         }
     }
@@ -127,13 +123,13 @@ enum Connection {
 }
 
 /// Connections that are held open.
-pub struct Held {
+pub struct HeldConnections {
     /// The epoll instance that watches them, and the connections.
     epoll: OwnedFd,
     connections: Vec<Connection>,
     /// The encryption of each connection; empty if none is secured.
-    secured: Vec<Option<Box<dyn Secure>>>,
-    secures: Option<Arc<dyn Secures>>,
+    secured: Vec<Option<Box<dyn Encryption>>>,
+    encryption: Option<Arc<dyn EncryptionFactory>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
     /// Time that opening took.
@@ -155,7 +151,7 @@ impl HandshakeBuffers {
     fn handshake(
         &mut self,
         fd: &OwnedFd,
-        secure: &mut dyn Secure,
+        secure: &mut dyn Encryption,
         is_first: bool,
     ) -> Result<bool, Limit> {
         let (mut is_done, mut has_begun) = (false, !is_first);
@@ -163,7 +159,7 @@ impl HandshakeBuffers {
             let received_bytes = match std::mem::replace(&mut has_begun, true) {
                 false => 0,
                 true => match socket::read(fd, &mut self.read) {
-                    Ok(0) => return Err(Limit::TurnedAway),
+                    Ok(0) => return Err(Limit::ClosedByServer),
                     Ok(count) => count,
                     Err(Errno::AGAIN) => break,
                     Err(errno) => return Err(errno.into()),
@@ -179,7 +175,7 @@ impl HandshakeBuffers {
             // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
             // failed, so that the server learns the reason.
             let sent_bytes = socket::send(fd, &self.encrypted)?;
-            is_done = opened.map_err(Limit::Insecure)?;
+            is_done = opened.map_err(Limit::EncryptionError)?;
             if sent_bytes < self.encrypted.len() {
                 return Err(Limit::Memory);
             }
@@ -188,7 +184,7 @@ impl HandshakeBuffers {
     }
 }
 
-/// Result of [`Held::look`].
+/// Result of [`HeldConnections::look`].
 #[derive(Default)]
 struct Polled {
     events: usize,
@@ -212,26 +208,30 @@ fn source(address: SocketAddr, number: u64) -> Option<SocketAddr> {
     Some(SocketAddr::new(IpAddr::V4(source), port))
 }
 
-impl Held {
+impl HeldConnections {
     /// Opens connections until there are as many as wanted, a limit is reached, or `stop` is set.
     /// Updates `opened` on the way.
     ///
     /// # Errors
     /// Fails with [`Fault::Refused`] if the kernel does not provide epoll.
-    pub fn open(wanted: &Wanted, stop: &AtomicBool, opened: &AtomicU64) -> Result<Self, Fault> {
+    pub fn open(
+        wanted: &HoldOptions,
+        stop: &AtomicBool,
+        opened: &AtomicU64,
+    ) -> Result<Self, Fault> {
         let refused = |call| move |errno| Fault::Refused { call, errno };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("epoll_create"))?;
         let mut held = Self {
             epoll,
             connections: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
             secured: Vec::new(),
-            secures: wanted.secures.clone(),
+            encryption: wanted.encryption.clone(),
             buffers: HandshakeBuffers::default(),
             address: wanted.address,
             took: Duration::ZERO,
             limit: None,
         };
-        if wanted.secures.is_some() {
+        if wanted.encryption.is_some() {
             held.buffers.read = vec![0; READ_BYTES];
         }
         let start_ns = clock::now_ns();
@@ -281,8 +281,8 @@ impl Held {
         let fd = connected.map_err(|(_, errno)| Limit::from(errno))?;
         let data = epoll::EventData::new_u64(self.connections.len() as u64);
         epoll::add(&self.epoll, &fd, data, socket::WATCHED).map_err(Limit::from)?;
-        if let Some(secures) = &self.secures {
-            self.secured.push(Some(secures.begin().map_err(Limit::Insecure)?));
+        if let Some(encryption) = &self.encryption {
+            self.secured.push(Some(encryption.begin().map_err(Limit::EncryptionError)?));
         }
         self.connections.push(Connection::Connecting(fd));
         Ok(())
@@ -310,19 +310,19 @@ impl Held {
             let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
             let next = match (std::mem::replace(connection, Connection::Closed), secure) {
                 (Connection::Connecting(fd), _) if has_ended => match socket::connected(&fd) {
-                    Ok(()) => Err(Limit::TurnedAway),
+                    Ok(()) => Err(Limit::ClosedByServer),
                     Err(errno) => Err(errno.into()),
                 },
                 (Connection::Connecting(fd), None) => Ok(Connection::Open(fd)),
                 (Connection::Connecting(fd) | Connection::Securing(fd), Some(secure)) => {
                     match self.buffers.handshake(&fd, secure, is_first) {
                         Ok(true) => Ok(Connection::Open(fd)),
-                        Ok(false) if has_ended => Err(Limit::TurnedAway),
+                        Ok(false) if has_ended => Err(Limit::ClosedByServer),
                         Ok(false) => Ok(Connection::Securing(fd)),
                         Err(limit) => Err(limit),
                     }
                 }
-                (Connection::Open(_), _) if has_ended => Err(Limit::TurnedAway),
+                (Connection::Open(_), _) if has_ended => Err(Limit::ClosedByServer),
                 (unchanged, _) => Ok(unchanged),
             };
             match next {
@@ -366,7 +366,7 @@ impl Held {
     ///
     /// # Errors
     /// Fails with [`Fault::Refused`] if epoll fails.
-    pub fn look_for_closed(&mut self) -> Result<u64, Fault> {
+    pub fn count_closed(&mut self) -> Result<u64, Fault> {
         let before = self.len();
         while self.poll(0)?.events > 0 {}
         Ok(before - self.len())
@@ -394,16 +394,19 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for HeldConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("open", &self.len()).field("limit", &self.limit).finish()
+        f.debug_struct("HeldConnections")
+            .field("open", &self.len())
+            .field("limit", &self.limit)
+            .finish()
     }
 }
 
 /// Sends one message and waits for its echo.
 fn echo(
     fd: &OwnedFd,
-    mut secure: Option<&mut (dyn Secure + 'static)>,
+    mut secure: Option<&mut (dyn Encryption + 'static)>,
     letters: &Letters,
     timeout: Duration,
 ) -> Result<u64, Fault> {

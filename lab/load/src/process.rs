@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Resource usage of a process: CPU time so far, and current memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Used {
+pub struct ProcessUsage {
     /// CPU time in user space.
     pub user: Duration,
     /// CPU time in the kernel.
@@ -21,7 +21,7 @@ pub struct Used {
     pub resident_bytes: u64,
 }
 
-impl Used {
+impl ProcessUsage {
     /// Returns user and system time together.
     #[must_use]
     pub fn cpu(&self) -> Duration {
@@ -45,12 +45,12 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Returns the usage of a process; `None` if it has ended or may not be read.
 #[must_use]
-pub fn used(process: u32) -> Option<Used> {
+pub fn used(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let (user, system) = cpu_of(&stat)?;
-    Some(Used {
+    Some(ProcessUsage {
         user,
         system,
         anon_bytes: kib(&status, "RssAnon:").unwrap_or(0),

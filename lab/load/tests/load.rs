@@ -1,6 +1,6 @@
 //! Tests of the load on servers that answer correctly, and on servers that do not.
 
-use handover_load::hold::{Held, Limit, Wanted};
+use handover_load::hold::{HeldConnections, HoldOptions, Limit};
 use handover_load::wire::MessageError;
 use handover_load::{Event, Fault, Load, Plan, Report, Work};
 use std::io::{Read, Write};
@@ -80,10 +80,13 @@ fn every_message_is_echoed_for_various_counts() {
         let report = run_to_end(&plan);
         let total = plan.total_count().unwrap();
         assert_eq!((report.sent_count, report.received_count), (total, total), "{plan:?}");
-        assert_eq!((report.lost_count, report.faults_count, report.tally.count()), (0, 0, total));
-        let linear = report.tally.linear.unwrap();
+        assert_eq!(
+            (report.lost_count, report.faults_count, report.latencies.count()),
+            (0, 0, total)
+        );
+        let linear = report.latencies.linear.unwrap();
         assert_eq!(linear.counts.iter().sum::<u64>(), total);
-        assert!(report.tally.corrected.is_empty() && report.elapsed_ns > 0);
+        assert!(report.latencies.corrected.is_empty() && report.elapsed_ns > 0);
     }
 }
 
@@ -159,7 +162,7 @@ fn closed_loop_ends_in_time_without_outstanding_messages() {
     assert_eq!((report.lost_count, report.faults_count), (0, 0), "{:?}", report.faults);
     assert_eq!(report.sent_count, report.received_count);
     // Messages sent before and after are not measured.
-    assert!(report.tally.count() > 0 && report.tally.count() < report.received_count);
+    assert!(report.latencies.count() > 0 && report.latencies.count() < report.received_count);
     assert_eq!(report.elapsed_ns, 200_000_000);
     // The distribution over connections.
     let shares = report.shares;
@@ -178,8 +181,8 @@ fn open_loop_sends_due_messages_and_measures_from_due_time() {
     };
     let report = run_to_end(&plan);
     // 500 ms at 2,000 per second, of which 400 ms are measured.
-    let tally = &report.tally;
-    assert!((790..=810).contains(&tally.corrected.len()), "{:?}", report.faults);
+    let latencies = &report.latencies;
+    assert!((790..=810).contains(&latencies.corrected.len()), "{:?}", report.faults);
     assert!(
         (990..=1010).contains(&(report.sent_count + report.unsent_count)),
         "{:?}",
@@ -187,9 +190,9 @@ fn open_loop_sends_due_messages_and_measures_from_due_time() {
     );
     // On a busy machine the last messages may be due and not be sent in time: they count as late,
     // with no time of sending.
-    let sent_count = tally.corrected.len() - report.unsent_count;
-    assert_eq!((report.lost_count, tally.raw.len()), (0, sent_count));
-    assert!(tally.corrected.max() >= tally.raw.min());
+    let sent_count = latencies.corrected.len() - report.unsent_count;
+    assert_eq!((report.lost_count, latencies.raw.len()), (0, sent_count));
+    assert!(latencies.corrected.max() >= latencies.raw.min());
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn server_pause_delays_all_messages_due_in_it() {
     };
     let report = run_to_end(&Plan { work, depth: 1, ..Plan::new(serve(naps)) });
     let slow = |it: &hdrhistogram::Histogram<u64>| it.len() - it.count_between(0, 50_000_000);
-    let (raw, corrected) = (slow(&report.tally.raw), slow(&report.tally.corrected));
+    let (raw, corrected) = (slow(&report.latencies.raw), slow(&report.latencies.corrected));
     // Delays of a busy machine are slow in both.
     assert!(corrected >= raw + 100, "{corrected} are slow, and {raw} from their sending on");
 }
@@ -238,17 +241,17 @@ fn many_connections_are_held_and_sampled() {
     let address = serve(echo);
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let timeout = Duration::from_secs(10);
-    let wanted = Wanted { address, count: 60, first: 9_970, timeout, secures: None };
-    let mut held = Held::open(&wanted, &stop, &opened).unwrap();
+    let wanted = HoldOptions { address, count: 60, first: 9_970, timeout, encryption: None };
+    let mut held = HeldConnections::open(&wanted, &stop, &opened).unwrap();
     assert_eq!((held.len(), &held.limit, opened.into_inner()), (60, &None, 60));
-    assert_eq!(held.look_for_closed(), Ok(0));
+    assert_eq!(held.count_closed(), Ok(0));
     // Held a second time: the first ports are in use, and others are found.
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
-    let others = Held::open(&wanted, &stop, &opened).unwrap();
+    let others = HeldConnections::open(&wanted, &stop, &opened).unwrap();
     assert_eq!((others.len(), &others.limit), (60, &None));
     assert_eq!(held.sample(20, timeout).unwrap().len(), 20);
     assert_eq!(held.sample(1000, timeout).unwrap().len(), 60);
-    assert_eq!(held.look_for_closed(), Ok(0));
+    assert_eq!(held.count_closed(), Ok(0));
 }
 
 #[test]
@@ -256,11 +259,11 @@ fn rejected_connections_are_not_counted_as_open() {
     let address = serve(drop);
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let timeout = Duration::from_secs(10);
-    let wanted = Wanted { address, count: 1000, first: 0, timeout, secures: None };
-    let mut held = Held::open(&wanted, &stop, &opened).unwrap();
+    let wanted = HoldOptions { address, count: 1000, first: 0, timeout, encryption: None };
+    let mut held = HeldConnections::open(&wanted, &stop, &opened).unwrap();
     let until = Instant::now() + Duration::from_secs(100);
     while !held.is_empty() && Instant::now() < until {
-        held.look_for_closed().unwrap();
+        held.count_closed().unwrap();
     }
-    assert_eq!((held.len(), held.limit), (0, Some(Limit::TurnedAway)));
+    assert_eq!((held.len(), held.limit), (0, Some(Limit::ClosedByServer)));
 }

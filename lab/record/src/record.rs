@@ -563,7 +563,7 @@ impl std::fmt::Display for Record {
     /// Formats one line: id, contender, figure with interval, and the ratios.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let show = |value: f64| match self.unit {
-            Unit::Ns => handover_base::units::show_ns(value),
+            Unit::Ns => handover_base::units::format_ns(value),
             Unit::Bytes => format!("{value:.0} bytes"),
             Unit::Count => format!("{value:.1}"),
         };

@@ -432,7 +432,7 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
                 p99: shown(|it| it.p99),
                 p999: shown(|it| it.p999),
                 max: shown(|it| it.max),
-                samples: units::show_count(summary.samples as f64),
+                samples: units::format_count(summary.samples as f64),
             }
         });
         all.push(Contenders { id: figure.id, args, rows: rows.collect() });
@@ -525,7 +525,7 @@ fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
     say("peers", host.peers.join(", "));
     say("C library", optional(&host.libc));
     say("clock", host.clock.clone());
-    say("one clock reading", units::show_ns(host.clock_cost_ns));
+    say("one clock reading", units::format_ns(host.clock_cost_ns));
     say("kernel's clock", host.clock_source.clone());
     say("governor", optional(&host.governor));
     say("turbo", host.turbo.map_or(String::new(), |on| if on { "on" } else { "off" }.to_string()));

@@ -195,7 +195,7 @@ impl Sweep<'_> {
         for curve in &self.curves {
             let point = |(value, record): &(f64, &Record)| {
                 let (rate, it) = (record.rate_per_s, &record.summary);
-                let told = format!("{} at {value}: {}", curve.contender, units::show_rate(rate));
+                let told = format!("{} at {value}: {}", curve.contender, units::format_rate(rate));
                 // The figure's own interval, inverted.
                 let (low, high) = it.ends().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
@@ -241,7 +241,7 @@ impl Sweep<'_> {
                     words::figure(self.unit, record.summary.median),
                     words::interval(record),
                     words::p99(record),
-                    units::show_rate(record.rate_per_s),
+                    units::format_rate(record.rate_per_s),
                     cpus(record),
                 ]);
             }
@@ -322,8 +322,8 @@ fn drawn(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
 
 fn coefficients(law: Usl) -> String {
     let peak = match (law.peak(), law.limit()) {
-        (Some((n, rate)), _) => format!("peak {} at {}", units::show_rate(rate), number(n)),
-        (None, Some(limit)) => format!("at most {}", units::show_rate(limit)),
+        (Some((n, rate)), _) => format!("peak {} at {}", units::format_rate(rate), number(n)),
+        (None, Some(limit)) => format!("at most {}", units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
     };
     format!("σ {}, κ {}, {peak}", scientific(law.sigma), scientific(law.kappa))
@@ -334,14 +334,18 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
         (Some((n, rate)), _) => {
             let most = points.iter().map(|it| it.0).fold(0.0, f64::max);
             let seen = if n > most { ", beyond what was measured" } else { "" };
-            format!("the most is {} with {}{seen}; more do less", units::show_rate(rate), number(n))
+            format!(
+                "the most is {} with {}{seen}; more do less",
+                units::format_rate(rate),
+                number(n)
+            )
         }
-        (None, Some(limit)) => format!("more do more, but never {}", units::show_rate(limit)),
+        (None, Some(limit)) => format!("more do more, but never {}", units::format_rate(limit)),
         (None, None) => "more do more, in proportion".to_string(),
     };
     format!(
         "one alone {}, contention σ {}, coherency κ {} (off by {}): {beyond}",
-        units::show_rate(law.gamma),
+        units::format_rate(law.gamma),
         scientific(law.sigma),
         scientific(law.kappa),
         words::share(law.error(points))

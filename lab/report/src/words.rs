@@ -16,9 +16,9 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
         };
     }
     match unit {
-        Unit::Ns => units::show_ns(value),
-        Unit::Bytes => units::show_bytes_rate(value).trim_end_matches("/s").to_string(),
-        Unit::Count => units::show_count(value),
+        Unit::Ns => units::format_ns(value),
+        Unit::Bytes => units::format_bytes_rate(value).trim_end_matches("/s").to_string(),
+        Unit::Count => units::format_count(value),
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn clock_steps(document: &Document) -> String {
     let steps = document.records.iter().map(|it| it.summary.resolution_ns);
     match steps.fold(0.0, f64::max) {
         0.0 => String::new(),
-        step_ns => format!(", in steps of {}", units::show_ns(step_ns)),
+        step_ns => format!(", in steps of {}", units::format_ns(step_ns)),
     }
 }
 
@@ -118,8 +118,8 @@ pub(crate) fn rate(record: &Record) -> String {
         return format!("{per_s:.1e} /s");
     }
     match record.bytes_per_s {
-        Some(bytes) => units::show_bytes_rate(bytes),
-        None => units::show_rate(per_s),
+        Some(bytes) => units::format_bytes_rate(bytes),
+        None => units::format_rate(per_s),
     }
 }
 
@@ -151,7 +151,7 @@ fn short(value: f64) -> String {
     match value {
         it if it < 0.995 => format!("{it:.2}"),
         it if it < 9.95 => format!("{it:.1}"),
-        it => units::show_count(it.round()),
+        it => units::format_count(it.round()),
     }
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn arguments(record: &Record, is_told: impl Fn(&str, u64) -> bool) ->
         told.push("in processes".to_string());
     }
     if parties.idle_gap_ns > 0 {
-        told.push(format!("idle gap {}", units::show_ns(parties.idle_gap_ns as f64)));
+        told.push(format!("idle gap {}", units::format_ns(parties.idle_gap_ns as f64)));
     }
     if let Some(cpu) = parties.neighbour_cpu {
         told.push(format!("a busy neighbour on CPU {cpu}"));

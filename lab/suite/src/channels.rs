@@ -86,7 +86,7 @@ impl<const LATER: bool> Channel for Spsc<LATER> {
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
-        if LATER { sender.push_later(item).is_ok() } else { sender.push(item).is_ok() }
+        if LATER { sender.push_unpublished(item).is_ok() } else { sender.push(item).is_ok() }
     }
     #[inline(always)]
     fn pop(receiver: &mut Self::Receiver) -> Option<u64> {

@@ -86,7 +86,7 @@ impl Wired for Ours {
     }
 
     fn spun(receiver: &Self::Receiver) -> u64 {
-        receiver.stats().by_spinning + receiver.stats().at_once
+        receiver.stats().by_spinning + receiver.stats().found_pending
     }
 }
 

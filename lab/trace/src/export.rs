@@ -10,7 +10,7 @@ mod sink;
 use crate::names::Names;
 use crate::traces::Traces;
 use crate::tree::{CallTree, Grouping};
-use crate::walk::{Found, walk};
+use crate::walk::{WalkCounts, walk};
 use handover_probe::read::ReadAt;
 use std::fmt;
 use std::io::{self, Write};
@@ -84,7 +84,7 @@ pub fn export<S: ReadAt>(
     format: Format,
     grouping: Grouping,
     out: impl Write,
-) -> io::Result<Found> {
+) -> io::Result<WalkCounts> {
     let mut sink = sink::Sink::new(out);
     let found = match format {
         Format::Perfetto => walk(traces, names, &mut perfetto::Perfetto::new(names, &mut sink))?,

@@ -16,10 +16,10 @@ pub use error::TraceError;
 pub use estimate::{Estimate, FunctionCost, Limits, estimate};
 pub use export::{Format, FormatError, export};
 pub use names::{NameId, Names};
-pub use statistics::{Durations, Function, Order, OrderError, Statistics};
+pub use statistics::{Durations, Function, OrderError, SortOrder, Statistics};
 pub use text::{
-    estimate_table, function_table, headline, tree_table, what_can_be_done, what_is_missing,
+    estimate_table, function_table, headline, missing_event_lines, remedy_lines, tree_table,
 };
 pub use traces::{Traces, nearest};
 pub use tree::{CallTree, Grouping, LEVELS_MAX, TreeLine};
-pub use walk::{Call, DEPTH_MAX, Ending, Found, Position, ThreadInfo, Visitor, walk};
+pub use walk::{Call, DEPTH_MAX, Ending, Position, ThreadInfo, Visitor, WalkCounts, walk};

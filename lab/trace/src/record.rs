@@ -170,7 +170,7 @@ pub struct Written {
 /// Result of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Recorded {
+pub struct RecordResult {
     /// Exit status of the program.
     pub status: ExitStatus,
     /// Traces that were written, the program's own first.
@@ -179,7 +179,7 @@ pub struct Recorded {
     pub notes: Vec<String>,
 }
 
-impl Recorded {
+impl RecordResult {
     /// Returns the program's exit code, or 128 plus the number of the signal that ended it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -201,7 +201,7 @@ pub fn record(
     options: &Options,
     command: &[OsString],
     signals: &dyn Fn() -> Option<i32>,
-) -> Result<Recorded, RecordError> {
+) -> Result<RecordResult, RecordError> {
     let found = program::find(command, options.force)?;
     let file = absolute(&options.file)?;
     let older = OlderTraces::find(&file)?;
@@ -241,7 +241,7 @@ pub fn record(
         older.remove();
     }
     folders.report(&found, &written, &mut notes);
-    Ok(Recorded { status, written, notes })
+    Ok(RecordResult { status, written, notes })
 }
 
 fn describe(path: PathBuf, trace: &Trace) -> Written {

@@ -55,7 +55,7 @@ pub struct Durations {
 /// Sort order of functions: largest value first, names alphabetically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs)]
-pub enum Order {
+pub enum SortOrder {
     Total,
     #[default]
     SelfTime,
@@ -67,17 +67,17 @@ pub enum Order {
     Name,
 }
 
-impl Order {
+impl SortOrder {
     /// All orders, with the names that they parse from.
-    pub const ALL: &[(&str, Order)] = &[
-        ("self", Order::SelfTime),
-        ("total", Order::Total),
-        ("calls", Order::Calls),
-        ("min", Order::Min),
-        ("p50", Order::P50),
-        ("p99", Order::P99),
-        ("max", Order::Max),
-        ("name", Order::Name),
+    pub const ALL: &[(&str, SortOrder)] = &[
+        ("self", SortOrder::SelfTime),
+        ("total", SortOrder::Total),
+        ("calls", SortOrder::Calls),
+        ("min", SortOrder::Min),
+        ("p50", SortOrder::P50),
+        ("p99", SortOrder::P99),
+        ("max", SortOrder::Max),
+        ("name", SortOrder::Name),
     ];
 }
 
@@ -86,7 +86,7 @@ impl Order {
 #[error("write self, total, calls, min, p50, p99, max or name")]
 pub struct OrderError;
 
-impl FromStr for Order {
+impl FromStr for SortOrder {
     type Err = OrderError;
     fn from_str(text: &str) -> Result<Self, OrderError> {
         let named = Self::ALL.iter().find(|(name, _)| *name == text);
@@ -129,7 +129,7 @@ impl Statistics {
 
     /// Returns the functions that were called and the marks that were passed.
     #[must_use]
-    pub fn functions(&self, names: &Names, order: Order) -> Vec<Function> {
+    pub fn functions(&self, names: &Names, order: SortOrder) -> Vec<Function> {
         let function = |(id, name): (NameId, &str)| {
             let sums = self.sums.get(id.index()).filter(|sums| sums.calls + sums.marks > 0)?;
             Some(Function {
@@ -178,17 +178,17 @@ impl Statistics {
     }
 }
 
-fn key(function: &Function, order: Order) -> (u64, u64) {
+fn key(function: &Function, order: SortOrder) -> (u64, u64) {
     let of = |value: fn(&Durations) -> u64| function.durations.as_ref().map_or(0, value);
     let first = match order {
-        Order::Total => function.total_ns,
-        Order::SelfTime => function.self_ns,
-        Order::Calls => function.calls,
-        Order::Min => of(|durations| durations.min_ns),
-        Order::P50 => of(|durations| durations.p50_ns),
-        Order::P99 => of(|durations| durations.p99_ns),
-        Order::Max => of(|durations| durations.max_ns),
-        Order::Name => return (0, 0),
+        SortOrder::Total => function.total_ns,
+        SortOrder::SelfTime => function.self_ns,
+        SortOrder::Calls => function.calls,
+        SortOrder::Min => of(|durations| durations.min_ns),
+        SortOrder::P50 => of(|durations| durations.p50_ns),
+        SortOrder::P99 => of(|durations| durations.p99_ns),
+        SortOrder::Max => of(|durations| durations.max_ns),
+        SortOrder::Name => return (0, 0),
     };
     (first, function.calls)
 }

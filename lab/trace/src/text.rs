@@ -4,8 +4,8 @@ use crate::estimate::Estimate;
 use crate::statistics::Function;
 use crate::traces::Traces;
 use crate::tree::TreeLine;
-use crate::walk::{DEPTH_MAX, Found};
-use handover_base::units::{show_bytes_rate, show_count, show_ns};
+use crate::walk::{DEPTH_MAX, WalkCounts};
+use handover_base::units::{format_bytes_rate, format_count, format_ns};
 use handover_probe::read::{End, ReadAt};
 
 /// Table with right-aligned columns of numbers and a last column of names.
@@ -47,11 +47,11 @@ impl Table {
 }
 
 fn ns(ns: u64) -> String {
-    show_ns(ns as f64)
+    format_ns(ns as f64)
 }
 
 fn bytes(bytes: u64) -> String {
-    show_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
+    format_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
 }
 
 fn percentage(part: u64, whole: u64) -> String {
@@ -87,7 +87,7 @@ pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
             "{program} [{}], {threads} thread{}, {} events{ended}  {}",
             trace.pid(),
             if threads == 1 { "" } else { "s" },
-            show_count(events as f64),
+            format_count(events as f64),
             path.display(),
         );
         text.push_str(escaped(&line).trim_end());
@@ -98,7 +98,7 @@ pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
 
 /// Returns one line for each kind of missing or unpaired events; empty if there are none.
 #[must_use]
-pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<String> {
+pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) -> Vec<String> {
     let missing = traces.missing();
     let damaged_bytes: u64 = traces.all().iter().map(|trace| trace.damaged_bytes()).sum();
     let refused: u64 = traces.all().iter().map(|trace| trace.threads_refused()).sum();
@@ -133,7 +133,7 @@ pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<Stri
 
 /// Returns one line for each remedy or explanation of missing events; empty if none are missing.
 #[must_use]
-pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
+pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
     for (trace, path) in traces.all().iter().zip(traces.paths()) {
         let path = escaped(&path.display().to_string());

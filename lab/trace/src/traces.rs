@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
     all: Vec<Trace<S>>,
-    passed_over: Vec<TraceError>,
+    unreadable_children: Vec<TraceError>,
 }
 
 impl Traces {
@@ -21,7 +21,7 @@ impl Traces {
     ///
     /// # Errors
     /// If one of `paths` cannot be read, or the traces have no common time line. A child's file
-    /// that cannot be read is listed in [`passed_over`](Traces::passed_over).
+    /// that cannot be read is listed in [`unreadable_children`](Traces::unreadable_children).
     pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Result<Self, TraceError> {
         Self::read(paths, true)
     }
@@ -30,7 +30,7 @@ impl Traces {
     ///
     /// # Errors
     /// Those of [`Traces::open`].
-    pub fn open_alone<P: AsRef<Path>>(
+    pub fn open_without_children<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,
     ) -> Result<Self, TraceError> {
         Self::read(paths, false)
@@ -40,7 +40,8 @@ impl Traces {
         paths: impl IntoIterator<Item = P>,
         with_children: bool,
     ) -> Result<Self, TraceError> {
-        let mut traces = Self { paths: Vec::new(), all: Vec::new(), passed_over: Vec::new() };
+        let mut traces =
+            Self { paths: Vec::new(), all: Vec::new(), unreadable_children: Vec::new() };
         for path in paths {
             let path = path.as_ref();
             traces.push(path, open(path)?);
@@ -70,7 +71,7 @@ impl Traces {
         for child in read::find_traces(path).map_err(beside)?.into_iter().skip(1) {
             match open(&child) {
                 Ok(trace) => candidates.push((child, trace)),
-                Err(error) => self.passed_over.push(error),
+                Err(error) => self.unreadable_children.push(error),
             }
         }
         let mut pids: HashSet<u32> = self.all.iter().map(Trace::pid).collect();
@@ -97,7 +98,7 @@ impl Traces<Vec<u8>> {
     /// Wraps a trace in memory.
     #[must_use]
     pub fn in_memory(trace: Trace<Vec<u8>>) -> Self {
-        Self { paths: vec![PathBuf::new()], all: vec![trace], passed_over: Vec::new() }
+        Self { paths: vec![PathBuf::new()], all: vec![trace], unreadable_children: Vec::new() }
     }
 }
 
@@ -126,8 +127,8 @@ impl<S: ReadAt> Traces<S> {
 
     /// Returns the errors of children's files that could not be read.
     #[must_use]
-    pub fn passed_over(&self) -> &[TraceError] {
-        &self.passed_over
+    pub fn unreadable_children(&self) -> &[TraceError] {
+        &self.unreadable_children
     }
 
     /// Iterates over all events ordered by time, each with the index of its trace.

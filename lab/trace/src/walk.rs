@@ -130,7 +130,7 @@ impl ThreadInfo<'_> {
 /// Counters of a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Found {
+pub struct WalkCounts {
     /// Events with selected names.
     pub events: u64,
     /// Calls that were reported, with a recorded or a substituted end.
@@ -160,7 +160,7 @@ struct Frame {
 struct Walk<'a, V> {
     names: &'a Names,
     visitor: &'a mut V,
-    found: Found,
+    found: WalkCounts,
     stack: Vec<Frame>,
     /// Number of open calls of each name.
     open: Vec<u32>,
@@ -182,11 +182,11 @@ pub fn walk<S: ReadAt, V: Visitor>(
     traces: &Traces<S>,
     names: &Names,
     visitor: &mut V,
-) -> io::Result<Found> {
+) -> io::Result<WalkCounts> {
     let mut walk = Walk {
         names,
         visitor,
-        found: Found::default(),
+        found: WalkCounts::default(),
         stack: Vec::new(),
         open: vec![0; names.count()],
         too_deep: vec![0; names.count()],

@@ -9,7 +9,7 @@ mod build;
 use build::{Built, build, build_by, program};
 use handover_probe::Policy;
 use handover_probe::read::{End, EventKind, Trace, find_traces};
-use handover_trace::record::{Options, RecordError, Recorded, Refusal, record};
+use handover_trace::record::{Options, RecordError, RecordResult, Refusal, record};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,7 +24,7 @@ const CALLS: &str = "
     int main(void) { int sum = 0; for (int i = 0; i < 1000; i++) sum += middle(i); return sum & 0; }
 ";
 
-fn run(built: &Built, options: &Options) -> Recorded {
+fn run(built: &Built, options: &Options) -> RecordResult {
     record(options, &[OsString::from(&built.path)], &|| None).expect("it can be recorded")
 }
 
@@ -418,7 +418,7 @@ fn clang_programs_are_recorded_like_gcc_programs() {
     }
 }
 
-fn has_note(recorded: &Recorded, text: &str) -> bool {
+fn has_note(recorded: &RecordResult, text: &str) -> bool {
     recorded.notes.iter().any(|note| note.contains(text))
 }
 

@@ -1,4 +1,4 @@
-//! loom models of a machine's inbox, sleep and close, with the futex modelled on top of them; of a
+//! loom models of a machine's inbox, sleep and close, with the futex word_for_model on top of them; of a
 //! group's marks; and of the pool.
 //!
 //! ```text
@@ -25,7 +25,7 @@
 //! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
 //! | a_shared_value_.., a_value_put_.., a_slot_.., a_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
-//! Not modelled: the inbox that drops the oldest message, which is a `std` mutex around a queue;
+//! Not word_for_model: the inbox that drops the oldest message, which is a `std` mutex around a queue;
 //! senders that wait for room, which sleep on a kernel futex.
 //!
 //! Seen to fail: a group whose caller does not read the mark again after it has enqueued its
@@ -100,7 +100,7 @@ impl Door {
             if incoming.has_begun_push() {
                 hint::spin_loop();
             } else {
-                self.futex.wait(self.park.modelled(), Sleep::Word as u32);
+                self.futex.wait(self.park.word_for_model(), Sleep::Word as u32);
             }
         }
         let _woken = self.park.withdraw();

@@ -10,4 +10,4 @@ pub mod pipe;
 pub mod shared;
 mod waiting;
 
-pub use parker::{Bell, Parked, Parker};
+pub use parker::{Parked, Parker, Unparker};

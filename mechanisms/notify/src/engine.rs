@@ -56,7 +56,7 @@ pub enum Plan {
 #[non_exhaustive]
 pub struct Stats {
     /// Waits that found a notification pending.
-    pub at_once: u64,
+    pub found_pending: u64,
     /// Waits that a notification ended while they spun.
     pub by_spinning: u64,
     /// Waits that a notification ended while they yielded to other threads, as a

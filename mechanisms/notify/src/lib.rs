@@ -17,7 +17,7 @@ mod word;
 
 pub use config::Config;
 #[cfg(not(handover_loom))]
-pub use drive::{Bell, Parked, Parker, adaptive, adaptive_fd, eventfd, futex, pipe, shared};
+pub use drive::{Parked, Parker, Unparker, adaptive, adaptive_fd, eventfd, futex, pipe, shared};
 #[cfg(not(handover_loom))]
 pub use drive::{
     adaptive::Adaptive, adaptive_fd::AdaptiveFd, eventfd::EventFd, futex::Futex, pipe::Pipe,

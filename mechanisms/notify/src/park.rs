@@ -41,7 +41,7 @@ pub enum Sleep {
 
 /// State of a queue's receiver: awake or asleep.
 ///
-/// This is the bare protocol, without system calls and time; [`Bell`](crate::Bell) and
+/// This is the bare protocol, without system calls and time; [`Unparker`](crate::Unparker) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -133,7 +133,7 @@ impl ParkWord {
 
     /// The word itself, for a model of the futex above it.
     #[cfg(handover_loom)]
-    pub fn modelled(&self) -> &AtomicU32 {
+    pub fn word_for_model(&self) -> &AtomicU32 {
         &self.word
     }
 }

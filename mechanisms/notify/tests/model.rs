@@ -340,7 +340,7 @@ impl Parking {
         while self.work.load(Relaxed) < work_min {
             self.park.declare(Sleep::Word);
             if self.work.load(Relaxed) < work_min {
-                self.futex.wait(self.park.modelled(), Sleep::Word as u32);
+                self.futex.wait(self.park.word_for_model(), Sleep::Word as u32);
             }
             let _woken = self.park.withdraw();
         }

@@ -84,7 +84,7 @@ pub enum ReadError {
 /// Error of switching another process's sites.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OutsideError {
+pub enum OtherProcessError {
     /// The process does not exist.
     #[error("there is no process {pid}")]
     NoProcess {

@@ -30,7 +30,7 @@ pub use config::{Config, Policy};
 pub use environment::{
     FILE_VARIABLE, PATTERN_VARIABLE, POLICY_VARIABLE, RING_VARIABLE, WAIT_VARIABLE,
 };
-pub use error::{OutsideError, ReadError, StartError, SwitchError, VariableError};
+pub use error::{OtherProcessError, ReadError, StartError, SwitchError, VariableError};
 pub use handover_probe_macros::probed;
 pub use pattern::matches;
 pub use registry::{Backend, backend, disable, enable, sites};

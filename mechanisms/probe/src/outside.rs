@@ -11,12 +11,12 @@
 //! process.enable("lock.*", &Config::stream("/tmp/4711.trace"))?;
 //! // ... and later; the trace can be read at any time
 //! process.disable("*")?;
-//! # Ok::<(), handover_probe::OutsideError>(())
+//! # Ok::<(), handover_probe::OtherProcessError>(())
 //! ```
 
 use crate::config::Config;
 use crate::elf;
-use crate::error::OutsideError;
+use crate::error::OtherProcessError;
 use crate::remote::{self, CONTROL_BYTES};
 use crate::site::{KIND_CONTROL, RemoteMeta, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET};
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ impl Process {
     /// If there is no such process, this process may not trace it (as a debugger would), or it has
     /// no
     /// sites.
-    pub fn attach(pid: u32) -> Result<Self, OutsideError> {
+    pub fn attach(pid: u32) -> Result<Self, OtherProcessError> {
         let folder = format!("/proc/{pid}");
         let maps = std::fs::read_to_string(format!("{folder}/maps"))
             .map_err(|source| attach_error(pid, source))?;
@@ -93,7 +93,7 @@ impl Process {
             }
         }
         if process.sites.is_empty() {
-            return Err(OutsideError::NoSites { pid });
+            return Err(OtherProcessError::NoSites { pid });
         }
         Ok(process)
     }
@@ -116,10 +116,10 @@ impl Process {
     /// If the path is not absolute or is too long, the process has ended, or it is a C program
     /// without the
     /// recording library.
-    pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OutsideError> {
+    pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OtherProcessError> {
         let request = encode_request(config)?;
         if self.controls.is_empty() {
-            return Err(OutsideError::NoRecorder { pid: self.pid });
+            return Err(OtherProcessError::NoRecorder { pid: self.pid });
         }
         for control in &self.controls {
             let done = self.memory.write_all_at(&request, *control);
@@ -132,11 +132,11 @@ impl Process {
     ///
     /// # Errors
     /// If the process has ended.
-    pub fn disable(&mut self, pattern: &str) -> Result<usize, OutsideError> {
+    pub fn disable(&mut self, pattern: &str) -> Result<usize, OtherProcessError> {
         self.switch(pattern, false)
     }
 
-    fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, OutsideError> {
+    fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, OtherProcessError> {
         let mut count = 0;
         for at in 0..self.sites.len() {
             if crate::matches(pattern, &self.sites[at].name) {
@@ -162,7 +162,7 @@ impl Process {
         self.memory.write_all_at(&[state], addresses.meta + STATE_OFFSET as u64)
     }
 
-    fn read_section(&mut self, start: u64, bytes: u64) -> Result<(), OutsideError> {
+    fn read_section(&mut self, start: u64, bytes: u64) -> Result<(), OtherProcessError> {
         if bytes > SECTION_BYTES_MAX {
             return Ok(());
         }
@@ -197,19 +197,19 @@ impl Process {
         Ok(())
     }
 
-    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OutsideError> {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OtherProcessError> {
         self.memory.read_exact_at(to, at).map_err(|source| self.memory_error(source))
     }
 
-    fn memory_error(&self, source: io::Error) -> OutsideError {
-        OutsideError::Memory { pid: self.pid, source }
+    fn memory_error(&self, source: io::Error) -> OtherProcessError {
+        OtherProcessError::Memory { pid: self.pid, source }
     }
 }
 
-fn attach_error(pid: u32, source: io::Error) -> OutsideError {
+fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     match source.kind() {
-        io::ErrorKind::NotFound => OutsideError::NoProcess { pid },
-        _ => OutsideError::Forbidden { pid, source },
+        io::ErrorKind::NotFound => OtherProcessError::NoProcess { pid },
+        _ => OtherProcessError::Forbidden { pid, source },
     }
 }
 
@@ -239,8 +239,8 @@ fn mapping(line: &str) -> Option<Mapping> {
 }
 
 /// Encodes the configuration as `remote::parse_request` parses it.
-fn encode_request(config: &Config) -> Result<Vec<u8>, OutsideError> {
-    let error = || OutsideError::Path { path: config.path().to_owned() };
+fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
+    let error = || OtherProcessError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
     let (policy, ring_bytes, wait_ms) =
         (config.policy(), config.ring_bytes_requested(), config.wait_ms());

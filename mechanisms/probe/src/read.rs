@@ -31,7 +31,7 @@ mod merged;
 
 pub use events::{Event, EventKind, Events};
 #[doc(hidden)]
-pub use mend::mended;
+pub use mend::repair_checksums;
 pub use merged::{Incomparable, Merged, MergedProcesses, merge};
 
 use crate::error::ReadError;

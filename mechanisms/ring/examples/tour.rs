@@ -39,7 +39,7 @@ fn main() {
 
     // 4. A stream: one by one, a line at a time, and in batches. The lab measures this properly.
     let each = stream(|producer, item| producer.push(item).is_ok());
-    let later = stream(|producer, item| producer.push_later(item).is_ok());
+    let later = stream(|producer, item| producer.push_unpublished(item).is_ok());
     let batched = batches();
     println!("stream: {each:.1} ns an item, {later:.1} pushed for later, {batched:.1} in batches");
 

@@ -15,11 +15,11 @@
 //! | model | producer | another producer | consumer |
 //! |---|---|---|---|
 //! | `one_producer_s_values_*` | spsc `push` until accepted, drop | | `pop`, `is_finished` |
-//! | `what_is_pushed_for_later_*` | `push_later`, `flush`, drop | | `pop`, `is_finished` |
+//! | `what_is_pushed_for_later_*` | `push_unpublished`, `flush`, drop | | `pop`, `is_finished` |
 //! | `a_batch_that_goes_over_lines_*` | `push_batch` | | `pop_batch` |
 //! | `the_slots_of_a_drain_*` | `push` until accepted | | `drain` dropped half-way, `pop` |
-//! | `spsc_mixed_*` (3) | `push`, `push_later`, `push_batch`, drop | | `pop`, `drain`, `pop_batch`, `is_empty`, `is_finished` |
-//! | `spsc_closed_*` (3) | `push_later`, `push_batch`, `close` or drop | | `pop`, `close`, `is_finished`, or drop |
+//! | `spsc_mixed_*` (3) | `push`, `push_unpublished`, `push_batch`, drop | | `pop`, `drain`, `pop_batch`, `is_empty`, `is_finished` |
+//! | `spsc_closed_*` (3) | `push_unpublished`, `push_batch`, `close` or drop | | `pop`, `close`, `is_finished`, or drop |
 //! | `what_was_accepted_*` | spsc, mpsc `push` | | `close`, `pop`, `is_finished` |
 //! | `what_is_pushed_while_*` | spsc, mpsc `push`, drop | | drop |
 //! | `two_producers_values_*` | mpsc `push` twice | `push` | `pop`, `is_finished` |
@@ -120,10 +120,10 @@ fn push_later_values_arrive_complete_and_in_order() {
         let (mut producer, mut consumer) = spsc::ring(8).unwrap();
         let other = thread::spawn(move || {
             for value in 0..3 {
-                producer.push_later(value).unwrap();
+                producer.push_unpublished(value).unwrap();
             }
             producer.flush();
-            producer.push_later(3).unwrap();
+            producer.push_unpublished(3).unwrap();
         });
         assert_eq!(pop_all!(consumer), [0, 1, 2, 3]);
         other.join().unwrap();
@@ -299,7 +299,7 @@ fn spsc_mixed_calls_pass_each_accepted_value_once_and_in_order() {
         let other = thread::spawn(move || {
             let mut accepted: Vec<_> =
                 producer.push(Box::new(0)).ok().map(|()| 0).into_iter().collect();
-            accepted.extend(producer.push_later(Box::new(1)).ok().map(|()| 1));
+            accepted.extend(producer.push_unpublished(Box::new(1)).ok().map(|()| 1));
             let pushed = producer.push_batch(&mut [2, 3].map(Box::new).into_iter());
             accepted.extend([2, 3].into_iter().take(pushed));
             accepted
@@ -324,7 +324,7 @@ fn spsc_closed_or_dropped_at_both_ends_drops_each_value_once() {
             let values = [(); 4].map(|()| Counted::clone(&counted));
             let other = thread::spawn(move || {
                 let [first, values @ ..] = values;
-                let later = usize::from(producer.push_later(first).is_ok());
+                let later = usize::from(producer.push_unpublished(first).is_ok());
                 let pushed = later + producer.push_batch(&mut values.into_iter());
                 producer.close();
                 pushed

@@ -80,6 +80,6 @@ pub use port::Ledger;
 pub use program::{Program, ProgramError, Spec};
 pub use sink::{Both, Copy, DATAGRAM_MAX_BYTES, FlowCounts, Null, Shares, Sink, SinkError, Udp};
 pub use stamps::{Record, Recorder, Records, Stamping, StampingError, Trace, WhenFull, recorder};
-pub use wait::Patience;
+pub use wait::IdlePolicy;
 pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};
 pub use work::{Work, work};

@@ -15,14 +15,16 @@
 //! |---|---|---|---|
 //! | `check_single_slots` | each | `push` until accepted, `publish` after each, or every second | `pop`, `release` |
 //! | `check_runs` | `Laps` | `push_all` of three, `publish` | `pop_all` of three, `release` |
-//! | `check_mix_of_single_slots_and_runs` | each | `push`, `push_all` of two, `free_count`, `has_room`, `publish` only at times, drop | `pop`, `pop_all` of two, `release` only at times |
+//! | `check_mix_of_single_slots_and_runs` | each | `push`, `push_all` of two, `free_count`, `has_free_slot`, `publish` only at times, drop | `pop`, `pop_all` of two, `release` only at times |
 //!
 //! Seen to fail, with torn or lost slots: `check_mix_of_single_slots_and_runs` with the Release of `Laps`' `push_all` or of
 //! `Cached`'s index made Relaxed, and with a limit of `Laps` that is one slot too high.
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};
-use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
+use handover_sched::drive::lane::{
+    Cached, Lane, LaneReceiver, LaneSender, Laps, Lines, Marks, Plain,
+};
 
 /// Returns the limit of preemptions. Three take two minutes for all models; `cargo xtask test
 /// --long` uses three.
@@ -121,9 +123,9 @@ fn check_mix_of_single_slots_and_runs<L: Lane, const W: usize>(slots_count: u32,
                     assert!(pushed >= free_count, "there was room for {free_count}");
                     pushed
                 } else {
-                    let has_room = sender.has_room();
+                    let has_free_slot = sender.has_free_slot();
                     let pushed = sender.push(slot(number));
-                    assert!(pushed || !has_room, "there was room");
+                    assert!(pushed || !has_free_slot, "there was room");
                     usize::from(pushed)
                 };
                 number += pushed as u64;

@@ -28,7 +28,7 @@ impl Handler for Echo {
         let _ = conn.send(message);
     }
 
-    fn housekeep(&mut self, _: &mut handover_net::Room<'_, LengthPrefixed, ()>) {
+    fn housekeep(&mut self, _: &mut handover_net::Connections<'_, LengthPrefixed, ()>) {
         self.cpu_ns = usage::thread().cpu_ns();
     }
 }
@@ -77,7 +77,7 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
 }
 
 fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
-    let identity = Identity::made_for(&["localhost"]).expect("a name");
+    let identity = Identity::generate(&["localhost"]).expect("a name");
     let server = Server::new(&identity, ServerOptions::default()).expect("an identity");
     let client = Client::new(Verify::Nothing, ClientOptions::default()).expect("valid");
     let mut listen = Listen::at("127.0.0.1:0".parse().expect("an address"));

@@ -28,7 +28,7 @@ type Failed = Box<dyn std::error::Error>;
 fn serve(how: &str) -> Result<(), Failed> {
     let mut listen = Listen::at("127.0.0.1:0".parse()?);
     if how == "tls" {
-        let identity = Identity::made_for(&["localhost"])?;
+        let identity = Identity::generate(&["localhost"])?;
         listen = listen.tls(&Server::new(&identity, ServerOptions::default())?);
     }
     let codec = LengthPrefixed::new(1 << 16);

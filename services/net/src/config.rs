@@ -11,7 +11,7 @@ pub enum WhenFull {
     Wait,
     /// The connection is accepted and closed at once, so that its peer knows. One descriptor is
     /// held in reserve for this, for the case that the process can open no more.
-    TurnAway,
+    Reject,
 }
 
 /// Kernel interface that reports which sockets are ready.

@@ -17,7 +17,7 @@ mod variance;
 
 pub use config::{Backend, Config, WhenFull};
 pub use drive::{
-    conn::{Conn, Room},
+    conn::{Conn, Connections},
     endpoint::{Dial, Listen},
     handler::Handler,
     inbox::{Handle, Stopper},

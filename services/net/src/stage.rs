@@ -58,7 +58,7 @@ pub(crate) fn sent(bytes_count: usize) {
 #[cfg(test)]
 mod tests {
     use crate::engine::Lines;
-    use crate::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+    use crate::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
     use Stage::{Decoded, Dispatched, Read, Readable, Sent, Written};
     use std::cell::RefCell;
     use std::io::Write;
@@ -94,7 +94,13 @@ mod tests {
             conn.send(line).expect("room");
         }
 
-        fn on_close(&mut self, _: &mut Room<'_, Lines, ()>, _: Key, (): (), _: &CloseReason) {
+        fn on_close(
+            &mut self,
+            _: &mut Connections<'_, Lines, ()>,
+            _: Key,
+            (): (),
+            _: &CloseReason,
+        ) {
             self.0.as_ref().expect("it was given one").stop(Duration::ZERO);
         }
     }

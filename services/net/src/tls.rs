@@ -5,7 +5,7 @@
 //! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
 //!
 //! // Made on the spot; or Identity::from_files, for one that others know.
-//! let identity = Identity::made_for(&["localhost", "127.0.0.1"])?;
+//! let identity = Identity::generate(&["localhost", "127.0.0.1"])?;
 //! let server = Server::new(&identity, ServerOptions::default())?;
 //! let client = Client::new(Verify::Roots(Roots::of(&identity)?), ClientOptions::default())?;
 //! # let _ = (server, client);

@@ -26,8 +26,8 @@ struct StopperIsInvariant;
 struct ConnIsInvariant;
 
 /// ```compile_fail
-/// use handover_net::{Room, engine::Lines};
-/// fn shorten<'c, 'a>(long: Room<'c, Lines, &'static str>) -> Room<'c, Lines, &'a str> {
+/// use handover_net::{Connections, engine::Lines};
+/// fn shorten<'c, 'a>(long: Connections<'c, Lines, &'static str>) -> Connections<'c, Lines, &'a str> {
 ///     long
 /// }
 /// ```
@@ -36,12 +36,12 @@ struct RoomIsInvariant;
 /// The types above, without the conversion.
 ///
 /// ```
-/// use handover_net::{Conn, Handle, Room, Stopper, engine::Lines};
+/// use handover_net::{Conn, Handle, Connections, Stopper, engine::Lines};
 /// type Value = &'static str;
 /// fn keep<T>(it: T) -> T {
 ///     it
 /// }
 /// let _ = (keep::<Handle<Value>>, keep::<Stopper<Value>>);
-/// let _ = (keep::<Conn<'static, Lines, Value>>, keep::<Room<'static, Lines, Value>>);
+/// let _ = (keep::<Conn<'static, Lines, Value>>, keep::<Connections<'static, Lines, Value>>);
 /// ```
 struct SameTypes;

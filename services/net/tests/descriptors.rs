@@ -40,7 +40,7 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
     let before = getrlimit(Resource::Nofile);
     let few = Rlimit { current: Some(64), maximum: before.maximum };
     setrlimit(Resource::Nofile, few).unwrap();
-    for when_full in [WhenFull::Wait, WhenFull::TurnAway] {
+    for when_full in [WhenFull::Wait, WhenFull::Reject] {
         let config = Config { when_full, ..Config::default() };
         let here = ["127.0.0.1:0".parse().unwrap()];
         let net = Net::start(1, &here, Spread::ReusePort, config, Raw, |_| Echo).unwrap();
@@ -68,7 +68,7 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
         assert!(is_served(&mut late), "{when_full:?}");
         match when_full {
             WhenFull::Wait => assert!(served > 10, "only {served} were served"),
-            WhenFull::TurnAway => {
+            WhenFull::Reject => {
                 let deadline = Instant::now() + TIMEOUT;
                 // The counters are published when the thread next goes to sleep.
                 while net.stats().turned_away_count == 0 {

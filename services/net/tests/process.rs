@@ -73,12 +73,12 @@ fn serve(what: &str) {
     }
     let mut listen = Listen::at("127.0.0.1:0".parse().unwrap());
     if what == "tls" {
-        let identity = Identity::made_for(&["localhost"]).unwrap();
+        let identity = Identity::generate(&["localhost"]).unwrap();
         listen = listen.tls(&Server::new(&identity, ServerOptions::default()).unwrap());
     }
     let config = Config { handshake_timeout_ms: HANDSHAKE_MS, ..Config::default() };
     let codec = LengthPrefixed::new(1 << 16);
-    let net = Net::start_at(2, &[listen], Spread::HandOut, config, codec, |_| Echo).unwrap();
+    let net = Net::start_at(2, &[listen], Spread::RoundRobin, config, codec, |_| Echo).unwrap();
     println!("{}", net.addresses()[0]);
     // Relaxed: a flag on which no other access depends.
     while !terminated.load(Ordering::Relaxed) {

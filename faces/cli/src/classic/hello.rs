@@ -12,7 +12,7 @@ use crate::exit::{Interrupted, usage as wrong};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use handover_base::topology::{self, Placement, Topology};
-use handover_base::units::{show_ns, show_rate};
+use handover_base::units::{format_ns, format_rate};
 use handover_base::usage::{self, Usage};
 use handover_event::{
     Config, Ended, Handler, KIND_MAX, Machine, MachineError, ParkOn, RunError, Running, Signals,
@@ -427,15 +427,15 @@ impl Stage {
         let took_s = took.as_secs_f64();
         let each = match handled {
             0 => String::new(),
-            handled => format!(", {} each", show_ns(took_s * 1e9 / *handled as f64)),
+            handled => format!(", {} each", format_ns(took_s * 1e9 / *handled as f64)),
         };
-        let rate = show_rate(*handled as f64 / took_s.max(1e-9));
+        let rate = format_rate(*handled as f64 / took_s.max(1e-9));
         tracing::info!(target: TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
         let cpu_ns = (used.user_ns + used.system_ns).max(1) as f64;
         let part = |ns: u64| {
             let each = match handled {
                 0 => String::new(),
-                handled => format!(", {} each", show_ns(ns as f64 / *handled as f64)),
+                handled => format!(", {} each", format_ns(ns as f64 / *handled as f64)),
             };
             format!("{:.3} s ({:.0} %{each})", ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0)
         };

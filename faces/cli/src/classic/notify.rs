@@ -3,7 +3,7 @@
 use super::stamp::{Stamp, e3};
 use crate::console::tell;
 use clap::{Args, ValueEnum};
-use handover_base::units::show_ns;
+use handover_base::units::format_ns;
 use handover_base::{affinity, clock, topology};
 use handover_harness::stats::quantile_sorted;
 use handover_notify::{Adaptive, EventFd, Futex, Mechanism, Notify, Pipe, Wait};
@@ -225,7 +225,7 @@ fn quantiles(plan: &Plan, sent: &Seen, out: &mut dyn Write) -> anyhow::Result<()
     let mut costs: Vec<f64> =
         sent.costs_ticks.iter().map(|ticks| clock::ps(*ticks) as f64 / 1000.0).collect();
     costs.sort_unstable_by(f64::total_cmp);
-    let at = |q: f64| show_ns(quantile_sorted(&costs, q));
+    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
     let text = format_args!(
         "sender cost: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each: {}",
         at(0.5),
@@ -233,7 +233,7 @@ fn quantiles(plan: &Plan, sent: &Seen, out: &mut dyn Write) -> anyhow::Result<()
         at(0.99),
         at(0.999),
         at(1.0),
-        show_ns(clock::calibration().cost_ns)
+        format_ns(clock::calibration().cost_ns)
     );
     Ok(plan.stamp.line(out, "main", line!(), text)?)
 }
@@ -255,7 +255,7 @@ mod tests {
             });
             let seen = receive(&mut receiver, &over, &waits);
             let ended = receiver.stats();
-            (seen.count, ended.at_once + ended.by_spinning + ended.by_sleeping)
+            (seen.count, ended.found_pending + ended.by_spinning + ended.by_sleeping)
         })
     }
 

@@ -17,8 +17,8 @@ use handover_base::units::Rate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
 use handover_sched::drive::{
-    self, Arbiter, Client, Config, FLOWS_MAX, Flows, LENGTH_MAX_BYTES, Ledger, Load, Null,
-    Patience, Program, Record, Recorder, Sink, Stamping, Stop, Token, Udp, WhenFull, Work, program,
+    self, Arbiter, Client, Config, FLOWS_MAX, Flows, IdlePolicy, LENGTH_MAX_BYTES, Ledger, Load,
+    Null, Program, Record, Recorder, Sink, Stamping, Stop, Token, Udp, WhenFull, Work, program,
     recorder,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
@@ -242,7 +242,7 @@ struct Plan<'a> {
     /// By client: `true` if its flows differ, so that taking turns would not give them the shares due.
     flows_differ: Vec<bool>,
     cpus: Cpus,
-    patience: Patience,
+    idle_policy: IdlePolicy,
     /// Duration of the run; `None` to run until the longest program ends.
     span: Option<Duration>,
 }
@@ -291,7 +291,7 @@ impl<'a> Plan<'a> {
             (None, false) => None,
         };
         let cpus = args.cpus();
-        let patience = Patience::for_threads(threads as usize + 1);
+        let idle_policy = IdlePolicy::for_threads(threads as usize + 1);
         let span = span.map(Duration::from_secs_f64);
         let lengths_bytes = options.flows.flows().map(|(_, length)| length).collect();
         let (mut firsts, mut flows_differ) =
@@ -300,7 +300,7 @@ impl<'a> Plan<'a> {
             let client = flow % threads as usize;
             flows_differ[client] |= *firsts[client].get_or_insert(spec) != spec;
         }
-        Ok(Plan { args, options, program, lengths_bytes, flows_differ, cpus, patience, span })
+        Ok(Plan { args, options, program, lengths_bytes, flows_differ, cpus, idle_policy, span })
     }
 
     fn run(&self) -> anyhow::Result<Played> {
@@ -339,7 +339,7 @@ impl<'a> Plan<'a> {
                 Stamp::Batch => Stamping::Batch,
                 Stamp::None => Stamping::None,
             },
-            patience: self.patience,
+            idle_policy: self.idle_policy,
         }
     }
 
@@ -590,14 +590,14 @@ impl Plan<'_> {
         let work = Work {
             load: self.load(thread),
             flows: self.flows_of(thread),
-            keeps_flows_queued: self.flows_differ[thread as usize],
+            has_window_per_flow: self.flows_differ[thread as usize],
             lengths_bytes: match self.program.of(thread) {
                 [] => &self.lengths_bytes,
                 _ => &[],
             },
             in_flight_max: self.args.queue,
             poll_interval: Duration::from_micros(self.args.client_interval),
-            patience: self.patience,
+            idle_policy: self.idle_policy,
             stop,
             until_ns,
             linger: LINGER,
@@ -692,7 +692,7 @@ impl Plan<'_> {
                 emptied[flow % threads] += count;
             }
         }
-        let by_weight = self.options.algorithm.shares_by_weight();
+        let by_weight = self.options.algorithm.has_weights();
         let mut all = Row { name: "all".into(), ..Row::default() };
         let mut waits = waits.into_iter();
         let mut rows = Vec::with_capacity(threads + 1);

@@ -5,7 +5,7 @@ use crate::console::tell;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use handover_base::units::show_ns;
+use handover_base::units::format_ns;
 use handover_base::{affinity, clock, topology};
 use handover_harness::stats::quantile_sorted;
 use handover_lock::contend::{Contender, Handover, PosixSem, PthreadMutex, PthreadSpin, RawCas};
@@ -250,7 +250,7 @@ fn quantiles(threads: &[Costs], stamp: Stamp, out: &mut dyn Write) -> anyhow::Re
         return Ok(());
     }
     costs.sort_unstable_by(f64::total_cmp);
-    let at = |q: f64| show_ns(quantile_sorted(&costs, q));
+    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
     let text = format_args!(
         "busy: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each cost: {}",
         at(0.5),
@@ -258,7 +258,7 @@ fn quantiles(threads: &[Costs], stamp: Stamp, out: &mut dyn Write) -> anyhow::Re
         at(0.99),
         at(0.999),
         at(1.0),
-        show_ns(clock::calibration().cost_ns)
+        format_ns(clock::calibration().cost_ns)
     );
     Ok(stamp.line(out, "main", line!(), text)?)
 }

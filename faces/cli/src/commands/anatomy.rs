@@ -6,7 +6,9 @@ use crate::console;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
 use clap::Args;
-use handover_anatomy::{AnatomyError, Ask, COURSES, Course};
+use handover_anatomy::{
+    AnatomyError, INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, MeasurementOptions,
+};
 use handover_base::topology::Placement;
 use handover_harness::{Fault, Lab, Plan};
 use handover_record::{Document, Record};
@@ -75,7 +77,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;
-    let ask = Ask {
+    let ask = MeasurementOptions {
         course,
         contender: contender.to_string(),
         time: args.seconds,
@@ -117,9 +119,9 @@ fn taken(records: &[Record]) -> Option<&Record> {
 
 /// Returns the stages known of a benchmark's hand-offs; the error lists the benchmarks that have
 /// any.
-fn course(id: &str) -> anyhow::Result<&'static Course> {
+fn course(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     handover_anatomy::find(id).ok_or_else(|| {
-        let known: Vec<&str> = COURSES.iter().map(|course| course.spec).collect();
+        let known: Vec<&str> = INSTRUMENTED_BENCHMARKS.iter().map(|course| course.spec).collect();
         let is_there =
             handover_suite::ALL.iter().flat_map(|some| some.iter()).any(|it| it.spec().id == id);
         let why = match is_there {
@@ -130,7 +132,7 @@ fn course(id: &str) -> anyhow::Result<&'static Course> {
     })
 }
 
-fn contender(course: &Course, asked: Option<&str>) -> anyhow::Result<&'static str> {
+fn contender(course: &InstrumentedBenchmark, asked: Option<&str>) -> anyhow::Result<&'static str> {
     let known = course.contenders();
     if known.is_empty() {
         return Err(usage(format!(

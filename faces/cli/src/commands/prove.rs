@@ -193,7 +193,7 @@ fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
 /// Formats a table of the costs planted and read, the errors and the verdicts.
 fn table(proofs: &[Proof], is_judged: bool) -> String {
     let shown = |proof: &Proof, value: f64| match &*proof.unit {
-        "ns" => handover_base::units::show_ns(value),
+        "ns" => handover_base::units::format_ns(value),
         "share" => format!("{:.1} %", value * 100.0),
         "rows" => format!("{value:.0}"),
         "seen" => if value > 0.0 { "seen" } else { "not seen" }.to_string(),

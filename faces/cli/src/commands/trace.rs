@@ -10,7 +10,7 @@ use crate::console;
 use crate::exit::usage;
 use clap::{Args, Subcommand};
 use handover_probe::ReadError;
-use handover_trace::{Found, Names, TraceError, Traces, nearest, what_is_missing};
+use handover_trace::{Names, TraceError, Traces, WalkCounts, missing_event_lines, nearest};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -53,10 +53,13 @@ pub struct Of {
 impl Of {
     /// Opens the traces, and warns about those that are skipped.
     pub fn open(&self) -> anyhow::Result<(Traces, Names)> {
-        let opened =
-            if self.alone { Traces::open_alone(&self.files) } else { Traces::open(&self.files) };
+        let opened = if self.alone {
+            Traces::open_without_children(&self.files)
+        } else {
+            Traces::open(&self.files)
+        };
         let traces = opened.map_err(of_trace)?;
-        for error in traces.passed_over() {
+        for error in traces.unreadable_children() {
             let error: anyhow::Error = anyhow::anyhow!("{error}: passed over");
             console::tell(format_args!("handover: warning: {error:#}"));
         }
@@ -99,8 +102,8 @@ fn checked(traces: &Traces) -> anyhow::Result<()> {
 }
 
 /// Prints notes on data that is missing in the output.
-fn tell_missing(traces: &Traces, found: &Found) {
-    for line in what_is_missing(traces, found) {
+fn tell_missing(traces: &Traces, found: &WalkCounts) {
+    for line in missing_event_lines(traces, found) {
         console::tell(format_args!("handover: note: {line}"));
     }
 }

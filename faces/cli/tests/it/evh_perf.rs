@@ -355,7 +355,7 @@ fn a_load_of_more_than_three_seconds_prints_a_documented_block_of_progress() {
 fn a_certificate_is_verified_by_those_who_are_trusted() {
     let home = Home::new();
     for name in ["here", "there"] {
-        let made = handover_net::tls::Identity::made_for(&["127.0.0.1", "localhost"]);
+        let made = handover_net::tls::Identity::generate(&["127.0.0.1", "localhost"]);
         let made = made.expect("a certificate");
         let file = |end: &str| home.cwd().join(format!("{name}.{end}"));
         fs::write(file("pem"), made.certificate_pem()).expect("a file");
@@ -388,7 +388,7 @@ fn a_certificate_is_verified_by_those_who_are_trusted() {
 #[test]
 fn a_certificate_for_another_name_is_not_taken_by_who_verifies() {
     let home = Home::new();
-    let made = handover_net::tls::Identity::made_for(&["elsewhere.test"]).expect("a certificate");
+    let made = handover_net::tls::Identity::generate(&["elsewhere.test"]).expect("a certificate");
     let file = |name: &str| home.cwd().join(name);
     fs::write(file("there.pem"), made.certificate_pem()).expect("a file");
     fs::write(file("there.key"), made.key_pem()).expect("a file");
@@ -672,7 +672,10 @@ fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
     let line = format!("ulimit -n 100; handover evh_perf --connect -p {port} --count 200 --hold 0");
     let said = said(theirs.shell(&line)).code(1);
     let said = said.tells(&["of 200 connections are open", "ulimit -n 300", "--processes"]);
-    found(&texts(&said.out), r"^\(ERROR\) \d+ of 200 connections are open: this process has no file descriptor left");
+    found(
+        &texts(&said.out),
+        r"^\(ERROR\) \d+ of 200 connections are open: this process has no file descriptor left",
+    );
     let theirs = Home::new();
     // With no connections to hold, there is no request to press Enter.
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
@@ -783,11 +786,11 @@ fn the_slowest_of_256_connections_gets_at_least_half_of_what_they_get_on_average
 #[test]
 fn connections_by_tls_are_opened_sampled_and_held() {
     let home = Home::new();
-    let made = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
+    let made = handover_net::tls::Identity::generate(&["127.0.0.1"]).expect("a certificate");
     let file = |name: &str| home.cwd().join(name);
     fs::write(file("here.pem"), made.certificate_pem()).expect("a file");
     fs::write(file("here.key"), made.key_pem()).expect("a file");
-    let other = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
+    let other = handover_net::tls::Identity::generate(&["127.0.0.1"]).expect("a certificate");
     fs::write(file("there.pem"), other.certificate_pem()).expect("a file");
     let (_serving, port) = server(&home, "--tls --cert here.pem --key here.key");
     let line = format!("evh_perf --connect -p {port} --hold 0 --count 60 --sample 20");

@@ -90,7 +90,7 @@ fn margo_p2p_latency_prints_its_table_over_each_transport_and_starts_its_partner
 /// Creates NAME.pem and NAME.key in the home: a certificate for 127.0.0.1 that is its own
 /// authority.
 fn certificate(home: &Home, name: &str) {
-    let made = handover_net::tls::Identity::made_for(&["127.0.0.1"]).expect("a certificate");
+    let made = handover_net::tls::Identity::generate(&["127.0.0.1"]).expect("a certificate");
     let file = |end: &str| home.cwd().join(format!("{name}.{end}"));
     fs::write(file("pem"), made.certificate_pem()).expect("a file");
     fs::write(file("key"), made.key_pem()).expect("a file");

@@ -284,7 +284,10 @@ fn what_can_be_done_about_what_is_missing_is_said() {
     let bytes = fs::read(&path).expect("a trace");
     fs::write(&path, &bytes[..bytes.len() - 700]).expect("a trace");
     let said = home.run("trace show a.trace").code(1);
-    assert!(said.out.contains("hint: a.trace was complete, but has since been truncated or damaged"), "{said}");
+    assert!(
+        said.out.contains("hint: a.trace was complete, but has since been truncated or damaged"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -300,7 +303,10 @@ fn a_damaged_trace_is_shown_as_far_as_it_goes_and_fails() {
         assert!(said.out.contains("served."), "{line}: {said}");
     }
     let said = home.run("trace show a.trace").code(1);
-    assert!(said.out.contains("hint: a.trace was complete, but has since been truncated or damaged"), "{said}");
+    assert!(
+        said.out.contains("hint: a.trace was complete, but has since been truncated or damaged"),
+        "{said}"
+    );
     home.run("trace export a.trace --to perfetto -o half.pftrace").code(1).tells(&["missing"]);
     assert!(Path::new(&home.cwd().join("half.pftrace")).exists());
 }

@@ -8,7 +8,7 @@ use crate::crew::Stage;
 use crate::fault::Fault;
 use crate::samples::{Notes, Timing};
 use handover_base::random::SplitMix64;
-use handover_base::topology::Placed;
+use handover_base::topology::PlacedCpus;
 use handover_base::{affinity, clock};
 use handover_record::Values;
 use std::sync::Arc;
@@ -235,7 +235,7 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
         (true, Some(own)) => beside(usual(bench.params()), &group.values, &usual(own.params())),
     };
     let roles = bench.roles(&values);
-    let Placed { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
+    let PlacedCpus { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
     let hands_over = bench.spec().hands_over;
     let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
     let round = if roles.len() > 1 { ROUND_OF_SEVERAL } else { ROUND };

@@ -3,7 +3,7 @@
 use crate::engine::Client;
 use crate::error::Fault;
 use crate::schedule::Schedule;
-use crate::secure::Secure;
+use crate::secure::Encryption;
 use crate::socket;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -44,7 +44,7 @@ impl Buffers {
 pub(crate) struct Peer {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
-    pub(crate) secure: Option<Box<dyn Secure>>,
+    pub(crate) secure: Option<Box<dyn Encryption>>,
     /// Due times of its messages in an open loop.
     pub(crate) schedule: Option<Schedule>,
     /// Bytes that the kernel has not taken yet; the first `unsent_written` of them have been sent.
@@ -73,7 +73,7 @@ impl Peer {
     pub(crate) fn new(
         fd: OwnedFd,
         client: Client,
-        secure: Option<Box<dyn Secure>>,
+        secure: Option<Box<dyn Encryption>>,
         now_ns: u64,
     ) -> Self {
         Self {

@@ -191,7 +191,7 @@ impl Worker {
         let seed = number ^ reconn << 48 ^ u64::from(self.plan.salt) << 56;
         let lengths = Lengths::new(seed, self.plan.letters_min, self.plan.letters_max);
         let client = Client::new(id, lengths, order, self.plan.depth);
-        let secure = self.shared.secures.as_ref().map(|it| it.begin()).transpose()?;
+        let secure = self.shared.encryption.as_ref().map(|it| it.begin()).transpose()?;
         Ok(Peer::new(fd, client, secure, self.now_ns()))
     }
 
@@ -299,7 +299,7 @@ impl Worker {
                 for unsent in peer.client.sent_count()..due {
                     // A lower bound: the message would have come back later than now.
                     let latency_ns_min = now_ns.saturating_sub(schedule.at_ns(unsent));
-                    self.report.tally.corrected.saturating_record(latency_ns_min);
+                    self.report.latencies.corrected.saturating_record(latency_ns_min);
                     self.report.unsent_count += 1;
                 }
             } else {
@@ -402,7 +402,7 @@ impl Worker {
         let from_ns = window.map_or(0, |window| window.from_ns);
         let until_ns = window.map_or(u64::MAX, |window| window.until_ns);
         peer.active_ns = now_ns;
-        let tally = &mut self.report.tally;
+        let latencies = &mut self.report.latencies;
         let (mut at, mut count, mut latency_ns) = (0, 0, 0_u64);
         // Messages with the same time stamp were sent together, and are recorded together.
         let (mut group_sent_ns, mut group_count) = (0, 0);
@@ -421,7 +421,7 @@ impl Worker {
             count += 1;
             if sent_ns != group_sent_ns {
                 if group_count > 0 {
-                    tally.record(now_ns.saturating_sub(group_sent_ns), group_count);
+                    latencies.record(now_ns.saturating_sub(group_sent_ns), group_count);
                 }
                 (group_sent_ns, group_count) = (sent_ns, 0);
             }
@@ -433,11 +433,11 @@ impl Worker {
             }
             group_count += 1;
             if peer.schedule.is_some() {
-                tally.corrected.saturating_record(now_ns.saturating_sub(due_ns));
+                latencies.corrected.saturating_record(now_ns.saturating_sub(due_ns));
             }
         }
         if group_count > 0 {
-            tally.record(now_ns.saturating_sub(group_sent_ns), group_count);
+            latencies.record(now_ns.saturating_sub(group_sent_ns), group_count);
         }
         self.live.add_received(count, latency_ns);
         peer.keep_incomplete(&bytes[at..]);
@@ -471,7 +471,7 @@ impl Worker {
             for index in first..first + sent {
                 let due_ns = schedule.at_ns(index);
                 if window.is_some_and(|window| due_ns >= window.from_ns) {
-                    self.report.tally.late.saturating_record(now_ns.saturating_sub(due_ns));
+                    self.report.latencies.late.saturating_record(now_ns.saturating_sub(due_ns));
                 }
             }
         }

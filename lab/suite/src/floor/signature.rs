@@ -35,7 +35,7 @@ impl Workload for Signature {
     };
 
     fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        let identity = Identity::made_for(&["localhost"]).map_err(refused)?;
+        let identity = Identity::generate(&["localhost"]).map_err(refused)?;
         let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(refused)?;
         let key = any_supported_type(&key).map_err(refused)?;
         let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]);

@@ -6,7 +6,7 @@ use crate::floor::socket::Ends;
 use handover_base::clock;
 use handover_harness::{Fault, Rig};
 use handover_net::engine::LengthPrefixed;
-use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use handover_record::{Bytes, Spec, args};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -63,7 +63,13 @@ impl Handler for Echo {
         let _ = conn.send(message);
     }
 
-    fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
+    fn on_close(
+        &mut self,
+        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: Key,
+        (): (),
+        _: &CloseReason,
+    ) {
         if let Some(stopper) = &self.stopper {
             stopper.stop(Duration::ZERO);
         }

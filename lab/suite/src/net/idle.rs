@@ -5,7 +5,9 @@ use super::secured::{Sealed, ends};
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_net::engine::LengthPrefixed;
-use handover_net::{CloseReason, Config, Conn, Handler, Key, Listen, Reactor, Room, Stopper, tls};
+use handover_net::{
+    CloseReason, Config, Conn, Connections, Handler, Key, Listen, Reactor, Stopper, tls,
+};
 use handover_record::{Spec, Unit, args};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -50,7 +52,13 @@ impl Handler for Echo {
         let _ = conn.send(message);
     }
 
-    fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
+    fn on_close(
+        &mut self,
+        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: Key,
+        (): (),
+        _: &CloseReason,
+    ) {
         self.left = self.left.saturating_sub(1);
         if self.left == 0
             && let Some(stopper) = &self.stopper

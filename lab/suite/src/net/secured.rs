@@ -19,7 +19,7 @@ pub(super) fn refused(error: impl std::fmt::Display) -> Fault {
 
 /// Creates a certificate.
 pub(super) fn identity() -> Result<Identity, Fault> {
-    Identity::made_for(&["localhost"]).map_err(refused)
+    Identity::generate(&["localhost"]).map_err(refused)
 }
 
 fn client(record_per_message: bool) -> Result<tls::Client, Fault> {

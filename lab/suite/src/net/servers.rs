@@ -7,7 +7,7 @@ use super::wait::wait;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixed;
-use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -58,7 +58,7 @@ impl<const OWN: bool> Handler for Echo<OWN> {
 
     fn on_close(
         &mut self,
-        _: &mut Room<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixed, ()>,
         _: Key,
         (): (),
         why: &CloseReason,

@@ -8,9 +8,11 @@ use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, Wait, args};
 #[cfg(feature = "peers")]
 use handover_sched::drive::lane::LaneError;
-use handover_sched::drive::lane::{Cached, Collect, Lane, Laps, Lines, Marks, Plain, Post};
+use handover_sched::drive::lane::{
+    Cached, Lane, LaneReceiver, LaneSender, Laps, Lines, Marks, Plain,
+};
 use handover_sched::drive::{
-    Arbiter, Client, Config, Flows, Hub, Null, Offer, Patience, Stamping, Stop, Token,
+    Arbiter, Client, Config, Flows, Hub, IdlePolicy, Null, Offer, Stamping, Stop, Token,
 };
 use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
@@ -90,16 +92,16 @@ pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
 }
 
 /// Returns `Spin` if each participant has a CPU, `Share` otherwise.
-pub(super) fn patience(rig: &Rig) -> Patience {
+pub(super) fn idle_policy(rig: &Rig) -> IdlePolicy {
     let mut cpus = rig.cpus().to_vec();
     cpus.sort_unstable();
     cpus.dedup();
-    if cpus.len() < rig.cpus().len() { Patience::Share } else { Patience::Spin }
+    if cpus.len() < rig.cpus().len() { IdlePolicy::Share } else { IdlePolicy::Spin }
 }
 
 /// Waits between two unsuccessful polls.
-pub(super) fn pause(patience: Patience) {
-    if patience == Patience::Share {
+pub(super) fn pause(idle_policy: IdlePolicy) {
+    if idle_policy == IdlePolicy::Share {
         std::thread::yield_now();
     }
 }
@@ -138,7 +140,7 @@ struct Driver<A: Make, L: Lane, M: Manner> {
     arbiter: Mutex<Option<Arbiter<A::Scheduler, L>>>,
     hub: Hub<L>,
     args: Driven,
-    patience: Patience,
+    idle_policy: IdlePolicy,
     clients_left: AtomicU32,
     sent: AtomicU64,
     transmitted: AtomicU64,
@@ -159,13 +161,13 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
     }
 
     fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
-        let patience = patience(rig);
+        let idle_policy = idle_policy(rig);
         let config = Config {
             mailbox_slots_count: args.slots_count,
             batch_max: args.batch_max,
             interval: Duration::from_micros(args.interval_us.into()),
             stamping: M::STAMPING,
-            patience,
+            idle_policy,
             ..Config::default()
         };
         let arbiter = Arbiter::with_lanes(scheduler::<A>(args)?, config).map_err(refused)?;
@@ -173,7 +175,7 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
             hub: arbiter.hub(),
             arbiter: Mutex::new(Some(arbiter)),
             args: *args,
-            patience,
+            idle_policy,
             clients_left: AtomicU32::new(args.clients_count),
             sent: AtomicU64::new(0),
             transmitted: AtomicU64::new(0),
@@ -206,7 +208,7 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
         });
         while client.in_flight() > 0 && !client.is_ended() {
             client.poll(usize::MAX, &mut Null, &mut ()).map_err(refused)?;
-            pause(self.patience);
+            pause(self.idle_policy);
         }
         let counts = client.counts();
         self.sent.fetch_add(counts.sent, Ordering::Relaxed);
@@ -250,7 +252,7 @@ impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
                     if client.is_ended() {
                         return Err(Fault::new("the arbiter has ended"));
                     }
-                    pause(self.patience);
+                    pause(self.idle_policy);
                 }
             }
         }
@@ -325,7 +327,7 @@ struct Mailbox<L: Lane> {
     sender: Mutex<Option<<L as Lane>::Sender<1>>>,
     receiver: Mutex<Option<<L as Lane>::Receiver<1>>>,
     args: Driven,
-    patience: Patience,
+    idle_policy: IdlePolicy,
     sent: AtomicU64,
     arrived: AtomicU64,
 }
@@ -352,7 +354,7 @@ impl<L: Lane> Handover for Mailbox<L> {
             sender: Mutex::new(Some(sender)),
             receiver: Mutex::new(Some(receiver)),
             args: *args,
-            patience: patience(rig),
+            idle_policy: idle_policy(rig),
             sent: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
         })
@@ -371,7 +373,7 @@ impl<L: Lane> Handover for Mailbox<L> {
                     }
                     sender.publish();
                     if word < until {
-                        pause(self.patience);
+                        pause(self.idle_policy);
                     }
                 }
             };
@@ -402,7 +404,7 @@ impl<L: Lane> Handover for Mailbox<L> {
             }
             receiver.release();
             if taken == 0 {
-                pause(self.patience);
+                pause(self.idle_policy);
             }
         }
     }
@@ -422,7 +424,7 @@ impl<L: Lane> Handover for Mailbox<L> {
 struct Locked<A: Make, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
     args: Driven,
-    patience: Patience,
+    idle_policy: IdlePolicy,
     clients_left: AtomicU32,
     sent: AtomicU64,
     taken: AtomicU64,
@@ -440,7 +442,7 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
         Ok(Locked {
             shared: Mutex::new(scheduler::<A>(args)?),
             args: *args,
-            patience: patience(rig),
+            idle_policy: idle_policy(rig),
             clients_left: AtomicU32::new(args.clients_count),
             sent: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -469,7 +471,7 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
                         self.taken.store(taken, Ordering::Relaxed);
                         return Ok(());
                     }
-                    pause(self.patience);
+                    pause(self.idle_policy);
                 }
             }
         }
@@ -493,7 +495,7 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
                 drop(scheduler);
                 left -= burst;
                 if burst == 0 {
-                    pause(self.patience);
+                    pause(self.idle_policy);
                 }
             }
         });
@@ -534,20 +536,20 @@ macro_rules! lanes {
             }
         }
 
-        impl<const W: usize> Post<W> for End<$sender> {
+        impl<const W: usize> LaneSender<W> for End<$sender> {
             #[inline(always)]
             fn push(&mut self, words: [u64; W]) -> bool {
                 $queue::push(&mut self.0, words)
             }
             #[inline(always)]
-            fn has_room(&mut self) -> bool {
+            fn has_free_slot(&mut self) -> bool {
                 !self.0.is_full()
             }
             #[inline(always)]
             fn publish(&mut self) {}
         }
 
-        impl<const W: usize> Collect<W> for End<$receiver> {
+        impl<const W: usize> LaneReceiver<W> for End<$receiver> {
             #[inline(always)]
             fn pop(&mut self) -> Option<[u64; W]> {
                 $queue::pop(&mut self.0)

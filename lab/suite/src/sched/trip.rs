@@ -1,14 +1,14 @@
 //! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
 use super::drive::{
-    Driven, LENGTH_BYTES, Make, OfDrr, OfFifo, OfQfq, OfWf2qPlus, patience, pause, refused,
+    Driven, LENGTH_BYTES, Make, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy, pause, refused,
     scheduler, take,
 };
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, Wait};
 use handover_sched::drive::lane::Laps;
-use handover_sched::drive::{Arbiter, Client, Config, Hub, Null, Offer, Patience, Stop};
+use handover_sched::drive::{Arbiter, Client, Config, Hub, IdlePolicy, Null, Offer, Stop};
 use std::sync::Mutex;
 
 /// Arguments that the other benchmarks of clients and arbiter take from options.
@@ -25,7 +25,7 @@ const ALONE: Driven = Driven {
 struct Trip<A: Make> {
     arbiter: Mutex<Option<Arbiter<A::Scheduler, Laps>>>,
     hub: Hub<Laps>,
-    patience: Patience,
+    idle_policy: IdlePolicy,
     sent: AtomicU64,
     transmitted: AtomicU64,
 }
@@ -47,18 +47,18 @@ impl<A: Make> Handover for Trip<A> {
     }
 
     fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        let patience = patience(rig);
+        let idle_policy = idle_policy(rig);
         let config = Config {
             mailbox_slots_count: ALONE.slots_count,
             batch_max: ALONE.batch_max,
-            patience,
+            idle_policy,
             ..Config::default()
         };
         let arbiter = Arbiter::with_lanes(scheduler::<A>(&ALONE)?, config).map_err(refused)?;
         Ok(Trip {
             hub: arbiter.hub(),
             arbiter: Mutex::new(Some(arbiter)),
-            patience,
+            idle_policy,
             sent: AtomicU64::new(0),
             transmitted: AtomicU64::new(0),
         })
@@ -106,7 +106,7 @@ impl<A: Make> Trip<A> {
             if client.is_ended() {
                 return Err(Fault::new("the arbiter has ended"));
             }
-            pause(self.patience);
+            pause(self.idle_policy);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use super::sink::{Sink, put_number, put_signed};
 use crate::names::Names;
 use crate::traces::Traces;
-use crate::walk::Found;
+use crate::walk::WalkCounts;
 use handover_probe::read::{EventKind, ReadAt};
 use std::io::{self, Write};
 
@@ -15,8 +15,8 @@ pub fn write<S: ReadAt, W: Write>(
     traces: &Traces<S>,
     names: &Names,
     sink: &mut Sink<W>,
-) -> io::Result<Found> {
-    let mut found = Found::default();
+) -> io::Result<WalkCounts> {
+    let mut found = WalkCounts::default();
     let fields: Vec<String> = names.iter().map(|(_, name)| field(name)).collect();
     let place = |trace: &handover_probe::read::Trace<S>| -> Vec<String> {
         let threads = trace.threads().iter();

@@ -4,14 +4,14 @@ use crate::samples::{deep, random, raw, recorded, sample, unpaired};
 use handover_probe::read::{EventKind, Trace};
 use handover_probe::{probe, span};
 use handover_trace::{
-    Call, CallTree, DEPTH_MAX, Ending, Function, Grouping, Limits, NameId, Names, Order, Position,
-    Statistics, Traces, TreeLine, Visitor, estimate, estimate_table, function_table, headline,
-    tree_table, walk, what_is_missing,
+    Call, CallTree, DEPTH_MAX, Ending, Function, Grouping, Limits, NameId, Names, Position,
+    SortOrder, Statistics, Traces, TreeLine, Visitor, estimate, estimate_table, function_table,
+    headline, missing_event_lines, tree_table, walk,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-fn functions(traces: &Traces, order: Order) -> (Vec<Function>, u64) {
+fn functions(traces: &Traces, order: SortOrder) -> (Vec<Function>, u64) {
     let names = Names::all(traces);
     let mut statistics = Statistics::new();
     walk(traces, &names, &mut statistics).unwrap();
@@ -31,7 +31,7 @@ fn named<'a>(functions: &'a [Function], name: &str) -> &'a Function {
 
 #[test]
 fn calls_are_counted_and_timed() {
-    let (all, time_ns) = functions(sample(), Order::Name);
+    let (all, time_ns) = functions(sample(), SortOrder::Name);
     let names: Vec<&str> = all.iter().map(|function| function.name.as_str()).collect();
     assert!(names.is_sorted(), "{names:?}");
     let outer = named(&all, "whole.outer");
@@ -74,12 +74,12 @@ fn functions_are_sorted_by_the_requested_order() {
         let (all, _) = functions(sample(), order.parse().unwrap());
         assert!(all.is_sorted_by(|one, other| key(one) >= key(other)), "{order}");
     }
-    assert!("fastest".parse::<Order>().unwrap_err().to_string().contains("p99"));
+    assert!("fastest".parse::<SortOrder>().unwrap_err().to_string().contains("p99"));
 }
 
 #[test]
 fn call_without_end_counts_in_sums_but_not_in_quantiles() {
-    let (all, _) = functions(unpaired(), Order::Total);
+    let (all, _) = functions(unpaired(), SortOrder::Total);
     for name in ["odd.lost", "odd.open"] {
         let cut = named(&all, name);
         assert_eq!((cut.calls, cut.cut, cut.durations), (1, 1, None), "{name}");
@@ -130,7 +130,7 @@ fn self_times_of_threads_with_losses_are_marked() {
     let names = Names::all(&traces);
     let mut statistics = Statistics::new();
     let found = walk(&traces, &names, &mut statistics).unwrap();
-    let all = statistics.functions(&names, Order::Name);
+    let all = statistics.functions(&names, SortOrder::Name);
     for (name, is_marked) in [("whole.fall", true), ("whole.outer", true), ("whole.short", false)] {
         assert_eq!(named(&all, name).has_losses, is_marked, "{name}");
     }
@@ -141,12 +141,12 @@ fn self_times_of_threads_with_losses_are_marked() {
         "{table}"
     );
     assert_eq!(found.threads_with_losses, 1);
-    let lines = what_is_missing(&traces, &found);
+    let lines = missing_event_lines(&traces, &found);
     assert!(
         lines.iter().any(|line| line.contains("may include calls that were lost")),
         "{lines:?}"
     );
-    assert!(functions(sample(), Order::Name).0.iter().all(|function| !function.has_losses));
+    assert!(functions(sample(), SortOrder::Name).0.iter().all(|function| !function.has_losses));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn tree_nests_callees_below_their_callers() {
 #[test]
 fn tree_and_statistics_agree_on_random_traces() {
     for traces in [sample(), unpaired(), random()] {
-        let (all, time_ns) = functions(traces, Order::default());
+        let (all, time_ns) = functions(traces, SortOrder::default());
         let (lines, tree_ns) = tree(traces, Grouping::Threads, usize::MAX);
         assert_eq!(time_ns, tree_ns);
         for function in &all {
@@ -252,22 +252,22 @@ fn processes_share_one_time_line() {
     std::fs::copy(&paths[0], folder.path().join("one.77")).unwrap();
     std::fs::write(folder.path().join("one.78"), "rubbish").unwrap();
     let alone = Traces::open([&paths[1]]).unwrap();
-    assert_eq!((alone.all().len(), alone.passed_over().len()), (1, 1));
-    assert!(alone.passed_over()[0].to_string().contains("one.78"));
-    assert!(Traces::open_alone([&paths[1]]).unwrap().passed_over().is_empty());
+    assert_eq!((alone.all().len(), alone.unreadable_children().len()), (1, 1));
+    assert!(alone.unreadable_children()[0].to_string().contains("one.78"));
+    assert!(Traces::open_without_children([&paths[1]]).unwrap().unreadable_children().is_empty());
     assert_eq!(one.all().len(), 1);
 }
 
 #[test]
 fn texts_escape_control_characters_in_names() {
-    let (all, time_ns) = functions(sample(), Order::default());
+    let (all, time_ns) = functions(sample(), SortOrder::default());
     let table = function_table(&all, time_ns);
     assert!(table.contains("whole.outer") && table.contains("p99"), "{table}");
     assert!(table.contains("whole.\u{b5}s \\ \\n"), "{table}");
     assert!(headline(sample()).contains("2 threads"), "{}", headline(sample()));
     assert!(tree_table(&tree(sample(), Grouping::Processes, 9).0).contains("\n"));
     let found = walk(unpaired(), &Names::all(unpaired()), &mut Statistics::new()).unwrap();
-    let missing = what_is_missing(unpaired(), &found).join("\n");
+    let missing = missing_event_lines(unpaired(), &found).join("\n");
     for words in ["1 ends without", "1 beginnings without", "1 calls had not ended"] {
         assert!(missing.contains(words), "{missing}");
     }

@@ -32,7 +32,7 @@ fn traces_with_different_clocks_are_refused() {
     let mut bytes = fs::read(mine).unwrap();
     bytes[72] ^= 1;
     let other = folder.path().join("other");
-    fs::write(&other, handover_probe::read::mended(bytes)).unwrap();
+    fs::write(&other, handover_probe::read::repair_checksums(bytes)).unwrap();
     assert_eq!(Traces::open([&other]).unwrap().events().count(), 2);
     let refused = Traces::open([mine, &other]).unwrap_err();
     assert!(refused.to_string().contains("other") && refused.to_string().contains("mine"));

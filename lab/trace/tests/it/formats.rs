@@ -3,18 +3,18 @@
 use crate::perfetto::{DecodedEvent, Kind, assert_nests, tracks};
 use crate::samples::{random, raw, sample, unpaired, word};
 use handover_probe::read::EventKind;
-use handover_trace::{Format, Found, Grouping, Names, Traces, export};
+use handover_trace::{Format, Grouping, Names, Traces, WalkCounts, export};
 use serde_json::Value;
 use std::collections::HashMap;
 
-fn exported(traces: &Traces, format: Format) -> (Vec<u8>, Found) {
+fn exported(traces: &Traces, format: Format) -> (Vec<u8>, WalkCounts) {
     let mut bytes = Vec::new();
     let names = Names::all(traces);
     let found = export(traces, &names, format, Grouping::Processes, &mut bytes).unwrap();
     (bytes, found)
 }
 
-fn text(traces: &Traces, format: Format) -> (String, Found) {
+fn text(traces: &Traces, format: Format) -> (String, WalkCounts) {
     let (bytes, found) = exported(traces, format);
     (String::from_utf8(bytes).unwrap(), found)
 }
@@ -108,7 +108,7 @@ fn random_calls_nest_in_every_format() {
 }
 
 /// Checks the nesting of Chrome's JSON; returns its events and the counters of the export.
-fn chrome(traces: &Traces) -> (Vec<Value>, Found) {
+fn chrome(traces: &Traces) -> (Vec<Value>, WalkCounts) {
     let (text, found) = text(traces, Format::Chrome);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events").clone();

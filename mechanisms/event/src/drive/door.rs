@@ -4,7 +4,7 @@ use crate::engine::ready::Marking;
 use crate::{WakeWhen, stage};
 use handover_base::sync::CachePadded;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
-use handover_notify::Bell;
+use handover_notify::Unparker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Door {
-    bell: Bell,
+    bell: Unparker,
     /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
     stop: CachePadded<AtomicBool>,
     /// The eventfd that ends a sleep in epoll; made before the first such sleep.
@@ -26,7 +26,7 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new(marking: Option<Marking>, wake_when: WakeWhen) -> Arc<Self> {
         Arc::new(Self {
-            bell: Bell::new(),
+            bell: Unparker::new(),
             stop: CachePadded::new(AtomicBool::new(false)),
             counter: OnceLock::new(),
             marking,
@@ -38,7 +38,7 @@ impl Door {
     /// it should find must be where it looks already.
     #[inline]
     pub(crate) fn ring(&self) {
-        if self.bell.ring_with(|| self.rouse()) {
+        if self.bell.unpark_with(|| self.rouse()) {
             stage::notified();
         } else if self.notifies_each() {
             self.rouse();
@@ -61,7 +61,7 @@ impl Door {
         }
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &Unparker {
         &self.bell
     }
 

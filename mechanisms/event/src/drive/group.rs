@@ -419,7 +419,7 @@ impl Group {
             return Ok(Round { handled: 0, ended: Some(ended) });
         }
         let mut handled = self.messages();
-        if handled == 0 && self.look_eagerly() {
+        if handled == 0 && self.poll_eagerly() {
             handled = self.messages();
         }
         handled += self.timers();
@@ -534,9 +534,9 @@ impl Group {
         Ok(handled)
     }
 
-    fn look_eagerly(&mut self) -> bool {
+    fn poll_eagerly(&mut self) -> bool {
         let marked = &self.marked;
-        self.home.look_eagerly(&mut || !marked.is_empty())
+        self.home.poll_eagerly(&mut || !marked.is_empty())
     }
 
     fn idle(&mut self) -> Result<(), RunError> {

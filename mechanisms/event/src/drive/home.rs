@@ -194,9 +194,9 @@ impl Home {
     /// Calls `look` many times at once; returns `true` if it returned `true` or a stop was
     /// requested.
     #[inline]
-    pub(crate) fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
+    pub(crate) fn poll_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let door = &self.door;
-        self.parker.look_eagerly(&mut || look() || door.stop_is_wanted())
+        self.parker.poll_eagerly(&mut || look() || door.stop_is_wanted())
     }
 
     /// Spins, then sleeps until a message is queued, the bell is rung, a descriptor is ready, or
@@ -248,7 +248,7 @@ impl Home {
         if parked != Parked::Found {
             stage::woken();
             self.parks += 1;
-            self.wakeups += u64::from(parked == Parked::Rung);
+            self.wakeups += u64::from(parked == Parked::Unparked);
         }
         answer
     }

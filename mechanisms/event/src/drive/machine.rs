@@ -132,7 +132,7 @@ impl<H: Handler> Machine<H> {
             if handled > 0 && since < count_max {
                 continue;
             }
-            if handled == 0 && self.look_eagerly() {
+            if handled == 0 && self.poll_eagerly() {
                 continue;
             }
             since = 0;
@@ -157,7 +157,7 @@ impl<H: Handler> Machine<H> {
             if round.handled > 0 || round.ended.is_some() {
                 return Ok(round);
             }
-            if !self.look_eagerly() {
+            if !self.poll_eagerly() {
                 self.idle()?;
             }
         }
@@ -222,9 +222,9 @@ impl<H: Handler> Machine<H> {
     }
 
     #[inline]
-    fn look_eagerly(&mut self) -> bool {
+    fn poll_eagerly(&mut self) -> bool {
         let inbox = &self.member.desk.inbox;
-        self.home.look_eagerly(&mut || !inbox.is_empty())
+        self.home.poll_eagerly(&mut || !inbox.is_empty())
     }
 
     #[inline(always)]

@@ -6,14 +6,14 @@ use crate::raw::{Biased, Inbox, Runnable, StackPool};
 use crate::{Config, Stealing};
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use handover_notify::Bell;
+use handover_notify::Unparker;
 use std::sync::{Arc, Weak};
 
 /// Public side of a worker: receives fibers from other threads, and lends its run queue to thieves.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
-    pub(crate) bell: Bell,
+    pub(crate) bell: Unparker,
     pub(crate) queue: CachePadded<Biased<ReadyQueue>>,
     /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
     /// only.
@@ -46,7 +46,7 @@ impl WorkerState {
     pub(crate) fn new(runtime: Weak<RuntimeState>) -> Self {
         Self {
             inbox: CachePadded::default(),
-            bell: Bell::new(),
+            bell: Unparker::new(),
             queue: CachePadded::new(Biased::new(ReadyQueue::new())),
             offers: AtomicU32::new(0),
             is_idle: AtomicBool::new(false),

@@ -260,7 +260,7 @@ impl Worker {
             found || !self.owner.inbox.is_empty()
         };
         let mut parker = self.parker.borrow_mut();
-        if !parker.look_eagerly(&mut should_wake) {
+        if !parker.poll_eagerly(&mut should_wake) {
             parker.spin(deadline_ns, &mut should_wake);
         }
         self.has_spun.set(!found);
@@ -453,13 +453,13 @@ impl Worker {
         }
         let mut parker = self.parker.borrow_mut();
         if !self.has_spun.replace(false)
-            && (parker.look_eagerly(&mut should_wake) || parker.spin(deadline_ns, &mut should_wake))
+            && (parker.poll_eagerly(&mut should_wake) || parker.spin(deadline_ns, &mut should_wake))
         {
             return;
         }
         if !self.can_steal {
             add(&self.owner.counters.parks, 1);
-            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::Otherwise {
+            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::NotUnparked {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
@@ -481,7 +481,7 @@ impl Worker {
                 // Relaxed: a thread that clears the flag rings the bell afterwards.
                 should_wake() || !self.owner.is_idle.load(Ordering::Relaxed)
             });
-            if parked == Parked::Otherwise {
+            if parked == Parked::NotUnparked {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }

@@ -7,7 +7,7 @@
 //! receiver.wait();
 //! other.join().unwrap();
 //! let stats = receiver.stats();
-//! assert_eq!(stats.at_once + stats.by_spinning + stats.by_sleeping, 1);
+//! assert_eq!(stats.found_pending + stats.by_spinning + stats.by_sleeping, 1);
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 //!

@@ -2,10 +2,10 @@
 //! flag.
 //!
 //! ```
-//! use handover_notify::{Bell, Config, Parker};
+//! use handover_notify::{Unparker, Config, Parker};
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //!
-//! let (bell, work) = (Bell::new(), AtomicBool::new(false));
+//! let (bell, work) = (Unparker::new(), AtomicBool::new(false));
 //! let mut parker = Parker::new(Config::default())?;
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| {
@@ -13,7 +13,7 @@
 //!         bell.ring(); // ... then wake, if it sleeps
 //!     });
 //!     let mut poll = || work.load(Ordering::Acquire); // pairs with the Release above
-//!     while !parker.look_eagerly(&mut poll) {
+//!     while !parker.poll_eagerly(&mut poll) {
 //!         if !parker.spin(None, &mut poll) {
 //!             parker.park(&bell, None, &mut poll);
 //!         }
@@ -42,7 +42,7 @@ use std::time::Duration;
 /// [`adaptive::Core`](crate::adaptive::Core).
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-pub struct Bell {
+pub struct Unparker {
     word: ParkWord,
     /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; from it the
     /// receiver learns the cost of a sleep.
@@ -51,7 +51,7 @@ pub struct Bell {
     cpu_plus_one: AtomicU32,
 }
 
-impl Bell {
+impl Unparker {
     /// Makes a bell whose receiver is awake.
     #[must_use]
     pub const fn new() -> Self {
@@ -69,7 +69,7 @@ impl Bell {
     /// If the kernel refuses futexes.
     #[inline]
     pub fn ring(&self) -> bool {
-        self.ring_with(|| debug_assert!(false, "the receiver sleeps elsewhere: use ring_with"))
+        self.unpark_with(|| debug_assert!(false, "the receiver sleeps elsewhere: use unpark_with"))
     }
 
     /// Wakes the receiver if it sleeps: on the bell, or by calling `wake_elsewhere` if it sleeps
@@ -79,7 +79,7 @@ impl Bell {
     /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else
     /// ends its sleep.
     #[inline]
-    pub fn ring_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
+    pub fn unpark_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
         match self.word.must_wake(raw::current_cpu) {
             None => false,
             Some(sleep_kind) => {
@@ -115,15 +115,15 @@ pub enum Parked {
     /// The receiver did not sleep: the last check found work.
     Found,
     /// A sender rang.
-    Rung,
+    Unparked,
     /// The sleep ended otherwise: by the deadline, a signal, a descriptor.
-    Otherwise,
+    NotUnparked,
 }
 
 /// The receiving side. It learns from its waits how long to spin, when to yield, and when to sleep.
 ///
 /// A wait that found nothing has up to four steps, each of which is skipped while it does not pay:
-/// [`look_eagerly`](Self::look_eagerly), for an answer that is about to come;
+/// [`poll_eagerly`](Self::poll_eagerly), for an answer that is about to come;
 /// [`spin`](Self::spin), which spins with pauses while the sender is on another CPU, and then
 /// yields to other threads, so that a sender on the same CPU can run; and [`park`](Self::park).
 ///
@@ -225,7 +225,7 @@ impl Parker {
     /// # Cost
     /// Reading the CPU's number, 2 to 3 ns.
     #[inline]
-    pub fn settle(&mut self, bell: &Bell) {
+    pub fn settle(&mut self, bell: &Unparker) {
         let cpu_plus_one = raw::current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
         if cpu_plus_one != self.cpu_plus_one {
             self.cpu_plus_one = cpu_plus_one;
@@ -241,7 +241,7 @@ impl Parker {
     /// # Cost
     /// A load of the line that ringing has read.
     #[inline]
-    pub fn expect(&mut self, of: &Bell) {
+    pub fn expect(&mut self, of: &Unparker) {
         let expected =
             if self.is_on_this_cpu(of) { AnswerSource::ThisCpu } else { AnswerSource::OtherCpu };
         self.expected = self.expected.max(expected);
@@ -254,7 +254,7 @@ impl Parker {
     /// # Cost
     /// A load for each bell, up to the first that is here.
     #[inline]
-    pub fn expect_all<'a>(&mut self, of: impl IntoIterator<Item = &'a Bell>) {
+    pub fn expect_all<'a>(&mut self, of: impl IntoIterator<Item = &'a Unparker>) {
         for bell in of {
             if self.is_on_this_cpu(bell) {
                 self.expected = AnswerSource::ThisCpu;
@@ -264,7 +264,7 @@ impl Parker {
         }
     }
 
-    fn is_on_this_cpu(&self, bell: &Bell) -> bool {
+    fn is_on_this_cpu(&self, bell: &Unparker) -> bool {
         // Relaxed: a hint.
         let there = bell.cpu_plus_one.load(Ordering::Relaxed);
         there == self.cpu_plus_one && there != 0
@@ -277,7 +277,7 @@ impl Parker {
     /// # Blocking
     /// For 128 polls, 0.1 to 0.2 µs; up to 512 polls while yielding pays.
     #[inline]
-    pub fn look_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
+    pub fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let polls = match self.expected {
             AnswerSource::ThisCpu => 1,
             AnswerSource::OtherCpu if self.is_yielding => self.polls_before_yield(),
@@ -394,7 +394,7 @@ impl Parker {
     /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender rings.
     pub fn park(
         &mut self,
-        bell: &Bell,
+        bell: &Unparker,
         deadline_ns: Option<u64>,
         poll: &mut impl FnMut() -> bool,
     ) -> Parked {
@@ -407,11 +407,11 @@ impl Parker {
     }
 
     /// Like [`park`](Self::park), but sleeps by calling `sleep`. It must end when a sender calls
-    /// the closure that it gave to [`Bell::ring_with`], before or during the sleep (a descriptor
+    /// the closure that it gave to [`Unparker::unpark_with`], before or during the sleep (a descriptor
     /// that stays readable does so). `sleep` is given the time, in ns on CLOCK_MONOTONIC.
     pub fn park_with(
         &mut self,
-        bell: &Bell,
+        bell: &Unparker,
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
@@ -420,7 +420,7 @@ impl Parker {
 
     fn park_in(
         &mut self,
-        bell: &Bell,
+        bell: &Unparker,
         sleep_kind: Sleep,
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
@@ -437,16 +437,16 @@ impl Parker {
         stage::woken(bell);
         match bell.word.withdraw() {
             Some(sender_cpu) => {
-                // Relaxed: see Bell::wake(). A time outside this sleep belongs to another sleep.
+                // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
                 let woken_at_ns = bell.woken_at_ns.load(Ordering::Relaxed);
                 self.yields.woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
                 self.waiting.woken_at(woken_at_ns, sender_cpu, asleep);
-                Parked::Rung
+                Parked::Unparked
             }
             None => {
                 self.yields.timed_out();
                 self.waiting.not_notified();
-                Parked::Otherwise
+                Parked::NotUnparked
             }
         }
     }
@@ -476,14 +476,14 @@ mod tests {
         parker
     }
 
-    fn bell_on(cpu: u32) -> Bell {
-        Bell { cpu_plus_one: AtomicU32::new(cpu + 1), ..Bell::new() }
+    fn bell_on(cpu: u32) -> Unparker {
+        Unparker { cpu_plus_one: AtomicU32::new(cpu + 1), ..Unparker::new() }
     }
 
     /// Counts the polls of an eager poll that finds something at the last of `found_at`.
     fn polls(parker: &mut Parker, found_at: u32) -> u32 {
         let mut count = 0;
-        parker.look_eagerly(&mut || {
+        parker.poll_eagerly(&mut || {
             count += 1;
             count == found_at
         });

@@ -112,7 +112,7 @@ impl Waiting {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
         stage::found(core);
         self.sender_cpu = sender_cpu;
-        self.stats.at_once += 1;
+        self.stats.found_pending += 1;
         true
     }
 
@@ -182,7 +182,7 @@ impl Waiting {
 
     /// Records a wait whose condition was found when the receiver had declared itself asleep.
     pub(crate) fn found_at_once(&mut self) {
-        self.stats.at_once += 1;
+        self.stats.found_pending += 1;
     }
 
     /// Records a sleep that no sender ended.
@@ -255,7 +255,7 @@ impl Waiting {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
             // No sender is known yet: if this thread may run on one CPU only, the whole process
             // probably may (taskset, a container).
-            _ => affinity::on_one_cpu(),
+            _ => affinity::is_on_one_cpu(),
         }
     }
 }

@@ -6,8 +6,8 @@ use handover_base::futex::Scope;
 use handover_base::sync::auto_traits;
 use handover_notify::shared::Shared;
 use handover_notify::{
-    Bell, Config, ConfigError, EventFd, Futex, Mechanism, Notify, ParkWord, Parker, Pipe,
-    StateWord, Wait, adaptive, adaptive_fd, futex,
+    Config, ConfigError, EventFd, Futex, Mechanism, Notify, ParkWord, Parker, Pipe, StateWord,
+    Unparker, Wait, adaptive, adaptive_fd, futex,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ fn statistics_count_each_way_a_wait_ends() {
     assert_eq!((stats.timed_out, stats.by_spinning, stats.spins), (1, 0, 0));
     // On a stalled machine the second notification may come before its wait, which then finds it at
     // once.
-    assert!(stats.at_once >= 1);
-    assert_eq!(stats.at_once + stats.by_sleeping, 2);
+    assert!(stats.found_pending >= 1);
+    assert_eq!(stats.found_pending + stats.by_sleeping, 2);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn handles_are_send_and_sync_like_their_core() {
     assert_eq!(auto_traits!(Shared<futex::Core>), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Receiver), "Send + Sync");
-    assert_eq!(auto_traits!((Bell, Parker)), "Send + Sync");
+    assert_eq!(auto_traits!((Unparker, Parker)), "Send + Sync");
     assert_eq!(auto_traits!((StateWord, ParkWord)), "Send + Sync");
 }
 
@@ -147,7 +147,7 @@ mod with_cpus {
         let slept = ping_pong([cpu, cpu]).map(|stats| {
             // Pinned to one CPU before the first wait, so that even this one does not spin.
             assert_eq!(stats.spins, 0, "{stats:?}");
-            assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
+            assert_eq!(stats.found_pending + stats.by_sleeping, ROUNDS_COUNT);
             // Not equal: a notification that comes between the last poll and the declaration of the
             // sleep is found at once.
             assert!(stats.unspun_shared_cpu >= stats.by_sleeping, "{stats:?}");

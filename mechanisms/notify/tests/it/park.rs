@@ -1,6 +1,6 @@
 //! Parking beside a queue of the caller's: the bell and the parker.
 
-use handover_notify::{Bell, Config, Parked, Parker};
+use handover_notify::{Config, Parked, Parker, Unparker};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -14,9 +14,9 @@ fn now_ns() -> u64 {
 }
 
 /// Waits until `word` is at least `least`.
-fn await_value(parker: &mut Parker, bell: &Bell, word: &AtomicU64, least: u64) {
+fn await_value(parker: &mut Parker, bell: &Unparker, word: &AtomicU64, least: u64) {
     let mut look = || word.load(Ordering::Acquire) >= least; // pairs with the Release of the writer
-    while !parker.look_eagerly(&mut look) {
+    while !parker.poll_eagerly(&mut look) {
         if !parker.spin(None, &mut look) {
             parker.park(bell, None, &mut look);
         }
@@ -24,7 +24,8 @@ fn await_value(parker: &mut Parker, bell: &Bell, word: &AtomicU64, least: u64) {
 }
 
 fn ping_pong(config: Config, one_cpu: bool) {
-    let (bells, words) = ([Bell::new(), Bell::new()], [AtomicU64::new(0), AtomicU64::new(0)]);
+    let (bells, words) =
+        ([Unparker::new(), Unparker::new()], [AtomicU64::new(0), AtomicU64::new(0)]);
     let participant = |mine: usize, first: bool| {
         if one_cpu {
             let cpus = handover_base::affinity::mask();
@@ -64,12 +65,12 @@ fn ping_pong_works_on_one_cpu() {
 
 #[test]
 fn park_without_a_ring_ends_at_its_deadline() {
-    let bell = Bell::new();
+    let bell = Unparker::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
     let deadline_ns = now_ns() + 3_000_000;
     let mut parks = 0;
     while now_ns() < deadline_ns {
-        assert_eq!(parker.park(&bell, Some(deadline_ns), &mut || false), Parked::Otherwise);
+        assert_eq!(parker.park(&bell, Some(deadline_ns), &mut || false), Parked::NotUnparked);
         parks += 1;
         assert!(parks < 100, "it sleeps");
     }
@@ -78,20 +79,20 @@ fn park_without_a_ring_ends_at_its_deadline() {
 
 #[test]
 fn work_found_after_the_declaration_prevents_the_sleep() {
-    let bell = Bell::new();
+    let bell = Unparker::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
     assert_eq!(parker.park(&bell, None, &mut || true), Parked::Found);
-    assert_eq!(parker.stats().at_once, 1);
+    assert_eq!(parker.stats().found_pending, 1);
     assert!(!bell.is_asleep());
 }
 
 #[test]
 fn custom_sleep_is_ended_by_the_senders_closure() {
-    let bell = Bell::new();
+    let bell = Unparker::new();
     let (rouse, roused) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !bell.ring_with(|| rouse.send(()).expect("the receiver lives")) {
+            while !bell.unpark_with(|| rouse.send(()).expect("the receiver lives")) {
                 thread::sleep(Duration::from_millis(1));
             }
         });
@@ -99,7 +100,7 @@ fn custom_sleep_is_ended_by_the_senders_closure() {
         let ended = parker.park_with(&bell, &mut || false, |_now_ns| {
             roused.recv().expect("the sender lives");
         });
-        assert_eq!(ended, Parked::Rung);
+        assert_eq!(ended, Parked::Unparked);
         assert_eq!(parker.stats().by_sleeping, 1);
     });
 }
@@ -107,14 +108,15 @@ fn custom_sleep_is_ended_by_the_senders_closure() {
 /// Number of looks of an eager look that finds nothing, after `expects` was called with a parker
 /// and the bell of a receiver on its own CPU.
 #[cfg(not(miri))] // Miri has no CPUs
-fn polls(expects: impl FnOnce(&mut Parker, &Bell)) -> u32 {
+fn polls(expects: impl FnOnce(&mut Parker, &Unparker)) -> u32 {
     let parker = || Parker::new(Config::default()).expect("valid");
-    let (mut parker, mut partner, own, other) = (parker(), parker(), Bell::new(), Bell::new());
+    let (mut parker, mut partner, own, other) =
+        (parker(), parker(), Unparker::new(), Unparker::new());
     partner.settle(&other);
     parker.settle(&own);
     expects(&mut parker, &other);
     let mut polls = 0;
-    assert!(!parker.look_eagerly(&mut || {
+    assert!(!parker.poll_eagerly(&mut || {
         polls += 1;
         false
     }));
@@ -128,9 +130,9 @@ fn wait_for_an_answer_from_the_same_cpu_polls_once() {
         handover_base::affinity::pin(handover_base::affinity::mask()[0]).expect("allowed");
         assert_eq!(polls(|parker, here| parker.expect(here)), 1);
         assert!(polls(|_, _| ()) > 1, "nothing is known");
-        let unsettled = |parker: &mut Parker, here: &Bell| {
+        let unsettled = |parker: &mut Parker, here: &Unparker| {
             parker.expect(here);
-            parker.expect(&Bell::new());
+            parker.expect(&Unparker::new());
         };
         assert!(polls(unsettled) > 1, "another may answer, too");
     });

@@ -13,7 +13,7 @@ const SEGMENT_WORDS: usize = 11;
 /// Replaces the checksums by those that fit the bytes, up to the first segment that is not one.
 #[doc(hidden)]
 #[must_use]
-pub fn mended(mut bytes: Vec<u8>) -> Vec<u8> {
+pub fn repair_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.starts_with(&MAGIC.to_le_bytes()) && bytes.len() as u64 >= PAGE_BYTES {
         seal(&mut bytes, HEADER_WORDS);
     }

@@ -201,7 +201,7 @@ pub struct Producer<T> {
 }
 
 impl<T> Producer<T> {
-    /// Pushes a value and publishes it, with all values that [`push_later`](Self::push_later) left
+    /// Pushes a value and publishes it, with all values that [`push_unpublished`](Self::push_unpublished) left
     /// unpublished.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl<T> Producer<T> {
     /// # Cost
     /// A store to the slot, and for each full line of values one to the producer's line.
     #[inline]
-    pub fn push_later(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push_unpublished(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
         if self.tail.is_multiple_of(SpscShared::<T>::LINE) {
             self.shared.publish(self.tail);
@@ -251,10 +251,10 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Maximum number of values that [`push_later`](Self::push_later) leaves unpublished.
+    /// Maximum number of values that [`push_unpublished`](Self::push_unpublished) leaves unpublished.
     pub const LATER_MAX: usize = SpscShared::<T>::LINE as usize - 1;
 
-    /// Publishes the values that [`push_later`](Self::push_later) left unpublished.
+    /// Publishes the values that [`push_unpublished`](Self::push_unpublished) left unpublished.
     #[inline]
     pub fn flush(&mut self) {
         self.shared.publish_rest(self.tail);

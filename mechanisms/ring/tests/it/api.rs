@@ -39,25 +39,25 @@ fn push_later_is_published_by_a_full_line_or_a_flush() {
     let line = spsc::Producer::<u64>::LATER_MAX as u64 + 1;
     assert_eq!(line, 8);
     for value in 0..line - 1 {
-        producer.push_later(value).unwrap();
+        producer.push_unpublished(value).unwrap();
         assert!(consumer.is_empty());
         assert_eq!(producer.len() as u64, value + 1, "the producer knows of it");
     }
-    producer.push_later(line - 1).unwrap();
+    producer.push_unpublished(line - 1).unwrap();
     assert_eq!(consumer.len() as u64, line, "the line is full");
-    producer.push_later(line).unwrap();
-    producer.push_later(line + 1).unwrap();
+    producer.push_unpublished(line).unwrap();
+    producer.push_unpublished(line + 1).unwrap();
     assert_eq!(consumer.len() as u64, line);
     producer.flush();
     producer.flush();
     assert!(consumer.drain().eq(0..line + 2));
-    producer.push_later(1).unwrap();
+    producer.push_unpublished(1).unwrap();
     producer.push(2).unwrap();
     assert!(consumer.drain().eq([1, 2]), "a push publishes what came before it");
-    producer.push_later(3).unwrap();
+    producer.push_unpublished(3).unwrap();
     assert_eq!(producer.push_batch(&mut [4, 5].into_iter()), 2);
     assert!(consumer.drain().eq([3, 4, 5]), "and so does a batch");
-    producer.push_later(6).unwrap();
+    producer.push_unpublished(6).unwrap();
     drop(producer);
     assert!(consumer.drain().eq([6]), "and the end of the producer");
     assert!(consumer.is_finished());
@@ -66,14 +66,14 @@ fn push_later_is_published_by_a_full_line_or_a_flush() {
 #[test]
 fn refused_push_publishes_earlier_values() {
     let (mut producer, mut consumer) = spsc::ring(2).unwrap();
-    producer.push_later(1).unwrap();
-    producer.push_later(2).unwrap();
+    producer.push_unpublished(1).unwrap();
+    producer.push_unpublished(2).unwrap();
     assert!(consumer.is_empty());
-    assert_eq!(producer.push_later(3), Err(PushError::Full(3)));
+    assert_eq!(producer.push_unpublished(3), Err(PushError::Full(3)));
     assert_eq!(consumer.pop(), Some(1));
-    producer.push_later(3).unwrap();
+    producer.push_unpublished(3).unwrap();
     consumer.close();
-    assert_eq!(producer.push_later(4), Err(PushError::Closed(4)));
+    assert_eq!(producer.push_unpublished(4), Err(PushError::Closed(4)));
     assert!(consumer.drain().eq([2, 3]));
     assert!(consumer.is_finished());
 }

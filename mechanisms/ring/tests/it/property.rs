@@ -144,7 +144,7 @@ proptest! {
                         popped += 1;
                     }
                 }
-                _ => pushed += u64::from(producer.push_later(pushed).is_ok()),
+                _ => pushed += u64::from(producer.push_unpublished(pushed).is_ok()),
             }
             prop_assert_eq!(producer.len() as u64, pushed - popped);
             let unpublished = producer.len() - consumer.len();

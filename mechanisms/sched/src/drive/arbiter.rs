@@ -6,7 +6,7 @@ use super::lane::{LANE_SLOTS_MAX, Lane, Laps};
 use super::port::Ledger;
 use super::stamps::Stamping;
 use super::sweep::Sweeper;
-use super::wait::Patience;
+use super::wait::IdlePolicy;
 use crate::Scheduler;
 use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
@@ -74,7 +74,7 @@ pub struct Config {
     /// Kind of time stamps.
     pub stamping: Stamping,
     /// Behaviour of an idle arbiter.
-    pub patience: Patience,
+    pub idle_policy: IdlePolicy,
 }
 
 impl Default for Config {
@@ -87,7 +87,7 @@ impl Default for Config {
             interval: Duration::ZERO,
             batch_max: 32,
             stamping: Stamping::Batch,
-            patience: Patience::for_threads(2),
+            idle_policy: IdlePolicy::for_threads(2),
         }
     }
 }
@@ -201,7 +201,7 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     /// Panics if the scheduler does; the clients then see that the arbiter has ended.
     ///
     /// # Blocking
-    /// Blocks until it is stopped. While idle it waits as [`Config::patience`] says.
+    /// Blocks until it is stopped. While idle it waits as [`Config::idle_policy`] says.
     pub fn run(self) -> Closed<S> {
         let Self { scheduler, config, ending } = self;
         let shared = Arc::clone(&ending.0);

@@ -1,7 +1,7 @@
 //! Clients: sending packets to the arbiter, and transmitting marked packets.
 
 use super::hub::{ArbiterState, DRAINING, ENDED, Presence};
-use super::lane::{Collect, Lane, Laps, Post};
+use super::lane::{Lane, LaneReceiver, LaneSender, Laps};
 use super::port::marks_slots_count;
 use super::sink::{Sink, SinkError};
 use super::stamps::{Record, Stamping, Trace};
@@ -335,7 +335,7 @@ impl<L: Lane> fmt::Debug for Client<L> {
 }
 
 #[inline(always)]
-fn push_one<const W: usize>(to_arbiter: &mut impl Post<W>, words: [u64; W]) -> bool {
+fn push_one<const W: usize>(to_arbiter: &mut impl LaneSender<W>, words: [u64; W]) -> bool {
     let is_pushed = to_arbiter.push(words);
     to_arbiter.publish();
     is_pushed
@@ -408,7 +408,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
 
 /// Run of slots to be pushed into a lane; pushed, published and counted when this is dropped, even
 /// if the iterator of offers panics.
-struct PendingRun<'a, P: Post<W>, const W: usize> {
+struct PendingRun<'a, P: LaneSender<W>, const W: usize> {
     to_arbiter: &'a mut P,
     run: &'a mut [[u64; W]; RUN_MAX],
     /// Number of filled slots of the run; the lane has room for them.
@@ -416,7 +416,7 @@ struct PendingRun<'a, P: Post<W>, const W: usize> {
     counts: &'a mut Counts,
 }
 
-impl<P: Post<W>, const W: usize> PendingRun<'_, P, W> {
+impl<P: LaneSender<W>, const W: usize> PendingRun<'_, P, W> {
     #[inline(always)]
     fn push_run(&mut self) {
         let run = &self.run[..std::mem::take(&mut self.pending)];
@@ -431,7 +431,7 @@ impl<P: Post<W>, const W: usize> PendingRun<'_, P, W> {
     }
 }
 
-impl<P: Post<W>, const W: usize> Drop for PendingRun<'_, P, W> {
+impl<P: LaneSender<W>, const W: usize> Drop for PendingRun<'_, P, W> {
     #[inline(always)]
     fn drop(&mut self) {
         self.push_run();

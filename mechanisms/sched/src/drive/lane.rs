@@ -13,7 +13,7 @@
 //! | [`Laps`] | a bit of the slot itself, which alternates with every lap; no slot is cleared | 1 to 8 |
 //!
 //! "1 to 8": as often as the receiver polls while the sender is filling a line. Words pushed
-//! together ([`Post::push`] several times, then [`Post::publish`]) travel together.
+//! together ([`LaneSender::push`] several times, then [`LaneSender::publish`]) travel together.
 //!
 //! # Source
 //! Indices: L. Lamport, "Specifying concurrent program modules" (TOPLAS 1983). Remembered indices:
@@ -59,9 +59,9 @@ pub trait Lane: Send + Sync + 'static {
     /// Name in tables.
     const NAME: &'static str;
     /// End that pushes slots of `W` words.
-    type Sender<const W: usize>: Post<W>;
+    type Sender<const W: usize>: LaneSender<W>;
     /// End that pops slots of `W` words.
-    type Receiver<const W: usize>: Collect<W>;
+    type Receiver<const W: usize>: LaneReceiver<W>;
 
     /// Makes a lane of at least `slots_count` slots: exactly as many with [`Laps`], [`Plain`] and
     /// [`Cached`]; the others round up to whole lines.
@@ -75,7 +75,7 @@ pub trait Lane: Send + Sync + 'static {
 }
 
 /// Pushing end of a lane.
-pub trait Post<const W: usize>: Send + 'static {
+pub trait LaneSender<const W: usize>: Send + 'static {
     /// `true` if [`publish`](Self::publish) has an effect.
     const NEEDS_PUBLISH: bool = true;
 
@@ -93,15 +93,15 @@ pub trait Post<const W: usize>: Send + 'static {
 
     /// Returns `true` if a push would succeed. `true` holds until this end pushes; `false` may be
     /// stale.
-    fn has_room(&mut self) -> bool;
+    fn has_free_slot(&mut self) -> bool;
 
-    /// Returns a number of pushes that would succeed: not zero if [`has_room`] is `true`.
+    /// Returns a number of pushes that would succeed: not zero if [`has_free_slot`] is `true`.
     /// `slots_count` is the number wanted; the result may be greater.
     ///
-    /// [`has_room`]: Self::has_room
+    /// [`has_free_slot`]: Self::has_free_slot
     #[inline(always)]
     fn free_count(&mut self, _slots_count: usize) -> usize {
-        usize::from(self.has_room())
+        usize::from(self.has_free_slot())
     }
 
     /// Makes all pushed slots visible to the receiver.
@@ -109,7 +109,7 @@ pub trait Post<const W: usize>: Send + 'static {
 }
 
 /// Popping end of a lane.
-pub trait Collect<const W: usize>: Send + 'static {
+pub trait LaneReceiver<const W: usize>: Send + 'static {
     /// Pops the oldest slot, with bit 63 of its first word zero, if there is one.
     fn pop(&mut self) -> Option<[u64; W]>;
 

@@ -2,7 +2,7 @@
 
 use super::client::Counts;
 use super::hub::Presence;
-use super::lane::{Collect, Lane, LaneError, Post};
+use super::lane::{Lane, LaneError, LaneReceiver, LaneSender};
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 

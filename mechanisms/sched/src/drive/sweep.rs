@@ -5,7 +5,7 @@ mod runs;
 use super::arbiter::{Closed, Config, DRAIN_MAX, LEDGERS_MAX, Token};
 use super::clock::PacketClock;
 use super::hub::{ArbiterState, DRAINING, ENDING, NewClients};
-use super::lane::{Collect, Lane, Post};
+use super::lane::{Lane, LaneReceiver, LaneSender};
 use super::port::{Ledger, Port};
 use super::stamps::Stamping;
 use super::wait::{Idle, nanoseconds};
@@ -121,7 +121,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             interval_ns: nanoseconds(config.interval),
             drain_progress: (0, 0),
             stamps_packets: config.stamping == Stamping::Packet,
-            idle: Idle::new(config.patience),
+            idle: Idle::new(config.idle_policy),
             shared,
             select_new_clients,
             now_ns: 0,

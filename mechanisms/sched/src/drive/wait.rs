@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Behaviour of a waiting arbiter or client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum IdlePolicy {
     /// Each thread has a CPU: it spins. (It yields now and then all the same, in case it shares its
     /// CPU with another thread of the driver, but not where a yield has led to another process.)
     Spin,
@@ -16,14 +16,14 @@ pub enum Patience {
     Share,
 }
 
-impl Patience {
+impl IdlePolicy {
     /// Returns the behaviour for `threads_count` threads, including the arbiter, on the CPUs that
     /// this process may use.
     pub fn for_threads(threads_count: usize) -> Self {
         let allowed = topology::allowed().len();
         let quota = topology::quota_cpus().unwrap_or(f64::INFINITY);
         let is_overcommitted = threads_count > allowed || threads_count as f64 > quota;
-        if is_overcommitted { Patience::Share } else { Patience::Spin }
+        if is_overcommitted { IdlePolicy::Share } else { IdlePolicy::Spin }
     }
 }
 
@@ -59,15 +59,15 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
 /// Counter of rounds without work.
 #[derive(Debug)]
 pub(super) struct Idle {
-    patience: Patience,
+    idle_policy: IdlePolicy,
     rounds: u32,
     /// Time before which the thread does not yield.
     yields_from_ns: u64,
 }
 
 impl Idle {
-    pub(super) fn new(patience: Patience) -> Self {
-        Self { patience, rounds: 0, yields_from_ns: 0 }
+    pub(super) fn new(idle_policy: IdlePolicy) -> Self {
+        Self { idle_policy, rounds: 0, yields_from_ns: 0 }
     }
 
     /// Records that there was work.
@@ -80,9 +80,9 @@ impl Idle {
     #[inline(always)]
     pub(super) fn wait(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
-        match self.patience {
-            Patience::Spin if !self.rounds.is_multiple_of(SPINS_PER_YIELD) => {}
-            Patience::Share if self.rounds < SPINS_SHARED => core::hint::spin_loop(),
+        match self.idle_policy {
+            IdlePolicy::Spin if !self.rounds.is_multiple_of(SPINS_PER_YIELD) => {}
+            IdlePolicy::Share if self.rounds < SPINS_SHARED => core::hint::spin_loop(),
             _ => self.back_off(),
         }
     }
@@ -91,7 +91,7 @@ impl Idle {
     #[inline(never)]
     fn back_off(&mut self) {
         match self.rounds.checked_sub(SPINS_SHARED + YIELDS_SHARED) {
-            Some(slept) if self.patience == Patience::Share => sleep(backoff_ns(slept)),
+            Some(slept) if self.idle_policy == IdlePolicy::Share => sleep(backoff_ns(slept)),
             _ => self.yield_or_sleep(SLEEP_NS),
         }
     }
@@ -103,7 +103,7 @@ impl Idle {
         if self.may_yield(began_ns) {
             std::thread::yield_now();
             self.yielded(began_ns, clock::now_ns());
-        } else if self.patience == Patience::Share {
+        } else if self.idle_policy == IdlePolicy::Share {
             sleep(sleep_ns);
         }
     }
@@ -133,7 +133,7 @@ impl Idle {
         mut interrupted: impl FnMut() -> bool,
     ) -> u64 {
         self.rounds = self.rounds.wrapping_add(1);
-        let is_sharing = self.patience == Patience::Share;
+        let is_sharing = self.idle_policy == IdlePolicy::Share;
         let sleeps_before = self.rounds.checked_sub(INTERVALS_SHARED).filter(|_| is_sharing);
         let mut spins = 0u32;
         loop {
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn yield_that_led_to_another_process_is_not_repeated_for_a_hundred_times_its_duration() {
-        for patience in [Patience::Spin, Patience::Share] {
-            let mut idle = Idle::new(patience);
+        for idle_policy in [IdlePolicy::Spin, IdlePolicy::Share] {
+            let mut idle = Idle::new(idle_policy);
             let began_ns = 1_000;
             assert!(idle.may_yield(began_ns));
             idle.yielded(began_ns, began_ns + YIELD_LONG_NS - 1);

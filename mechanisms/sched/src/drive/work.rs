@@ -5,7 +5,7 @@ use super::lane::Lane;
 use super::load::{Due, Flows, Load};
 use super::sink::{Sink, SinkError};
 use super::stamps::Trace;
-use super::wait::{Idle, Patience, nanoseconds};
+use super::wait::{Idle, IdlePolicy, nanoseconds};
 use super::word::Offer;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ pub struct Work<'a> {
     /// makes room for one of its own flow. The flows' shares then follow their weights. `false`:
     /// flows take turns packet by packet, so that they get equal shares whatever their weights are;
     /// a few ns less a packet.
-    pub keeps_flows_queued: bool,
+    pub has_window_per_flow: bool,
     /// Length of a flow's packets, by flow, whatever the load says; of a flow that is not there, as
     /// the load says.
     pub lengths_bytes: &'a [u32],
@@ -35,7 +35,7 @@ pub struct Work<'a> {
     /// Interval between two polls for marks; zero: a poll before each send.
     pub poll_interval: Duration,
     /// Behaviour of the idle client.
-    pub patience: Patience,
+    pub idle_policy: IdlePolicy,
     /// Ends the run when set, by any thread or signal handler.
     pub stop: &'a AtomicBool,
     /// Ends the run at this time, on the time line of [`clock::now_ns`].
@@ -64,10 +64,10 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     sink: &mut K,
     trace: &mut T,
 ) -> Result<Counts, SinkError> {
-    let Work { mut load, flows, keeps_flows_queued, lengths_bytes, in_flight_max, .. } = work;
-    let Work { poll_interval, patience, stop, until_ns, linger, .. } = work;
+    let Work { mut load, flows, has_window_per_flow, lengths_bytes, in_flight_max, .. } = work;
+    let Work { poll_interval, idle_policy, stop, until_ns, linger, .. } = work;
     let has_flows = !flows.is_empty();
-    let mut flow_order = match keeps_flows_queued && flows.own_count() > 1 {
+    let mut flow_order = match has_window_per_flow && flows.own_count() > 1 {
         true => FlowOrder::Windows(flows.windows(in_flight_max)),
         false => FlowOrder::RoundRobin(flows),
     };
@@ -75,7 +75,7 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     let poll_interval_ns = nanoseconds(poll_interval);
     // More packets on their way back might not find room in the lane.
     let unseen_max = client.marks_slots_count() / 2;
-    let mut idle = Idle::new(patience);
+    let mut idle = Idle::new(idle_policy);
     let (mut poll_ns, mut unseen) = (0, 0);
     // Relaxed, here and below: only the end depends on it.
     let is_stopped = || stop.load(Ordering::Relaxed);

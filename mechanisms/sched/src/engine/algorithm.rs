@@ -121,7 +121,7 @@ impl Algorithm {
 
     /// Returns `true` if flows share by their weights. Not so for `fifo`, `rr1` and `prio`, nor for
     /// `pacing`, whose flows have rates of their own.
-    pub fn shares_by_weight(self) -> bool {
+    pub fn has_weights(self) -> bool {
         matches!(self, Self::Rr | Self::Wf2qPlus | Self::Qfq | Self::QfqPlus)
     }
 

@@ -3,9 +3,9 @@
 
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
-    Arbiter, Client, Closed, Config, ConfigError, Counts, Departure, Flows, Hub, JoinError, Ledger,
-    Load, Null, Offer, Patience, Record, Recorder, Records, Running, SendError, Shares, Sink, Spec,
-    Stamping, Stop, Token, Udp, WhenFull, Work, lane, recorder, work,
+    Arbiter, Client, Closed, Config, ConfigError, Counts, Departure, Flows, Hub, IdlePolicy,
+    JoinError, Ledger, Load, Null, Offer, Record, Recorder, Records, Running, SendError, Shares,
+    Sink, Spec, Stamping, Stop, Token, Udp, WhenFull, Work, lane, recorder, work,
 };
 use handover_sched::{
     Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
@@ -51,7 +51,7 @@ fn handles_are_send_if_the_scheduler_is() {
 
 /// Returns a configuration for threads that share CPUs with other tests.
 fn config(stamping: Stamping) -> Config {
-    Config { stamping, patience: Patience::Share, ..Config::default() }
+    Config { stamping, idle_policy: IdlePolicy::Share, ..Config::default() }
 }
 
 fn start(scheduler: AnyScheduler<Token>, config: Config) -> (Hub, Running<AnyScheduler<Token>>) {
@@ -381,11 +381,11 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
         let job = Work {
             load: Load::program(&[spec]),
             flows: Flows::of(0, 1, 3),
-            keeps_flows_queued: false,
+            has_window_per_flow: false,
             lengths_bytes: &[],
             in_flight_max: u64::MAX,
             poll_interval: Duration::from_micros(5),
-            patience: Patience::Share,
+            idle_policy: IdlePolicy::Share,
             stop: &stop,
             until_ns: None,
             linger: TIMEOUT,
@@ -422,11 +422,11 @@ fn stopped_client_returns_complete_counts() {
                     let job = Work {
                         load: Load::endless(1500, 10),
                         flows: Flows::of(index, 3, 4),
-                        keeps_flows_queued: true,
+                        has_window_per_flow: true,
                         lengths_bytes: &[64],
                         in_flight_max: 10,
                         poll_interval: Duration::from_micros(5),
-                        patience: Patience::Share,
+                        idle_policy: IdlePolicy::Share,
                         stop,
                         until_ns: None,
                         linger: TIMEOUT,
@@ -467,11 +467,11 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
         let job = Work {
             load,
             flows,
-            keeps_flows_queued: true,
+            has_window_per_flow: true,
             lengths_bytes: &[],
             in_flight_max: u64::MAX,
             poll_interval: Duration::ZERO,
-            patience: Patience::Share,
+            idle_policy: IdlePolicy::Share,
             stop: &stop,
             until_ns: None,
             linger: TIMEOUT,

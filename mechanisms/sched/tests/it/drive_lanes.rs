@@ -1,7 +1,7 @@
 //! Contract of all lanes, tested with each lane and each width of slots.
 
 use handover_sched::drive::lane::{
-    Cached, Collect, LANE_SLOTS_MAX, Lane, LaneError, Laps, Lines, Marks, Plain, Post,
+    Cached, LANE_SLOTS_MAX, Lane, LaneError, LaneReceiver, LaneSender, Laps, Lines, Marks, Plain,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ fn check_order_over_many_laps<L: Lane, const W: usize>() {
                 pushed += 1;
             }
             sender.publish();
-            assert!(!sender.has_room());
+            assert!(!sender.has_free_slot());
             let free_count = (pushed - popped) as u32;
             assert!(free_count >= slots_count, "{}: {free_count} of {slots_count}", L::NAME);
             assert!(pushed > before);
@@ -31,7 +31,7 @@ fn check_order_over_many_laps<L: Lane, const W: usize>() {
             }
             receiver.release();
             assert_eq!(popped, pushed, "{}", L::NAME);
-            assert!(sender.has_room());
+            assert!(sender.has_free_slot());
         }
     }
 }
@@ -113,7 +113,7 @@ fn check_acts_as_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), 
         match *step {
             Step::Push(count) => {
                 for _ in 0..count {
-                    let is_free = sender.has_room();
+                    let is_free = sender.has_free_slot();
                     let pushed = sender.push(slot(number));
                     prop_assert_eq!(is_free, pushed);
                     if pushed {
@@ -135,7 +135,7 @@ fn check_acts_as_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), 
                     pushed,
                     free_count
                 );
-                prop_assert!(pushed == slots.len() || !sender.has_room());
+                prop_assert!(pushed == slots.len() || !sender.has_free_slot());
                 queue.extend(number..number + pushed as u64);
                 number += pushed as u64;
             }

@@ -121,7 +121,7 @@ fn shares_match_weights_within_one_percent_under_overload() {
         })
         .collect();
     let sum: u64 = weights.iter().sum();
-    for &algorithm in Algorithm::ALL.iter().filter(|it| it.shares_by_weight()) {
+    for &algorithm in Algorithm::ALL.iter().filter(|it| it.has_weights()) {
         let got_bytes = shares(algorithm, &specs, 4_000_000);
         let all_bytes: u64 = got_bytes.iter().sum();
         for (weight, got_bytes) in weights.iter().zip(&got_bytes) {
@@ -135,7 +135,7 @@ fn shares_match_weights_within_one_percent_under_overload() {
 #[test]
 fn tenants_share_by_weight_and_flows_share_the_part_of_their_tenant() {
     let by_weight: Vec<Algorithm> =
-        Algorithm::ALL.iter().copied().filter(|it| it.shares_by_weight()).collect();
+        Algorithm::ALL.iter().copied().filter(|it| it.has_weights()).collect();
     for (outer, inner) in by_weight.iter().flat_map(|o| by_weight.iter().map(move |i| (o, i))) {
         let mut scheduler = outer.build_tenants::<()>(*inner, &Config::default()).expect("levels");
         // The tenant of weight 3 has one flow, the tenant of weight 1 has three.

@@ -129,11 +129,11 @@ impl<C: Codec, D> Conn<'_, C, D> {
     }
 
     /// Returns access to all connections of this thread.
-    pub fn room(&mut self) -> Room<'_, C, D> {
-        // `Room` can append to this connection by its key, but has no access to the bytes that were
+    pub fn room(&mut self) -> Connections<'_, C, D> {
+        // `Connections` can append to this connection by its key, but has no access to the bytes that were
         // read: replies that are ranges of them are copied first.
         let _ = self.core.turn.replies.written(self.received.bytes);
-        Room { core: self.core, codec: self.codec }
+        Connections { core: self.core, codec: self.codec }
     }
 }
 
@@ -144,12 +144,12 @@ fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
 }
 
 /// All connections of a thread.
-pub struct Room<'a, C, D> {
+pub struct Connections<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
 }
 
-impl<C: Codec, D> Room<'_, C, D> {
+impl<C: Codec, D> Connections<'_, C, D> {
     /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> u32 {

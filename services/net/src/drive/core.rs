@@ -243,7 +243,7 @@ impl<D> Core<D> {
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if self.turn.key == Some(key) {
-            // Replies that are ranges of the read buffer were copied before `Room` was handed out.
+            // Replies that are ranges of the read buffer were copied before `Connections` was handed out.
             return self.reply_with(&[], append);
         }
         let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(CLOSED));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// ```
 /// # #[cfg(feature = "tls")] {
 /// use handover_net::{Listen, tls};
-/// let identity = tls::Identity::made_for(&["localhost"])?;
+/// let identity = tls::Identity::generate(&["localhost"])?;
 /// let server = tls::Server::new(&identity, tls::ServerOptions::default())?;
 /// let everywhere = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
 /// # let _ = everywhere;

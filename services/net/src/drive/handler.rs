@@ -1,6 +1,6 @@
 //! Trait that a program implements to handle its connections.
 
-use super::conn::{Conn, Room};
+use super::conn::{Conn, Connections};
 use super::slab::Key;
 use crate::CloseReason;
 use crate::engine::{Codec, Crossing};
@@ -45,7 +45,7 @@ pub trait Handler: Send + 'static {
     /// before.
     fn on_close(
         &mut self,
-        room: &mut Room<'_, Self::Codec, Self::Data>,
+        room: &mut Connections<'_, Self::Codec, Self::Data>,
         key: Key,
         data: Self::Data,
         why: &CloseReason,
@@ -60,7 +60,7 @@ pub trait Handler: Send + 'static {
     }
 
     /// Called every `housekeep_ms`.
-    fn housekeep(&mut self, room: &mut Room<'_, Self::Codec, Self::Data>) {
+    fn housekeep(&mut self, room: &mut Connections<'_, Self::Codec, Self::Data>) {
         let _ = room;
     }
 }

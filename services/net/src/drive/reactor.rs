@@ -3,7 +3,7 @@
 mod accept;
 mod serve;
 
-use super::conn::{Conn, Received, Room};
+use super::conn::{Conn, Connections, Received};
 use super::core::{Core, TimerPurpose, Turn, enqueue_listener_once};
 use super::endpoint::Dial;
 use super::handler::Handler;
@@ -325,7 +325,7 @@ impl<H: Handler> Reactor<H> {
     fn execute_commands(&mut self) {
         for _ in 0..self.commands.len() {
             let Some(command) = self.commands.pop() else { return };
-            let mut room = Room { core: &mut self.core, codec: &self.codec };
+            let mut room = Connections { core: &mut self.core, codec: &self.codec };
             match command {
                 Command::Write(key, bytes) => {
                     room.core.inbox.release_bytes(bytes.len());
@@ -523,10 +523,11 @@ impl<H: Handler> Reactor<H> {
     /// Calls the handler for no connection in particular.
     fn call_without_connection(
         &mut self,
-        f: impl FnOnce(&mut H, &mut Room<'_, H::Codec, H::Data>),
+        f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),
     ) {
         let Self { core, codec, handler, .. } = self;
-        let result = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Room { core, codec })));
+        let result =
+            catch_unwind(AssertUnwindSafe(|| f(handler, &mut Connections { core, codec })));
         if let Err(panic) = result {
             self.report_panic(panic.as_ref());
         }

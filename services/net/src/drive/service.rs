@@ -20,7 +20,7 @@ pub enum Spread {
     #[default]
     ReusePort,
     /// The first thread accepts and hands connections to all threads in turn, itself included.
-    HandOut,
+    RoundRobin,
 }
 
 /// Group of threads that serve the same addresses, each with a handler of its own.
@@ -90,7 +90,7 @@ impl<H: Handler> Net<H> {
         let mut bound = Vec::new();
         for listen in listens {
             match spread {
-                Spread::HandOut => {
+                Spread::RoundRobin => {
                     bound.push(reactors[0].listen_with(listen, false, inboxes.clone())?);
                 }
                 Spread::ReusePort => {

@@ -44,7 +44,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`SetupError::Generate`] if a name is invalid.
-    pub fn made_for(names: &[&str]) -> Result<Self, SetupError> {
+    pub fn generate(names: &[&str]) -> Result<Self, SetupError> {
         let generate_error = |error: rcgen::Error| SetupError::Generate(error.to_string());
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).map_err(generate_error)?;
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn certificate_survives_pem_round_trip() {
-        let identity = Identity::made_for(&["localhost", "127.0.0.1"]).unwrap();
+        let identity = Identity::generate(&["localhost", "127.0.0.1"]).unwrap();
         let pem = identity.certificate_pem();
         assert_eq!(certificates_from_pem(pem.as_bytes()).unwrap(), identity.chain);
         for length in 0..70 {
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn mismatched_key_and_missing_file_are_refused() {
-        let (one, other) = (Identity::made_for(&["a.test"]), Identity::made_for(&["a.test"]));
+        let (one, other) = (Identity::generate(&["a.test"]), Identity::generate(&["a.test"]));
         let mixed = Identity::new(one.unwrap().chain, other.unwrap().key);
         assert_eq!(mixed.unwrap_err(), SetupError::KeyMismatch);
         let nowhere = Path::new("/nowhere/at/all.pem");
@@ -245,6 +245,6 @@ mod tests {
             verifier_error.to_string(),
             "no certificate in the PEM data: it has no CERTIFICATE section"
         );
-        assert!(Identity::made_for(&["not a name\u{e9}"]).is_err());
+        assert!(Identity::generate(&["not a name\u{e9}"]).is_err());
     }
 }

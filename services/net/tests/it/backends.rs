@@ -5,7 +5,7 @@
 use handover_net::engine::LengthPrefixed;
 use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
 use handover_net::{
-    Backend, CloseReason, Config, Conn, Dial, Handler, Key, Listen, Net, Room, Spread,
+    Backend, CloseReason, Config, Conn, Connections, Dial, Handler, Key, Listen, Net, Spread,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ impl Handler for Echo {
 
     fn on_close(
         &mut self,
-        _: &mut Room<'_, LengthPrefixed, bool>,
+        _: &mut Connections<'_, LengthPrefixed, bool>,
         _: Key,
         _: bool,
         why: &CloseReason,
@@ -153,7 +153,7 @@ fn shutdown_is_reported_and_invalid_or_idle_connection_is_closed() {
 #[test]
 fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
     for config in configs() {
-        let identity = Identity::made_for(&["localhost"]).unwrap();
+        let identity = Identity::generate(&["localhost"]).unwrap();
         let server = Server::new(&identity, ServerOptions::default()).unwrap();
         let (net, _told) = start(config, &[here(), here().tls(&server)]);
         let (client_net, client_events) = start(config, &[]);

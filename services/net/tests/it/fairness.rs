@@ -1,7 +1,7 @@
 //! Fairness: peers that send much do not delay the others, measured in turns instead of time.
 
 use handover_net::engine::LengthPrefixed;
-use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,13 @@ impl Handler for Turns {
         conn.send(message).expect("the peer reads all replies");
     }
 
-    fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
+    fn on_close(
+        &mut self,
+        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: Key,
+        (): (),
+        _: &CloseReason,
+    ) {
         self.closed += 1;
         if self.closed == self.expected
             && let Some(stopper) = &self.stopper

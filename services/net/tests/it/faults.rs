@@ -3,7 +3,7 @@
 
 use handover_net::engine::{Crossing, LengthPrefixed, Raw, TimedOut};
 use handover_net::{
-    CloseReason, Config, Conn, Handle, Handler, Key, Net, Reactor, Room, Spread, WhenFull,
+    CloseReason, Config, Conn, Connections, Handle, Handler, Key, Net, Reactor, Spread, WhenFull,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -71,7 +71,7 @@ impl Handler for Echo {
 
     fn on_close(
         &mut self,
-        _: &mut Room<'_, LengthPrefixed, u64>,
+        _: &mut Connections<'_, LengthPrefixed, u64>,
         _: Key,
         data: u64,
         why: &CloseReason,
@@ -83,7 +83,7 @@ impl Handler for Echo {
         let _ = self.0.send(Event::Panicked(message.into()));
     }
 
-    fn housekeep(&mut self, room: &mut Room<'_, LengthPrefixed, u64>) {
+    fn housekeep(&mut self, room: &mut Connections<'_, LengthPrefixed, u64>) {
         let _ = self.0.send(Event::Housekept(room.len()));
     }
 }
@@ -485,7 +485,7 @@ fn full_threads_accept_waiting_peer_after_a_close() {
     let here = ["127.0.0.1:0".parse().unwrap()];
     let config = Config { connections_max: 2, ..Config::default() };
     let (codec, make) = (LengthPrefixed::new(100), |_| Echo(sender.clone()));
-    let net = Net::start(2, &here, Spread::HandOut, config, codec, make).unwrap();
+    let net = Net::start(2, &here, Spread::RoundRobin, config, codec, make).unwrap();
     let connect = || TcpStream::connect(net.addresses()[0]).unwrap();
     let mut peers: Vec<_> = (0..4).map(|_| connect()).collect();
     peers.iter_mut().for_each(|peer| ask(peer, b"in turn"));
@@ -513,7 +513,7 @@ impl Handler for ClosesAtOnce {
 
     fn on_close(
         &mut self,
-        _: &mut Room<'_, LengthPrefixed, u64>,
+        _: &mut Connections<'_, LengthPrefixed, u64>,
         _: Key,
         data: u64,
         why: &CloseReason,
@@ -521,7 +521,7 @@ impl Handler for ClosesAtOnce {
         let _ = self.0.send(Event::Closed(data, why.clone()));
     }
 
-    fn housekeep(&mut self, room: &mut Room<'_, LengthPrefixed, u64>) {
+    fn housekeep(&mut self, room: &mut Connections<'_, LengthPrefixed, u64>) {
         let key = room.connect(self.1, 7).unwrap();
         room.close(key);
     }
@@ -546,7 +546,7 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
 
 #[test]
 fn turned_away_peer_is_closed_at_once() {
-    let config = Config { connections_max: 1, when_full: WhenFull::TurnAway, ..Config::default() };
+    let config = Config { connections_max: 1, when_full: WhenFull::Reject, ..Config::default() };
     let service = serve(config);
     let (mut first, _) = service.connect();
     let mut second = TcpStream::connect(service.address()).unwrap();
@@ -692,7 +692,7 @@ fn connections_are_distributed_to_threads_in_turn() {
     let here = ["127.0.0.1:0".parse().unwrap()];
     let codec = LengthPrefixed::new(100);
     let make = |_| Echo(sender.clone());
-    let net = Net::start(2, &here, Spread::HandOut, Config::default(), codec, make).unwrap();
+    let net = Net::start(2, &here, Spread::RoundRobin, Config::default(), codec, make).unwrap();
     let mut peers: Vec<_> =
         (0..4).map(|_| TcpStream::connect(net.addresses()[0]).unwrap()).collect();
     for peer in &mut peers {
@@ -713,7 +713,7 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
         // stops.
         let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
         let make = move |_| Echo(sender.clone());
-        let net = Net::start(3, &here, Spread::HandOut, config, codec, make).unwrap();
+        let net = Net::start(3, &here, Spread::RoundRobin, config, codec, make).unwrap();
         let peers: Vec<_> = (0..40)
             .map(|_| {
                 let mut peer = TcpStream::connect(net.addresses()[0]).unwrap();

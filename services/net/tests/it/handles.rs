@@ -2,7 +2,9 @@
 
 use handover_base::sync::auto_traits;
 use handover_net::engine::{Lines, Raw};
-use handover_net::{Conn, Dial, Handle, Handler, Key, Listen, Net, Reactor, Room, Stopper, tls};
+use handover_net::{
+    Conn, Connections, Dial, Handle, Handler, Key, Listen, Net, Reactor, Stopper, tls,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::MutexGuard;
@@ -38,6 +40,6 @@ fn reactor_and_conn_auto_traits_follow_handler_and_data() {
     assert_eq!(auto_traits!(Conn<'static, Lines, u8>), "Send + Sync");
     assert_eq!(auto_traits!(Conn<'static, Lines, Cell<u8>>), "Send");
     assert_eq!(auto_traits!(Conn<'static, Lines, Rc<u8>>), "neither");
-    assert_eq!(auto_traits!(Room<'static, Lines, Cell<u8>>), "Send");
-    assert_eq!(auto_traits!(Room<'static, Lines, Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Connections<'static, Lines, Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(Connections<'static, Lines, Rc<u8>>), "neither");
 }

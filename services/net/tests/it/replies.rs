@@ -3,7 +3,7 @@
 
 use handover_net::engine::{Codec, LengthPrefixed, Lines};
 use handover_net::tls::Server;
-use handover_net::{CloseReason, Config, Conn, Handler, Key, Reactor, Room, Stopper};
+use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl<C: Codec> Handler for CommandHandler<C> {
         done.expect("the peer reads");
     }
 
-    fn on_close(&mut self, _: &mut Room<'_, C, ()>, _: Key, (): (), why: &CloseReason) {
+    fn on_close(&mut self, _: &mut Connections<'_, C, ()>, _: Key, (): (), why: &CloseReason) {
         assert!(matches!(why, CloseReason::Peer), "{why}");
         self.stopper.as_ref().expect("stopper is set before run").stop(Duration::ZERO);
     }
@@ -168,7 +168,7 @@ mod secured {
 
     #[test]
     fn replies_keep_their_order_with_tls() {
-        let identity = Identity::made_for(&["localhost"]).unwrap();
+        let identity = Identity::generate(&["localhost"]).unwrap();
         for record_per_message in [false, true] {
             let options = ServerOptions { record_per_message, ..ServerOptions::default() };
             let server = Server::new(&identity, options).unwrap();

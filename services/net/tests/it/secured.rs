@@ -6,7 +6,7 @@ use handover_net::tls::{
     Client, ClientOptions, Identity, Roots, Server, ServerOptions, TlsError, Verify,
 };
 use handover_net::{
-    CloseReason, Config, Conn, Dial, Handler, Key, Listen, Net, Room, Spread, Stats,
+    CloseReason, Config, Conn, Connections, Dial, Handler, Key, Listen, Net, Spread, Stats,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -74,7 +74,7 @@ impl Handler for Uppercase {
         let _ = self.0.send(Event::Message(line));
     }
 
-    fn on_close(&mut self, _: &mut Room<'_, Lines, u64>, _: Key, _: u64, why: &CloseReason) {
+    fn on_close(&mut self, _: &mut Connections<'_, Lines, u64>, _: Key, _: u64, why: &CloseReason) {
         let _ = self.0.send(Event::Closed(why.clone()));
     }
 }
@@ -86,7 +86,7 @@ struct Service {
 }
 
 fn serve(config: Config, options: ServerOptions) -> Service {
-    let identity = Identity::made_for(&["localhost", "127.0.0.1"]).unwrap();
+    let identity = Identity::generate(&["localhost", "127.0.0.1"]).unwrap();
     let server = Server::new(&identity, options).unwrap();
     let (sender, events) = channel();
     let here = [Listen::at("127.0.0.1:0".parse().unwrap()).tls(&server)];
@@ -171,7 +171,7 @@ fn stop_sends_close_notify_to_connected_client() {
 fn wrong_name_or_unknown_issuer_fails_handshake() {
     let service = serve(Config::default(), ServerOptions::default());
     let (net, client_events) = clients();
-    let stranger = Identity::made_for(&["localhost"]).unwrap();
+    let stranger = Identity::generate(&["localhost"]).unwrap();
     for (client, name, expected) in [
         (trusting(&service.identity), "elsewhere.test", "for another name: "),
         (trusting(&stranger), "localhost", "of an unknown issuer"),
@@ -263,7 +263,7 @@ fn openssl_client_is_answered_in_tls_1_2_and_1_3() {
 
 #[test]
 fn openssl_server_is_verified_and_answers() {
-    let identity = Identity::made_for(&["localhost"]).unwrap();
+    let identity = Identity::generate(&["localhost"]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (certificate, key) = (path("certificate.pem"), path("key.pem"));

@@ -84,7 +84,7 @@ impl Pair {
 }
 
 fn identity() -> Identity {
-    Identity::made_for(&["localhost", "127.0.0.1"]).unwrap()
+    Identity::generate(&["localhost", "127.0.0.1"]).unwrap()
 }
 
 fn server(identity: &Identity, options: ServerOptions) -> Server {

@@ -9,7 +9,7 @@ use super::printer::{Printer, commas, micros, seconds};
 use super::stages::{Costs, Watch};
 use super::{Signals, secret};
 use anyhow::{Context as _, bail};
-use handover_base::units::show_ns;
+use handover_base::units::format_ns;
 use handover_load::{Event, Load, Plan, Progress, Work};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -152,7 +152,7 @@ impl Ticker {
         let open = so_far.open_count;
         self.view.show(&[
             (rate, format!("{} messages/s", commas(rate as u64))),
-            (mean_ns, format!("{} mean latency", show_ns(mean_ns))),
+            (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
             (open as f64, format!("{} connections", commas(open))),
         ]);
         self.seen = so_far;
@@ -220,7 +220,7 @@ impl Ticker {
 
 fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
     Ok(match secret::client(args)? {
-        Some(secures) => Load::start_secured(plan, secures)?,
+        Some(encryption) => Load::start_secured(plan, encryption)?,
         None => Load::start(plan)?,
     })
 }
@@ -365,10 +365,10 @@ fn try_rate(
     let load = make(args, &plan, signals, printer, false)?;
     let outcome = &load.0;
     let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
-    let unsent_max = outcome.tally.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
+    let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent <= unsent_max;
     // If no message came back in the time, the rate has no latencies to judge.
-    let is_told = outcome.tally.count() > 0;
+    let is_told = outcome.latencies.count() > 0;
     let holds = is_told && outcome.is_whole() && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
         (None, _) => String::new(),

@@ -8,9 +8,9 @@ use super::printer::{Printer, commas};
 use super::secret;
 use crate::exit;
 use anyhow::{Context as _, bail};
-use handover_base::units::show_ns;
-use handover_load::hold::{Held, Limit, Wanted};
-use handover_load::process::{self, Used};
+use handover_base::units::format_ns;
+use handover_load::hold::{HeldConnections, HoldOptions, Limit};
+use handover_load::process::{self, ProcessUsage};
 use hdrhistogram::Histogram;
 use rustix::fs::{FileType, fstat};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ struct Told {
 
 /// Connections of this process.
 struct Holder {
-    held: Vec<Held>,
+    held: Vec<HeldConnections>,
 }
 
 impl Holder {
@@ -65,16 +65,24 @@ impl Holder {
         opened: &AtomicU64,
     ) -> anyhow::Result<Self> {
         let address = args.address()?;
-        let secures = secret::client(args)?;
+        let encryption = secret::client(args)?;
         let wanted = |thread: u64| {
             let from = count * thread / args.threads;
             let until = count * (thread + 1) / args.threads;
             let (first, count) = (first + from, until - from);
-            Wanted { address, count, first, timeout: args.timeout, secures: secures.clone() }
+            HoldOptions {
+                address,
+                count,
+                first,
+                timeout: args.timeout,
+                encryption: encryption.clone(),
+            }
         };
         thread::scope(|scope| {
             let threads: Vec<_> = (0..args.threads)
-                .map(|thread| scope.spawn(move || Held::open(&wanted(thread), stop, opened)))
+                .map(|thread| {
+                    scope.spawn(move || HeldConnections::open(&wanted(thread), stop, opened))
+                })
                 .collect();
             let mut held = Vec::new();
             for thread in threads {
@@ -87,7 +95,7 @@ impl Holder {
     fn told(&self, args: &EvhPerf) -> Told {
         let limit = self.held.iter().find_map(|held| held.limit.as_ref());
         Told {
-            open: self.held.iter().map(Held::len).sum(),
+            open: self.held.iter().map(HeldConnections::len).sum(),
             took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
             limit: limit.map(Limit::to_string),
             mend: limit.map(|limit| mend(limit, args)),
@@ -104,10 +112,10 @@ impl Holder {
         Ok(took_ns)
     }
 
-    fn look_for_closed(&mut self) -> anyhow::Result<u64> {
+    fn count_closed(&mut self) -> anyhow::Result<u64> {
         let mut closed = 0;
         for held in &mut self.held {
-            closed += held.look_for_closed()?;
+            closed += held.count_closed()?;
         }
         Ok(closed)
     }
@@ -140,12 +148,14 @@ fn mend(limit: &Limit, args: &EvhPerf) -> String {
             "see that it lives, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
                 .to_string()
         }
-        Limit::TurnedAway => {
+        Limit::ClosedByServer => {
             "give the server more: its --max_handles_per_thread, its `ulimit -n`, \
                               its --threads, or its --processes"
                 .to_string()
         }
-        Limit::Insecure(_) => "see whom it trusts: --ca, and the server's --cert".to_string(),
+        Limit::EncryptionError(_) => {
+            "see whom it trusts: --ca, and the server's --cert".to_string()
+        }
         _ => "the kernel says no more".to_string(),
     }
 }
@@ -314,7 +324,10 @@ struct Memory {
 impl Memory {
     fn now(parties: &[Party], servers: &[u32]) -> Self {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
-            processes.filter_map(process::used).fold(Used::default(), Used::and).anon_bytes
+            processes
+                .filter_map(process::used)
+                .fold(ProcessUsage::default(), ProcessUsage::and)
+                .anon_bytes
         };
         Self {
             client: sum(&mut parties.iter().map(Party::id)),
@@ -557,7 +570,7 @@ fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
     for party in parties {
         closed += match party {
             Party::There(part) => part.expect(SOON)?["closed"].as_u64().unwrap_or(0),
-            Party::Here(here) => here.holder.as_mut().map_or(Ok(0), Holder::look_for_closed)?,
+            Party::Here(here) => here.holder.as_mut().map_or(Ok(0), Holder::count_closed)?,
         };
     }
     Ok(closed)
@@ -566,7 +579,7 @@ fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
 /// Returns the error for connections that the server closed right after it accepted them; `None` if
 /// there are none.
 fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
-    let (limit, mend) = (Limit::TurnedAway, mend(&Limit::TurnedAway, args));
+    let (limit, mend) = (Limit::ClosedByServer, mend(&Limit::ClosedByServer, args));
     let text =
         format!("{} of {} connections were closed: {limit}; {mend}", commas(closed), commas(open));
     (closed > 0).then_some(text)
@@ -594,7 +607,7 @@ fn sample(
     if echoes.is_empty() {
         return Ok(None);
     }
-    let at = |percentile| show_ns(echoes.value_at_percentile(percentile) as f64);
+    let at = |percentile| format_ns(echoes.value_at_percentile(percentile) as f64);
     printer.info(format_args!(
         "{} of them echoed: p50 {}, p99 {}, max {}",
         commas(echoes.len()),

@@ -24,7 +24,7 @@ pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
         "messages": {
             "sent": outcome.sent,
             "received": outcome.received,
-            "measured": outcome.tally.count(),
+            "measured": outcome.latencies.count(),
             "lost": outcome.lost,
             "unsent": outcome.unsent,
         },
@@ -37,16 +37,16 @@ pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
         "elapsed_s": outcome.elapsed_ns as f64 / 1e9,
         "messages_per_second": outcome.per_second(),
         "latency_ns": {
-            "raw": latencies(&outcome.tally.raw),
-            "corrected": latencies(&outcome.tally.corrected),
-            "late": latencies(&outcome.tally.late),
+            "raw": latencies(&outcome.latencies.raw),
+            "corrected": latencies(&outcome.latencies.corrected),
+            "late": latencies(&outcome.latencies.late),
         },
         "client": { "cpu_s": costs.client_cpu_s(), "anon_bytes": costs.client_anon_bytes(), "busiest_thread": outcome.busy_share },
         "server": costs.server_cpu_s().map(|cpu_s| json!({
             "cpu_s": cpu_s,
             "anon_bytes": costs.server_anon_bytes(),
         })),
-        "histogram": outcome.tally.linear.as_ref().map(stepped),
+        "histogram": outcome.latencies.linear.as_ref().map(stepped),
         "faults": outcome.faults,
     })
 }
@@ -136,7 +136,7 @@ impl Log {
         for outcome in outcomes {
             let took = Duration::from_nanos(outcome.elapsed_ns);
             for (name, histogram) in
-                [("raw", &outcome.tally.raw), ("corrected", &outcome.tally.corrected)]
+                [("raw", &outcome.latencies.raw), ("corrected", &outcome.latencies.corrected)]
             {
                 if !histogram.is_empty() {
                     let written = log.write_histogram(histogram, start, took, Tag::new(name));

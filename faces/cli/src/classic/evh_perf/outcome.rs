@@ -5,8 +5,8 @@ use super::printer::{Printer, commas, micros, seconds};
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use handover_base::units::show_ns;
-use handover_load::{Linear, Report, Shares, Tally};
+use handover_base::units::format_ns;
+use handover_load::{LatencyHistograms, Linear, Report, Shares};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
 
 /// Result of a load.
 pub struct Outcome {
-    pub tally: Tally,
+    pub latencies: LatencyHistograms,
     pub sent: u64,
     pub received: u64,
     pub lost: u64,
@@ -53,7 +53,7 @@ impl From<Report> for Outcome {
             elapsed_ns: report.elapsed_ns,
             busy_share: report.busy_share,
             is_stopped: report.stopped,
-            tally: report.tally,
+            latencies: report.latencies,
         }
     }
 }
@@ -61,14 +61,14 @@ impl From<Report> for Outcome {
 impl Outcome {
     /// Returns the rate of measured messages, per second.
     pub fn per_second(&self) -> f64 {
-        self.tally.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
     /// Returns the latencies as a user sees them: from the due time if there is a schedule.
     pub fn felt(&self) -> &Histogram<u64> {
-        match self.tally.corrected.is_empty() {
-            true => &self.tally.raw,
-            false => &self.tally.corrected,
+        match self.latencies.corrected.is_empty() {
+            true => &self.latencies.raw,
+            false => &self.latencies.corrected,
         }
     }
 
@@ -84,7 +84,7 @@ impl Outcome {
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
             let seen_ns = felt.value_at_percentile(percentile);
             (seen_ns > bound_ns).then(|| {
-                let (seen, bound) = (show_ns(seen_ns as f64), show_ns(bound_ns as f64));
+                let (seen, bound) = (format_ns(seen_ns as f64), format_ns(bound_ns as f64));
                 format!("p{percentile} is {seen}, where {bound} was to hold")
             })
         });
@@ -111,7 +111,7 @@ impl Outcome {
 
     /// Serialises the result for another process.
     pub fn to_json(&self) -> Value {
-        let tally = &self.tally;
+        let latencies = &self.latencies;
         json!({
             "sent": self.sent,
             "received": self.received,
@@ -129,11 +129,11 @@ impl Outcome {
                 self.shares.least_count,
                 self.shares.most_count,
             ],
-            "sum_ns": tally.sum_ns,
-            "raw": packed(&tally.raw),
-            "corrected": packed(&tally.corrected),
-            "late": packed(&tally.late),
-            "linear": tally.linear.as_ref().map(stepped),
+            "sum_ns": latencies.sum_ns,
+            "raw": packed(&latencies.raw),
+            "corrected": packed(&latencies.corrected),
+            "late": packed(&latencies.late),
+            "linear": latencies.linear.as_ref().map(stepped),
         })
     }
 
@@ -154,7 +154,7 @@ impl Outcome {
         let share = |at: usize| value["shares"][at].as_u64().context("no shares");
         let faults = value["faults"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
-            tally: Tally {
+            latencies: LatencyHistograms {
                 raw: unpacked(&value["raw"])?,
                 corrected: unpacked(&value["corrected"])?,
                 late: unpacked(&value["late"])?,
@@ -182,7 +182,7 @@ impl Outcome {
 
     /// Adds the result of another process that ran at the same time.
     pub fn add(&mut self, other: Self) {
-        self.tally.add(&other.tally);
+        self.latencies.add(&other.latencies);
         self.sent += other.sent;
         self.received += other.received;
         self.lost += other.lost;
@@ -206,7 +206,7 @@ impl Outcome {
         }
         let (received, elapsed) = (commas(self.received), seconds(self.elapsed_ns));
         printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
-        let warming_up = self.received.saturating_sub(self.tally.count());
+        let warming_up = self.received.saturating_sub(self.latencies.count());
         if warming_up > 0 {
             printer.info(format_args!(
                 "of these [{}] were for warming up, and are in no figure below",
@@ -216,13 +216,13 @@ impl Outcome {
         printer.info(format_args!(
             "messages_per_second=[{}],average_latency=[{}]",
             commas(self.per_second().round()),
-            micros(self.tally.mean_ns())
+            micros(self.latencies.mean_ns())
         ))
     }
 
     /// Prints the classic program's histogram.
     pub fn tell_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let Some(linear) = &self.tally.linear else { return Ok(()) };
+        let Some(linear) = &self.latencies.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();
         // As wide as the bounds of the last step.
         let (step_us, steps_count) = (linear.step_ns / 1000, linear.counts.len() as u64);
@@ -248,15 +248,16 @@ impl Outcome {
 
     /// Prints percentiles and shares, which the classic program does not print.
     pub fn tell_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        if self.tally.raw.is_empty() && self.tally.corrected.is_empty() {
+        if self.latencies.raw.is_empty() && self.latencies.corrected.is_empty() {
             return Ok(());
         }
-        let is_open = !self.tally.corrected.is_empty();
+        let is_open = !self.latencies.corrected.is_empty();
         let name = if is_open { "latency from when sent" } else { "latency" };
-        printer.info(format_args!("{name}: {}", line(&self.tally.raw)))?;
+        printer.info(format_args!("{name}: {}", line(&self.latencies.raw)))?;
         if is_open {
-            printer.info(format_args!("latency from when due: {}", line(&self.tally.corrected)))?;
-            printer.info(format_args!("sent late by: {}", line(&self.tally.late)))?;
+            printer
+                .info(format_args!("latency from when due: {}", line(&self.latencies.corrected)))?;
+            printer.info(format_args!("sent late by: {}", line(&self.latencies.late)))?;
         }
         if let Some((slowest, fastest)) = self.shares.slowest_and_fastest() {
             printer.info(format_args!(
@@ -269,8 +270,9 @@ impl Outcome {
 
 /// Returns the percentiles in one line, as many as there are enough messages for.
 pub fn line(histogram: &Histogram<u64>) -> String {
-    let parts: Vec<String> =
-        percentiles(histogram).map(|(name, ns)| format!("{name} {}", show_ns(ns as f64))).collect();
+    let parts: Vec<String> = percentiles(histogram)
+        .map(|(name, ns)| format!("{name} {}", format_ns(ns as f64)))
+        .collect();
     parts.join(", ")
 }
 
@@ -305,13 +307,13 @@ mod tests {
     use super::*;
 
     fn outcome(latencies_us: &[u64]) -> Outcome {
-        let mut tally = Tally::new(Some(10_000));
+        let mut latencies = LatencyHistograms::new(Some(10_000));
         for us in latencies_us {
-            tally.record(us * 1000, 1);
+            latencies.record(us * 1000, 1);
         }
         let count = latencies_us.len() as u64;
         Outcome {
-            tally,
+            latencies,
             sent: count,
             received: count,
             lost: 0,
@@ -359,8 +361,8 @@ mod tests {
         let mut sum = Outcome::from_json(&one.to_json()).expect("an outcome");
         assert_eq!(sum.to_json(), one.to_json());
         sum.add(one);
-        assert_eq!((sum.received, sum.tally.count(), sum.faults.len()), (6, 6, 2));
-        assert_eq!(sum.tally.linear.map(|linear| linear.counts[4429]), Some(2));
+        assert_eq!((sum.received, sum.latencies.count(), sum.faults.len()), (6, 6, 2));
+        assert_eq!(sum.latencies.linear.map(|linear| linear.counts[4429]), Some(2));
     }
 
     #[test]
@@ -382,7 +384,7 @@ mod tests {
     #[test]
     fn a_percentile_that_is_the_slowest_message_alone_is_not_told() {
         let it = outcome(&[100; 150]);
-        let names: Vec<_> = percentiles(&it.tally.raw).map(|(name, _)| name).collect();
+        let names: Vec<_> = percentiles(&it.latencies.raw).map(|(name, _)| name).collect();
         assert_eq!(names, ["p50", "p90", "p99", "max"]);
     }
 }

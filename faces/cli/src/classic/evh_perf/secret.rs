@@ -3,7 +3,7 @@
 use super::options::EvhPerf;
 use crate::exit::usage;
 use handover_base::clock;
-use handover_load::{Insecure, Secure, Secures};
+use handover_load::{Encryption, EncryptionError, EncryptionFactory};
 use handover_net::engine::Tls;
 use handover_net::tls::{
     Client, ClientOptions, Identity, Roots, Server, ServerOptions, SetupError, Verify,
@@ -26,7 +26,7 @@ pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
                 usage(format!("--cert {} --key {}: {refused}", cert.display(), key.display()))
             })?
         }
-        _ => Identity::made_for(&[&args.host, "localhost", "127.0.0.1", "::1"])?,
+        _ => Identity::generate(&[&args.host, "localhost", "127.0.0.1", "::1"])?,
     };
     Ok(Some(Server::new(&identity, ServerOptions::default())?))
 }
@@ -41,7 +41,7 @@ struct Trust {
 ///
 /// # Errors
 /// If the named file is missing or has no certificate.
-pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn Secures>>> {
+pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn EncryptionFactory>>> {
     if !args.tls {
         return Ok(None);
     }
@@ -71,12 +71,12 @@ fn roots(file: &Path) -> anyhow::Result<Roots> {
     Roots::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
 }
 
-fn insecure(why: impl ToString) -> Insecure {
-    Insecure(why.to_string())
+fn insecure(why: impl ToString) -> EncryptionError {
+    EncryptionError(why.to_string())
 }
 
-impl Secures for Trust {
-    fn begin(&self) -> Result<Box<dyn Secure>, Insecure> {
+impl EncryptionFactory for Trust {
+    fn begin(&self) -> Result<Box<dyn Encryption>, EncryptionError> {
         let begun: Result<Tls, SetupError> = Tls::client(&self.client, &self.name, clock::now_ns());
         Ok(Box::new(Connection(begun.map_err(insecure)?)))
     }
@@ -85,18 +85,18 @@ impl Secures for Trust {
 /// TLS state of one connection of the client.
 struct Connection(Tls);
 
-impl Secure for Connection {
+impl Encryption for Connection {
     fn open(
         &mut self,
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<bool, Insecure> {
+    ) -> Result<bool, EncryptionError> {
         self.0.open(sealed, plain, out).map_err(insecure)?;
         Ok(self.0.is_ready())
     }
 
-    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), Insecure> {
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), EncryptionError> {
         self.0.seal(plain, &[], out).map_err(insecure)
     }
 

@@ -6,11 +6,11 @@ use super::printer::{Printer, commas};
 use super::{Signals, secret, warn};
 use crate::raw;
 use anyhow::Context as _;
-use handover_base::units::show_ns;
+use handover_base::units::format_ns;
 use handover_load::wire::{HEADER_BYTES, LETTERS_MAX};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{
-    CloseReason, Config, Conn, Handler, Key, Listen, Net, Room, Spread, Stats, WhenFull,
+    CloseReason, Config, Conn, Connections, Handler, Key, Listen, Net, Spread, Stats, WhenFull,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -56,7 +56,7 @@ impl Handler for Echo {
 
     fn on_close(
         &mut self,
-        _: &mut Room<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixed, ()>,
         _: Key,
         (): (),
         why: &CloseReason,
@@ -95,7 +95,7 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     if args.processes > 1 {
         settings.push(("processes", args.processes.to_string()));
     }
-    settings.extend(args.spin.map(|spin| ("spin", show_ns(f64::from(spin)))));
+    settings.extend(args.spin.map(|spin| ("spin", format_ns(f64::from(spin)))));
     settings
 }
 
@@ -114,7 +114,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let config = Config {
         // At most 2^24.
         connections_max: handles_max as u32,
-        when_full: WhenFull::TurnAway,
+        when_full: WhenFull::Reject,
         read_bytes: args.read_bytes(),
         queued_bytes_max: QUEUED_BYTES_MAX,
         spin_ns_max: args.spin.unwrap_or(0),
@@ -122,7 +122,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     };
     let codec = LengthPrefixed::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
     let is_shared = args.reuse_port || args.part.is_some();
-    let spread = if is_shared { Spread::ReusePort } else { Spread::HandOut };
+    let spread = if is_shared { Spread::ReusePort } else { Spread::RoundRobin };
     let address = args.address()?;
     let (sender, told) = channel();
     let mut listen = Listen::at(address);

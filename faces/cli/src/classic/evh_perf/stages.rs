@@ -4,8 +4,8 @@ use super::options::EvhPerf;
 use super::outcome::Outcome;
 use super::printer::Printer;
 use handover_base::topology;
-use handover_base::units::show_ns;
-use handover_load::process::{self, Used};
+use handover_base::units::format_ns;
+use handover_load::process::{self, ProcessUsage};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ pub struct Watch {
     servers: Vec<u32>,
     /// `true` if the server is in this process.
     is_shared: bool,
-    client: Used,
-    server: Used,
+    client: ProcessUsage,
+    server: ProcessUsage,
     server_threads: Duration,
 }
 
@@ -78,8 +78,11 @@ impl Watch {
     }
 }
 
-fn sum(processes: &[u32]) -> Used {
-    processes.iter().filter_map(|it| process::used(*it)).fold(Used::default(), Used::and)
+fn sum(processes: &[u32]) -> ProcessUsage {
+    processes
+        .iter()
+        .filter_map(|it| process::used(*it))
+        .fold(ProcessUsage::default(), ProcessUsage::and)
 }
 
 impl Costs {
@@ -134,10 +137,10 @@ impl Costs {
         let threads = (args.threads * args.processes) as f64;
         let client = self.client_cpu_s() / took_s;
         let server = self.server_cpu_s().map(|cpu_s| cpu_s / took_s);
-        let late_ns = outcome.tally.late.value_at_percentile(99.0);
+        let late_ns = outcome.latencies.late.value_at_percentile(99.0);
         let felt_ns = outcome.felt().value_at_percentile(99.0);
-        if !outcome.tally.late.is_empty() && late_ns > 100_000 && late_ns * 2 > felt_ns {
-            let late = show_ns(late_ns as f64);
+        if !outcome.latencies.late.is_empty() && late_ns > 100_000 && late_ns * 2 > felt_ns {
+            let late = format_ns(late_ns as f64);
             return Some(format!(
                 "the client was late itself: its p99 of {late} is more than half of the latency; \
                  use more --threads or --processes, or a lower rate"

@@ -2,7 +2,7 @@
 
 use super::record::{STAGES, Waits};
 use anyhow::Context;
-use handover_base::units::show_ns;
+use handover_base::units::format_ns;
 use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use handover_sched::drive::Counts;
 use hdrhistogram::Histogram;
@@ -122,7 +122,7 @@ fn quantiles(stage: &Histogram<u64>) -> String {
     if stage.is_empty() {
         return "-".into();
     }
-    QUANTILES.map(|(q, _)| show_ns(stage.value_at_quantile(q) as f64)).join(" / ")
+    QUANTILES.map(|(q, _)| format_ns(stage.value_at_quantile(q) as f64)).join(" / ")
 }
 
 /// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the files made.

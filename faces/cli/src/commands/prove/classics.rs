@@ -9,7 +9,7 @@ use crate::commands::{child, run};
 use crate::exit::{self, Interrupted};
 use crate::{console, raw};
 use anyhow::{Context, bail, ensure};
-use handover_base::units::show_ns;
+use handover_base::units::format_ns;
 use handover_harness::{Lab, Plan, Profile};
 use handover_record::Record;
 use rustix::process::Signal;
@@ -318,8 +318,10 @@ fn shown(values_ns: &[f64]) -> String {
     let least_ns = values_ns.iter().copied().fold(f64::INFINITY, f64::min);
     let most_ns = values_ns.iter().copied().fold(0.0, f64::max);
     match values_ns.len() {
-        1 => show_ns(middle_ns),
-        _ => format!("{} ({} to {})", show_ns(middle_ns), show_ns(least_ns), show_ns(most_ns)),
+        1 => format_ns(middle_ns),
+        _ => {
+            format!("{} ({} to {})", format_ns(middle_ns), format_ns(least_ns), format_ns(most_ns))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Of, checked, tell_missing};
 use clap::Args;
 use handover_base::units::Span;
-use handover_trace::{Found, Limits, estimate_table};
+use handover_trace::{Limits, WalkCounts, estimate_table};
 use serde_json::json;
 use std::io::Write;
 
@@ -48,6 +48,6 @@ pub fn estimate(args: &Estimate, out: &mut dyn Write) -> anyhow::Result<()> {
         write!(out, "{}", estimate_table(&estimate))?;
     }
     out.flush()?;
-    tell_missing(&traces, &Found::default());
+    tell_missing(&traces, &WalkCounts::default());
     checked(&traces)
 }

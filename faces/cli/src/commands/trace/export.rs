@@ -5,7 +5,7 @@ use crate::commands::files;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
-use handover_trace::{Format, Found, Grouping, Names, Traces};
+use handover_trace::{Format, Grouping, Names, Traces, WalkCounts};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -66,7 +66,7 @@ fn default_output(trace: &Path, to: Format) -> PathBuf {
     path
 }
 
-fn write(args: &Export, traces: &Traces, names: &Names, out: impl Write) -> io::Result<Found> {
+fn write(args: &Export, traces: &Traces, names: &Names, out: impl Write) -> io::Result<WalkCounts> {
     let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
     handover_trace::export(traces, names, args.to, grouping, out)
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use handover_probe::Policy;
 use handover_probe::read::End;
-use handover_trace::record::{self, Options, RecordError, Recorded, Written};
+use handover_trace::record::{self, Options, RecordError, RecordResult, Written};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;
 use std::io::Write;
@@ -116,7 +116,7 @@ fn of_record(refused: RecordError) -> anyhow::Error {
     }
 }
 
-fn report(recorded: &Recorded) {
+fn report(recorded: &RecordResult) {
     for one in &recorded.written {
         console::tell(format_args!("handover: {}", line(one)));
     }

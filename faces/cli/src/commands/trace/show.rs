@@ -4,8 +4,8 @@ use super::{Of, checked};
 use clap::Args;
 use handover_probe::read::{End, Trace};
 use handover_trace::{
-    CallTree, Grouping, LEVELS_MAX, Order, Statistics, Traces, function_table, headline,
-    tree_table, walk, what_can_be_done, what_is_missing,
+    CallTree, Grouping, LEVELS_MAX, SortOrder, Statistics, Traces, function_table, headline,
+    missing_event_lines, remedy_lines, tree_table, walk,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -26,7 +26,7 @@ pub struct Show {
     pub threads: bool,
     /// Order of the rows: self, total, calls, min, p50, p99, max or name
     #[arg(long, value_name = "ORDER", default_value = "self")]
-    pub sort: Order,
+    pub sort: SortOrder,
     /// Show only so many functions
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub top: Option<u64>,
@@ -72,14 +72,14 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     if found.events > 0 {
         write!(out, "\n{table}")?;
     }
-    let notes = what_is_missing(&traces, &found);
+    let notes = missing_event_lines(&traces, &found);
     if !notes.is_empty() {
         writeln!(out)?;
     }
     for note in notes {
         writeln!(out, "{note}")?;
     }
-    for hint in what_can_be_done(&traces) {
+    for hint in remedy_lines(&traces) {
         writeln!(out, "hint: {hint}")?;
     }
     out.flush()?;

@@ -6,7 +6,7 @@ use crate::exit::usage;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_probe::outside::Process;
-use handover_probe::{Config, Kind, OutsideError, Site, matches};
+use handover_probe::{Config, Kind, OtherProcessError, Site, matches};
 use handover_trace::{Traces, nearest};
 use serde_json::json;
 use std::io::Write;
@@ -149,7 +149,7 @@ fn described(site: &Site, of_process: bool) -> serde_json::Value {
 }
 
 fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
-    let traces = Traces::open_alone([path]).map_err(of_trace)?;
+    let traces = Traces::open_without_children([path]).map_err(of_trace)?;
     Ok(traces.all().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
 }
 
@@ -163,12 +163,12 @@ fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
 
 /// Converts an error of another process: a process that does not exist or has no probes is a usage
 /// error; a refusal by the kernel, or a process that ends meanwhile, is not.
-fn of_outside(refused: OutsideError) -> anyhow::Error {
+fn of_outside(refused: OtherProcessError) -> anyhow::Error {
     match refused {
-        OutsideError::NoProcess { .. }
-        | OutsideError::NoSites { .. }
-        | OutsideError::NoRecorder { .. }
-        | OutsideError::Path { .. } => usage(refused),
+        OtherProcessError::NoProcess { .. }
+        | OtherProcessError::NoSites { .. }
+        | OtherProcessError::NoRecorder { .. }
+        | OtherProcessError::Path { .. } => usage(refused),
         other => other.into(),
     }
 }

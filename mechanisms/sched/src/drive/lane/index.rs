@@ -2,7 +2,7 @@
 //! indices.
 
 use super::slots::LaneSlots;
-use super::{Collect, Lane, LaneError, Post, validate};
+use super::{Lane, LaneError, LaneReceiver, LaneSender, validate};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
@@ -74,10 +74,10 @@ impl Lane for Cached {
     }
 }
 
-impl<const W: usize, const CACHES: bool> Post<W> for IndexSender<W, CACHES> {
+impl<const W: usize, const CACHES: bool> LaneSender<W> for IndexSender<W, CACHES> {
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
-        if !self.has_room() {
+        if !self.has_free_slot() {
             return false;
         }
         let slots = &self.shared.slots;
@@ -93,7 +93,7 @@ impl<const W: usize, const CACHES: bool> Post<W> for IndexSender<W, CACHES> {
     }
 
     #[inline(always)]
-    fn has_room(&mut self) -> bool {
+    fn has_free_slot(&mut self) -> bool {
         if !CACHES || self.tail == self.limit {
             // Acquire: pairs with the Release in IndexReceiver::release(): the old contents were
             // taken.
@@ -109,7 +109,7 @@ impl<const W: usize, const CACHES: bool> Post<W> for IndexSender<W, CACHES> {
     }
 }
 
-impl<const W: usize, const CACHES: bool> Collect<W> for IndexReceiver<W, CACHES> {
+impl<const W: usize, const CACHES: bool> LaneReceiver<W> for IndexReceiver<W, CACHES> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
         if !CACHES || self.head == self.ready {
@@ -132,7 +132,7 @@ impl<const W: usize, const CACHES: bool> Collect<W> for IndexReceiver<W, CACHES>
     #[inline(always)]
     fn release(&mut self) {
         // Release: the slots before `head` were read; pairs with the Acquire in
-        // IndexSender::has_room().
+        // IndexSender::has_free_slot().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }

@@ -1,7 +1,7 @@
 //! Lane whose slots are full if a bit in them matches the lap.
 
 use super::slots::{LaneSlots, SlotsView};
-use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
+use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender, validate};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
@@ -82,12 +82,12 @@ impl<const W: usize> LapsSender<W> {
     }
 }
 
-impl<const W: usize> Post<W> for LapsSender<W> {
+impl<const W: usize> LaneSender<W> for LapsSender<W> {
     const NEEDS_PUBLISH: bool = false;
 
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
-        if !self.has_room() {
+        if !self.has_free_slot() {
             return false;
         }
         let slots = self.slots.view();
@@ -136,7 +136,7 @@ impl<const W: usize> Post<W> for LapsSender<W> {
     }
 
     #[inline(always)]
-    fn has_room(&mut self) -> bool {
+    fn has_free_slot(&mut self) -> bool {
         self.tail < self.limit || self.refresh_limit()
     }
 
@@ -153,7 +153,7 @@ impl<const W: usize> LapsReceiver<W> {
     }
 }
 
-impl<const W: usize> Collect<W> for LapsReceiver<W> {
+impl<const W: usize> LaneReceiver<W> for LapsReceiver<W> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
         let slots = self.slots.view();

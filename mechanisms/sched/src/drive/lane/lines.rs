@@ -1,7 +1,7 @@
 //! Lane that transfers whole cache lines: slots become visible when their line is full.
 
 use super::slots::LaneSlots;
-use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
+use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender, validate};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
@@ -98,10 +98,10 @@ impl<const W: usize> LinesSender<W> {
     }
 }
 
-impl<const W: usize> Post<W> for LinesSender<W> {
+impl<const W: usize> LaneSender<W> for LinesSender<W> {
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
-        if !self.has_room() {
+        if !self.has_free_slot() {
             return false;
         }
         self.pending[self.pending_count] = words;
@@ -113,7 +113,7 @@ impl<const W: usize> Post<W> for LinesSender<W> {
     }
 
     #[inline(always)]
-    fn has_room(&mut self) -> bool {
+    fn has_free_slot(&mut self) -> bool {
         if self.tail == self.limit {
             // Acquire: pairs with the Release in LinesReceiver::release(): the lines were read.
             self.limit = self.shared.head.load(Ordering::Acquire) + self.shared.slots.count();
@@ -129,7 +129,7 @@ impl<const W: usize> Post<W> for LinesSender<W> {
     }
 }
 
-impl<const W: usize> Collect<W> for LinesReceiver<W> {
+impl<const W: usize> LaneReceiver<W> for LinesReceiver<W> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
         let slots = &self.shared.slots;
@@ -160,7 +160,7 @@ impl<const W: usize> Collect<W> for LinesReceiver<W> {
         let done = self.head - self.head % line;
         if done != self.published_head {
             self.published_head = done;
-            // Release: the lines before `done` were read; pairs with the Acquire in has_room().
+            // Release: the lines before `done` were read; pairs with the Acquire in has_free_slot().
             self.shared.head.store(done, Ordering::Release);
         }
     }

@@ -1,7 +1,7 @@
 //! Lane whose slots are full if they are not null; the receiver resets them to null.
 
 use super::slots::LaneSlots;
-use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
+use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender, validate};
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::Ordering;
 
@@ -44,12 +44,12 @@ impl Lane for Marks {
     }
 }
 
-impl<const W: usize> Post<W> for MarksSender<W> {
+impl<const W: usize> LaneSender<W> for MarksSender<W> {
     const NEEDS_PUBLISH: bool = false;
 
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
-        if !self.has_room() {
+        if !self.has_free_slot() {
             return false;
         }
         self.slots.write_rest(self.tail, &words);
@@ -60,7 +60,7 @@ impl<const W: usize> Post<W> for MarksSender<W> {
     }
 
     #[inline(always)]
-    fn has_room(&mut self) -> bool {
+    fn has_free_slot(&mut self) -> bool {
         if self.tail < self.limit {
             return true;
         }
@@ -86,14 +86,14 @@ impl<const W: usize> MarksReceiver<W> {
     fn clear(&mut self, until: u64) {
         while self.cleared < until {
             // Release: the slot's words were read; pairs with the Acquire in
-            // MarksSender::has_room().
+            // MarksSender::has_free_slot().
             self.slots.first(self.cleared).store(0, Ordering::Release);
             self.cleared += 1;
         }
     }
 }
 
-impl<const W: usize> Collect<W> for MarksReceiver<W> {
+impl<const W: usize> LaneReceiver<W> for MarksReceiver<W> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
         // Acquire: pairs with the Release in MarksSender::push().

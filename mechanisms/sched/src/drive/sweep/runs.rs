@@ -5,7 +5,7 @@
 //! from packet to packet.
 
 use super::super::arbiter::Token;
-use super::super::lane::{Collect, Lane};
+use super::super::lane::{Lane, LaneReceiver};
 use super::super::word::Offer;
 use super::{PendingPacket, PendingPackets, Sweeper, returned_words};
 use crate::{Accepted, Packet, Refused, Scheduler};

@@ -224,7 +224,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     pub(super) fn open_reserve_fd(&mut self) {
-        if self.core.config.when_full == WhenFull::TurnAway && self.reserve_fd.is_none() {
+        if self.core.config.when_full == WhenFull::Reject && self.reserve_fd.is_none() {
             self.reserve_fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok();
         }
     }

@@ -93,7 +93,7 @@ impl Shares {
 
 /// Latencies of messages in ns, to three significant digits.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct LatencyHistograms {
     /// Latencies from the time of sending.
     pub raw: Histogram<u64>,
     /// Latencies from the due time: the delay that a user observes. Empty without a
@@ -107,8 +107,8 @@ pub struct Tally {
     pub sum_ns: u64,
 }
 
-impl Tally {
-    /// Creates an empty tally.
+impl LatencyHistograms {
+    /// Creates empty histograms.
     #[must_use]
     pub fn new(linear_step_ns: Option<u64>) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl Tally {
         }
     }
 
-    /// Adds the measurements of another tally.
+    /// Adds the measurements of others.
     pub fn add(&mut self, other: &Self) {
         for (own, its) in [
             (&mut self.raw, &other.raw),
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn counts_of_two_threads_add_up() {
-        let mut one = Tally::new(Some(10_000));
+        let mut one = LatencyHistograms::new(Some(10_000));
         let mut other = one.clone();
         one.record(15_000, 2);
         other.record(44_295_000, 3);
