@@ -53,11 +53,12 @@ const THREAD_SKIPPED: [&str; 5] = [
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.
-const ADDRESS_SKIPPED: [&str; 6] = [
+const ADDRESS_SKIPPED: [&str; 7] = [
     // The reasons given for ThreadSanitizer.
     THREAD_SKIPPED[0],
     THREAD_SKIPPED[1],
     THREAD_SKIPPED[2],
+    THREAD_SKIPPED[3],
     // These tests abandon a runtime; by design its memory is not freed.
     "idle_runtime_wakes_less_than_five_times_a_second",
     "abandoned_runtime_never_resumes_waiting_fibers",
