@@ -113,7 +113,6 @@ const CIRCLES: &[KnownCircles] = &[
     circles("mechanisms/notify", &[5]),
     circles("mechanisms/probe", &[11, 4]),
     circles("mechanisms/sched", &[17, 6, 5]),
-    circles("services/rpc", &[8, 3, 3, 3]),
 ];
 
 #[rustfmt::skip]
