@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// Limits and waiting behaviour of an endpoint.
 ///
-/// Can be deserialized with serde, from JSON for example: keys that are left out have their defaults,
-/// and unknown keys are errors. [`Endpoint::new`](crate::Endpoint::new) validates the values.
+/// Can be deserialized with serde, from JSON for example: keys that are left out have their
+/// defaults, and unknown keys are errors. [`Endpoint::new`](crate::Endpoint::new) validates the
+/// values.
 ///
 /// ```
 /// use handover_rpc::Config;

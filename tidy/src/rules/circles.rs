@@ -120,7 +120,9 @@ impl<'t> Modules<'t> {
         let sources = format!("{folder}/src/");
         let root = if tree.has(&format!("{sources}lib.rs")) { "lib" } else { "main" };
         let mut files = BTreeMap::new();
-        for source in tree.sources().filter(|it| it.path.starts_with(&sources)) {
+        let of_crate = |path: &str| path.starts_with(&sources) && path.ends_with(".rs");
+        for (path, text) in tree.files().filter(|it| of_crate(it.0)) {
+            let source = Source::new(path, text);
             let path = source.path[sources.len()..].trim_end_matches(".rs");
             let mut module: Module = path.split('/').map(str::to_owned).collect();
             if path == root || path.ends_with("/mod") {

@@ -9,8 +9,8 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Time between two attempts to connect to a Unix listener whose queue is full, which epoll does not
-/// report, in ns.
+/// Time between two attempts to connect to a Unix listener whose queue is full, which epoll does
+/// not report, in ns.
 const RETRY_NS: u64 = 1_000_000;
 
 /// System call that failed, and its error number.
@@ -53,8 +53,8 @@ impl Connecting {
         &self.address
     }
 
-    /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None` while
-    /// it is not.
+    /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None`
+    /// while it is not.
     pub(crate) fn advance(
         &mut self,
         poll: &Poll,

@@ -234,8 +234,8 @@ impl Endpoint {
         self.event_loop.addresses()
     }
 
-    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup of
-    /// the host's name.
+    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup
+    /// of the host's name.
     ///
     /// # Errors
     /// [`EndpointError`] if nobody listens there, or the handshake fails.
@@ -245,8 +245,8 @@ impl Endpoint {
     /// one of its methods.
     ///
     /// A host's name is looked up before that, by the system's resolver, and nothing else happens
-    /// in this endpoint meanwhile: some microseconds for a name in `/etc/hosts`, a round trip to the
-    /// name server otherwise, and usually 5 to 30 s if no name server answers. Use a numeric
+    /// in this endpoint meanwhile: some microseconds for a name in `/etc/hosts`, a round trip to
+    /// the name server otherwise, and usually 5 to 30 s if no name server answers. Use a numeric
     /// address, or resolve the name in another thread, where that matters.
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
         calling::connect(self, address)

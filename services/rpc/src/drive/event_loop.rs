@@ -276,8 +276,8 @@ impl EventLoop {
         self.end_closed();
     }
 
-    /// Ends the calls and transfers of peers whose connections were closed. Called after each use of
-    /// the peer table that may close one.
+    /// Ends the calls and transfers of peers whose connections were closed. Called after each use
+    /// of the peer table that may close one.
     #[inline]
     fn end_closed(&mut self) {
         if self.peers.has_closed() {

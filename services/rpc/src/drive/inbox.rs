@@ -123,11 +123,11 @@ impl<E> Inbox<E> {
     }
 
     fn notify(&self) {
-        // Release: publishes `stop` to the Acquire in has_any() and take(); `answers` and `posts` have
-        // their own locks.
+        // Release: publishes `stop` to the Acquire in has_any() and take(); `answers` and `posts`
+        // have their own locks.
         self.any.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence in EventLoop::sleep between the store to `asleep` and the last
-        // turn.
+        // SeqCst: pairs with the fence in EventLoop::sleep between the store to `asleep` and the
+        // last turn.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
@@ -150,8 +150,8 @@ impl<E> Inbox<E> {
     }
 
     pub(crate) fn take(&self, answers: &mut Vec<PoolAnswer>, posts: &mut Vec<Post<E>>) {
-        // Acquire: pairs with the Release in notify(), so that a `stop` whose flag is cleared here is
-        // seen. A later notify() sets the flag again.
+        // Acquire: pairs with the Release in notify(), so that a `stop` whose flag is cleared here
+        // is seen. A later notify() sets the flag again.
         self.any.swap(false, Ordering::Acquire);
         answers.append(&mut locked(&self.answers));
         posts.append(&mut locked(&self.posts).waiting);

@@ -13,7 +13,8 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is room. The caller has checked its length.
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
 
-    /// Queues a frame for the next [`flush`](Self::flush), or sends it where that costs no system call.
+    /// Queues a frame for the next [`flush`](Self::flush), or sends it where that costs no system
+    /// call.
     fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
         self.send(header, body)
     }
@@ -98,9 +99,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         None
     }
 
-    /// Sends data from that memory behind the frames of [`queue`](Self::queue), or queues a copy
-    /// of a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not take.
-    /// Returns `false`, and sends nothing, if frames or data wait for room.
+    /// Sends data from that memory behind the frames of [`queue`](Self::queue), or queues a copy of
+    /// a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not
+    /// take. Returns `false`, and sends nothing, if frames or data wait for room.
     fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
     -> Result<bool, Gone>;
 

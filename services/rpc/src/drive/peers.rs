@@ -263,8 +263,8 @@ impl Peers {
 
     /// Frees buffers that were not needed lately and, if there is a limit, closes connections whose
     /// peers do not finish a frame. The limit counts sweeps, not time: while this endpoint is not
-    /// driven, peers are not blamed for bytes that were not read. Returns `true` if another sweep is
-    /// needed.
+    /// driven, peers are not blamed for bytes that were not read. Returns `true` if another sweep
+    /// is needed.
     #[cold]
     pub(crate) fn sweep(&mut self, has_limit: bool) -> bool {
         let mut wanted = false;

@@ -107,8 +107,8 @@ impl Progress {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops the thread and gives the endpoint back. Calls that are under way through [`Caller`]s end with
-    /// [`CallError::Ended`].
+    /// Stops the thread and gives the endpoint back. Calls that are under way through [`Caller`]s
+    /// end with [`CallError::Ended`].
     ///
     /// # Panics
     /// Panics if something in the thread has panicked, other than a handler.

@@ -165,8 +165,8 @@ impl Sm {
     fn ring_if_asleep(&self) {
         let asleep = &self.segment.side(1 - self.own).status.asleep;
         // SeqCst: orders the published message before this load; pairs with the fence in
-        // EventLoop::sleep of the side that sleeps, between its store to `asleep` and its last check
-        // for messages.
+        // EventLoop::sleep of the side that sleeps, between its store to `asleep` and its last
+        // check for messages.
         fence(Ordering::SeqCst);
         if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
             self.ring();
@@ -184,8 +184,8 @@ impl Sm {
     /// is impossible.
     #[cold]
     fn update_progress(&mut self) -> Result<(), Gone> {
-        // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that are
-        // overwritten next.
+        // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
+        // are overwritten next.
         let taken = self.segment.side(1 - self.own).progress.taken.load(Ordering::Acquire);
         if taken < self.acked || taken > self.sent {
             return Err(FrameError::Reserved.into());

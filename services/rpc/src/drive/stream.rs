@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Maximum length of a body that is copied behind its header and sent with it in one piece, in
 /// bytes.
 const TOGETHER_BYTES: usize = 4096;
-/// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one system call.
+/// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one
+/// system call.
 const DIRECT_BYTES_MIN: u64 = 1 << 14;
 /// Buffer behind the target of bulk data in a read, in bytes: enough to find the next frame, but
 /// little of the data that may follow.
@@ -34,7 +35,8 @@ pub(crate) struct Stream {
     writable: bool,
     /// `true` if this thread can wait in the system call that reads.
     waits: bool,
-    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its header.
+    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its
+    /// header.
     together: Vec<u8>,
     /// Bulk data under way that the kernel has not taken completely. Queued frames are sent after
     /// it.

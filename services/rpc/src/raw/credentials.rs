@@ -11,8 +11,8 @@ pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> Result<(Option<i32>, u32),
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t; // 12 bytes.
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `credentials`, three
-    // integers for which every value is valid, and the written length to `bytes`.
+    // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `credentials`,
+    // three integers for which every value is valid, and the written length to `bytes`.
     let got = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),

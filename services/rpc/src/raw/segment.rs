@@ -159,7 +159,8 @@ impl Segment {
         // index would still be below it.
         let index = number as usize & (self.slots_count as usize - 1);
         let slots = 2 * SIDE_BYTES + side * self.slots_count as usize * SLOT_BYTES;
-        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 * SIDE_BYTES on.
+        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 *
+        // SIDE_BYTES on.
         let at = unsafe { self.start.add(slots + index * SLOT_BYTES) };
         // SAFETY: the slot lies in the mapping, which lives until `self` is dropped, is aligned to
         // 128 bytes as the mapping is page-aligned, and consists of atomics.

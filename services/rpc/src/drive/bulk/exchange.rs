@@ -24,8 +24,8 @@ use std::sync::Arc;
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes queued for a peer in a turn before they are sent.
 const QUEUED_IN_TURN_BYTES_MAX: usize = 1 << 16;
-/// Maximum number of remembered attachments; beyond it, idle ones are released and must be requested
-/// again.
+/// Maximum number of remembered attachments; beyond it, idle ones are released and must be
+/// requested again.
 const ATTACHMENTS_MAX: usize = 4096;
 
 /// File id that no file has, so that the receiver finds the file missing.
@@ -758,8 +758,8 @@ impl Exchange<'_> {
             // An error means that the peer has already closed the connection.
             let _ = shutdown(socket, Shutdown::Write);
         }
-        // A peer that closed the connection itself no longer writes; one that this side disconnected
-        // may write until it notices.
+        // A peer that closed the connection itself no longer writes; one that this side
+        // disconnected may write until it notices.
         self.tables.release(peer, why != &Gone::HungUp, socket.as_ref());
     }
 }
