@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let placed = machine.place(placement, &allowed, 2);
         let notes = placed.notes.join("; ");
         let colon = if notes.is_empty() { "" } else { ": " };
-        writeln!(out, "{:10} two parties on CPUs {:?}{colon}{notes}", placement, placed.cpus)?;
+        writeln!(out, "{:10} two participants on CPUs {:?}{colon}{notes}", placement, placed.cpus)?;
     }
 
     // Cost of a thousand pinned readings of the clock to this thread.

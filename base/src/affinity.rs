@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 #[non_exhaustive]
 pub enum PinError {
     /// The kernel allows this process none of the requested CPUs.
-    #[error("CPU {} is not allowed here: allowed are {}", list(.asked), list(.allowed))]
+    #[error("CPU {} is not allowed for this process; allowed are {}", list(.asked), list(.allowed))]
     NotAllowed {
         /// Requested CPUs.
         asked: Vec<u32>,
@@ -25,7 +25,7 @@ pub enum PinError {
         allowed: Vec<u32>,
     },
     /// The list of CPUs is empty: the thread could not run.
-    #[error("an empty list of CPUs: name at least one of {}", list(.allowed))]
+    #[error("the list of CPUs is empty: name at least one of {}", list(.allowed))]
     Empty {
         /// CPUs of [`topology::allowed`](crate::topology::allowed).
         allowed: Vec<u32>,

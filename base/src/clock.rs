@@ -80,7 +80,7 @@ impl FromStr for Source {
 
 /// Error of parsing a [`Source`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no clock source: write tsc or clock_gettime")]
+#[error("{text:?} is not a clock source: write tsc or clock_gettime")]
 pub struct SourceError {
     text: String,
 }
@@ -178,7 +178,7 @@ pub fn ticks() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return raw::rdtsc();
     }
-    ticks_by_kernel()
+    kernel_ticks()
 }
 
 /// Reads a time stamp that is ordered with the instructions around it: all earlier ones have
@@ -196,12 +196,12 @@ pub fn ticks_fenced() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return raw::rdtsc_fenced();
     }
-    ticks_by_kernel()
+    kernel_ticks()
 }
 
 #[cold]
 #[inline(never)]
-fn ticks_by_kernel() -> u64 {
+fn kernel_ticks() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == UNKNOWN {
         calibration();
         return ticks();
@@ -289,7 +289,7 @@ pub fn now_ns() -> u64 {
             anchor.answer(now)
         });
     }
-    now_by_kernel()
+    kernel_now_ns()
 }
 
 impl Anchor {
@@ -313,7 +313,7 @@ fn resync(anchor: &Anchor) -> u64 {
 
 #[cold]
 #[inline(never)]
-fn now_by_kernel() -> u64 {
+fn kernel_now_ns() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == UNKNOWN {
         calibration();
         return now_ns();
@@ -366,24 +366,26 @@ fn calibrate() -> Calibration {
     const BRACKETS_COUNT: u32 = 15;
     let choice =
         trust::choose(std::env::var(SOURCE_VARIABLE).ok().as_deref(), trust::Evidence::read);
-    let (forced, kernel_uses_it, mut reason) = match choice {
-        Choice::Kernel { reason } => return by_kernel(reason),
-        Choice::Tsc { forced, kernel_uses_it, reason } => (forced, kernel_uses_it, reason),
+    let (is_forced, is_kernel_source, mut reason) = match choice {
+        Choice::Kernel { reason } => return kernel_calibration(reason),
+        Choice::Tsc { is_forced, is_kernel_source, reason } => {
+            (is_forced, is_kernel_source, reason)
+        }
     };
 
     let begin = Bracket::tightest_of(BRACKETS_COUNT);
     // The CPUs are compared in the time between the two ends.
-    if !forced {
+    if !is_forced {
         let cpus = crate::topology::allowed();
         let mut agreement = agree::compare(&cpus, COMPARISON_NS);
         if agreement.is_unknown() {
             agreement = agree::compare(&cpus, COMPARISON_AGAIN_NS);
         }
         if let agree::Agreement::Disagree { .. } = agreement {
-            return by_kernel(format!("{agreement}, so the TSC cannot be trusted"));
+            return kernel_calibration(format!("{agreement}, so the TSC cannot be trusted"));
         }
-        if agreement.is_unknown() && !kernel_uses_it {
-            return by_kernel(format!("{reason}, but {agreement}"));
+        if agreement.is_unknown() && !is_kernel_source {
+            return kernel_calibration(format!("{reason}, but {agreement}"));
         }
         reason = format!("{reason}; {agreement}");
     }
@@ -395,7 +397,9 @@ fn calibrate() -> Calibration {
     let span_ns = end.ns.saturating_sub(begin.ns) as f64;
     let ticks_hz = span_ticks / span_ns * 1e9;
     if !(TICKS_HZ_MIN..=TICKS_HZ_MAX).contains(&ticks_hz) {
-        return by_kernel(format!("the TSC ran at {ticks_hz:.0} Hz during the calibration"));
+        return kernel_calibration(format!(
+            "the TSC ran at {ticks_hz:.0} Hz during the calibration"
+        ));
     }
     let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
     use_source(Source::Tsc, ticks_hz);
@@ -403,7 +407,7 @@ fn calibrate() -> Calibration {
     finish(Source::Tsc, ticks_hz, error_ppm_max, why)
 }
 
-fn by_kernel(why: String) -> Calibration {
+fn kernel_calibration(why: String) -> Calibration {
     use_source(Source::ClockGettime, 1e9);
     finish(Source::ClockGettime, 1e9, 0.0, why)
 }
@@ -451,9 +455,9 @@ fn cost_ticks() -> f64 {
     batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
 }
 
-/// Step in which the counter advances, in ticks: some counters advance in steps (of a bus clock, say) that are coarser
-/// than their unit, and no whole number of them: the TSC of AMD's Zen, of 100 MHz, advances by 24 or 25 ticks at
-/// 2.45 GHz.
+/// Step in which the counter advances, in ticks: some counters advance in steps (of a bus clock,
+/// say) that are coarser than their unit, and no whole number of them: the TSC of AMD's Zen, of 100
+/// MHz, advances by 24 or 25 ticks at 2.45 GHz.
 fn step_ticks() -> f64 {
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
     // A loop always as long would show its own length as the step.
@@ -471,8 +475,9 @@ fn step_ticks() -> f64 {
     step_of(&differences)
 }
 
-/// Greatest number, whole if it is below 4, of which most differences are multiples, less than one tick off. Not all:
-/// processors add 1 to a second reading within a step to keep readings distinct, and hypervisors adjust the counter.
+/// Greatest number, whole if it is below 4, of which most differences are multiples, less than one
+/// tick off. Not all: processors add 1 to a second reading within a step to keep readings distinct,
+/// and hypervisors adjust the counter.
 fn step_of(differences: &[u64]) -> f64 {
     const STEP_TICKS_MAX: u64 = 1000;
     const SHARE_MIN: f64 = 0.8;
@@ -481,7 +486,8 @@ fn step_of(differences: &[u64]) -> f64 {
     const FRACTIONS: u64 = 16;
     let mut moved: Vec<u64> = differences.iter().copied().filter(|it| *it > 0).collect();
     moved.sort_unstable();
-    // Distinct values with their counts, of which there are some dozens; the most frequent first, as they reject a candidate the soonest.
+    // Distinct values with their counts, of which there are some dozens; the most frequent first,
+    // as they reject a candidate the soonest.
     let mut counted: Vec<(u64, usize)> =
         moved.chunk_by(|a, b| a == b).map(|same| (same[0], same.len())).collect();
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -515,7 +521,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_step_is_found_although_some_readings_are_adjusted() {
+    fn step_is_found_despite_adjusted_readings() {
         let stepped = [26, 26, 52, 26, 1, 25, 26, 78, 26, 26, 52, 26, 26];
         assert!((step_of(&stepped) - 26.0).abs() < 0.1);
         assert_eq!(step_of(&[30, 31, 33, 30, 32, 35]), 1.0);
@@ -524,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn step_of_no_whole_number_is_found_in_readings_at_varied_distances() {
+    fn fractional_step_is_found_in_irregular_readings() {
         let differences = |step: f64| {
             let reading = |ticks: u64| ((ticks as f64 / step).floor() * step) as u64;
             let (mut now, mut last) = (1_000_000, reading(1_000_000));
@@ -543,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn fenced_readings_are_of_the_same_clock() {
+    fn fenced_readings_use_the_same_clock() {
         for _ in 0..1000 {
             let (before, fenced, after) = (ticks(), ticks_fenced(), ticks_fenced());
             assert!(fenced <= after, "{fenced} and then {after}");
@@ -552,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions_of_days_do_not_overflow_and_stay_exact_to_a_part_in_a_billion() {
+    fn conversions_of_days_are_exact_to_a_part_in_a_billion() {
         let hz = 2_596_102_345.0;
         let multiplier = (1e9 / hz * (1u128 << NS_SHIFT) as f64).round() as u64;
         let ticks_of_100_days = (hz * 8_640_000.0) as u64;
@@ -566,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_parse_as_they_print_and_others_are_told_how() {
+    fn source_parses_from_its_display_and_errors_list_the_names() {
         for source in [Source::Tsc, Source::ClockGettime] {
             assert_eq!(source.to_string().parse(), Ok(source));
         }

@@ -91,7 +91,9 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
         Err(Errno::AGAIN) => Woken::Changed,
         Err(Errno::TIMEDOUT) => Woken::TimedOut,
         Err(Errno::INTR) => Woken::Interrupted,
-        Err(errno) => panic!("futex(FUTEX_WAIT) is not to be had here: {errno}"),
+        Err(errno) => {
+            panic!("futex(FUTEX_WAIT) failed: {errno}; is it blocked by a seccomp filter?")
+        }
     }
 }
 
@@ -113,6 +115,8 @@ pub fn wake(word: &AtomicU32, waiters_max: u32, scope: Scope) -> u32 {
     let waiters_max = waiters_max.min(i32::MAX as u32);
     match rustix::thread::futex::wake(word, scope.flags(), waiters_max) {
         Ok(woken_count) => woken_count as u32,
-        Err(errno) => panic!("futex(FUTEX_WAKE) is not to be had here: {errno}"),
+        Err(errno) => {
+            panic!("futex(FUTEX_WAKE) failed: {errno}; is it blocked by a seccomp filter?")
+        }
     }
 }

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_are_those_that_others_get_of_the_same_seed() {
+    fn numbers_equal_the_reference_sequence() {
         let mut random = SplitMix64::new(1_234_567);
         let numbers = [(); 3].map(|()| random.next_u64());
         let expected =
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_bound_are_spread_evenly() {
+    fn bounded_numbers_are_uniform() {
         let mut random = SplitMix64::new(3);
         let mut counts = [0_u32; 6];
         for _ in 0..6000 {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_keeps_what_it_shuffles() {
+    fn shuffle_keeps_all_values() {
         let mut random = SplitMix64::new(4);
         let mut deck: Vec<u32> = (0..52).collect();
         random.shuffle(&mut deck);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_numbers_have_their_mean_and_deviation() {
+    fn normal_numbers_have_mean_0_and_deviation_1() {
         let mut random = SplitMix64::new(5);
         let numbers: Vec<f64> = (0..10_000).map(|_| random.normal()).collect();
         let mean = numbers.iter().sum::<f64>() / 1e4;

@@ -34,23 +34,23 @@ fn load_fence() {
 
 /// Selects the usage to read.
 #[derive(Clone, Copy)]
-pub(crate) enum Whose {
+pub(crate) enum UsageScope {
     Thread,
     Process,
 }
 
 /// Calls `getrusage`, which rustix lacks; returns zeroes under Miri, which lacks it too.
-pub(crate) fn usage(whose: Whose) -> Usage {
+pub(crate) fn usage(scope: UsageScope) -> Usage {
     if cfg!(miri) {
         return Usage::default();
     }
-    let who = match whose {
-        Whose::Thread => libc::RUSAGE_THREAD,
-        Whose::Process => libc::RUSAGE_SELF,
+    let target = match scope {
+        UsageScope::Thread => libc::RUSAGE_THREAD,
+        UsageScope::Process => libc::RUSAGE_SELF,
     };
     let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `out` is a writable rusage during the call.
-    let answer = unsafe { libc::getrusage(who, out.as_mut_ptr()) };
+    let answer = unsafe { libc::getrusage(target, out.as_mut_ptr()) };
     debug_assert_eq!(answer, 0, "getrusage fails only for a wrong `who` or pointer");
     // SAFETY: rusage consists of integers, for which zeroes are a valid value, so that it is
     // initialised even if the kernel wrote nothing.
@@ -74,9 +74,11 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
         if cpuid(1).ecx & (1 << 31) == 0 {
             return None;
         }
-        let said = cpuid(HYPERVISOR);
+        let registers = cpuid(HYPERVISOR);
         let mut letters = [0; 12];
-        for (slot, word) in letters.chunks_exact_mut(4).zip([said.ebx, said.ecx, said.edx]) {
+        for (slot, word) in
+            letters.chunks_exact_mut(4).zip([registers.ebx, registers.ecx, registers.edx])
+        {
             slot.copy_from_slice(&word.to_le_bytes());
         }
         Some(letters)

@@ -121,21 +121,21 @@ pub use crate::__auto_traits as auto_traits;
 macro_rules! __auto_traits {
     ($type:ty) => {{
         #[allow(dead_code)]
-        struct Of<T: ?Sized>(core::marker::PhantomData<T>);
+        struct AutoTraits<T: ?Sized>(core::marker::PhantomData<T>);
         /// Defaults, which the inherent constants hide where their bounds hold.
         #[allow(dead_code)]
-        trait Without {
+        trait AutoTraitDefaults {
             const SEND: bool = false;
             const SYNC: bool = false;
         }
-        impl<T: ?Sized> Without for Of<T> {}
-        impl<T: ?Sized + Send> Of<T> {
+        impl<T: ?Sized> AutoTraitDefaults for AutoTraits<T> {}
+        impl<T: ?Sized + Send> AutoTraits<T> {
             const SEND: bool = true;
         }
-        impl<T: ?Sized + Sync> Of<T> {
+        impl<T: ?Sized + Sync> AutoTraits<T> {
             const SYNC: bool = true;
         }
-        match (Of::<$type>::SEND, Of::<$type>::SYNC) {
+        match (AutoTraits::<$type>::SEND, AutoTraits::<$type>::SYNC) {
             (true, true) => "Send + Sync",
             (true, false) => "Send",
             (false, true) => "Sync",

@@ -69,7 +69,7 @@ pub struct Topology {
 #[non_exhaustive]
 pub enum TopologyError {
     /// The folder describes no CPU.
-    #[error("{} describes no CPU: is sysfs mounted there?", .path.display())]
+    #[error("{} contains no CPU: is sysfs mounted there?", .path.display())]
     NoCpus {
         /// Path of the folder.
         path: PathBuf,
@@ -101,7 +101,7 @@ impl Topology {
         }
         match Self::from_sysfs(Path::new("/sys")) {
             Err(TopologyError::NoCpus { path }) => {
-                let why = format!("{} describes no CPU", path.display());
+                let why = format!("{} contains no CPU", path.display());
                 Ok(sysfs::flat(&allowed(), &why))
             }
             other => other,

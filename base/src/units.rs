@@ -65,7 +65,7 @@ struct Scale {
     /// Example of a valid text.
     example: &'static str,
     /// `true` if zero is a valid value.
-    zero: bool,
+    allows_zero: bool,
 }
 
 const DECIMAL: &[Unit] = &[
@@ -76,9 +76,9 @@ const DECIMAL: &[Unit] = &[
     unit(&["T"], 1_000_000_000_000),
 ];
 
-static RATE: Scale = Scale { units: DECIMAL, base: " bit/s", example: "20M", zero: false };
+static RATE: Scale = Scale { units: DECIMAL, base: " bit/s", example: "20M", allows_zero: false };
 
-static COUNT: Scale = Scale { units: DECIMAL, base: "", example: "1.5k", zero: true };
+static COUNT: Scale = Scale { units: DECIMAL, base: "", example: "1.5k", allows_zero: true };
 
 static SIZE: Scale = Scale {
     units: &[
@@ -94,7 +94,7 @@ static SIZE: Scale = Scale {
     ],
     base: " B",
     example: "64KiB",
-    zero: true,
+    allows_zero: true,
 };
 
 static SPAN: Scale = Scale {
@@ -109,7 +109,7 @@ static SPAN: Scale = Scale {
     ],
     base: " ns",
     example: "30us",
-    zero: true,
+    allows_zero: true,
 };
 
 macro_rules! quantity {

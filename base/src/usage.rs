@@ -59,7 +59,7 @@ impl Sub for Usage {
 /// One system call, about 300 ns.
 #[must_use]
 pub fn thread() -> Usage {
-    raw::usage(raw::Whose::Thread)
+    raw::usage(raw::UsageScope::Thread)
 }
 
 /// Returns the usage of the process so far, ended threads included (`RUSAGE_SELF`).
@@ -68,7 +68,7 @@ pub fn thread() -> Usage {
 /// One system call, growing with the number of threads.
 #[must_use]
 pub fn process() -> Usage {
-    raw::usage(raw::Whose::Process)
+    raw::usage(raw::UsageScope::Process)
 }
 
 /// Stolen and total CPU time of the whole machine, summed over its CPUs.
@@ -137,19 +137,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steal_is_the_eighth_column_and_guest_time_is_not_counted_twice() {
+    fn steal_is_the_eighth_column_and_guest_time_counts_once() {
         let stat = "cpu  10 20 30 40 50 60 70 80 1000 2000\ncpu0 1 2 3\n";
         let steal = parse_stat(stat, 100).unwrap();
         assert_eq!(steal, Steal { steal_ns: 800_000_000, total_ns: 3_600_000_000 });
     }
 
     #[test]
-    fn a_kernel_without_the_steal_column_reports_no_steal() {
+    fn missing_steal_column_means_zero_steal() {
         assert_eq!(parse_stat("cpu  1 2 3 4\n", 100).unwrap().steal_ns, 0);
     }
 
     #[test]
-    fn a_file_that_is_not_proc_stat_gives_nothing() {
+    fn malformed_proc_stat_gives_none() {
         for rubbish in ["", "cpu", "cpu  a b c d", "cpu  1 2", "intr 1 2 3 4"] {
             assert_eq!(parse_stat(rubbish, 100), None, "{rubbish:?}");
         }

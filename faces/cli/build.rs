@@ -1,5 +1,6 @@
 //! Build script: passes the commit, the compiler and the build profile to the binary.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn git(words: &[&str]) -> Option<String> {
@@ -13,18 +14,31 @@ fn compiler() -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
+/// Returns the folders of sources that end up in the binary, if this package is in its workspace.
+fn sources() -> Vec<PathBuf> {
+    let root = Path::new("../..");
+    let folders = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let crates = ["mechanisms", "services", "lab", "faces"]
+        .into_iter()
+        .flat_map(|rung| folders(root.join(rung)))
+        .map(|entry| entry.path().join("src"));
+    crates.chain([root.join("base/src")]).filter(|path| path.is_dir()).collect()
+}
+
 fn main() {
     let mut commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
     if !commit.is_empty()
-        && git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|it| !it.is_empty())
+        && git(&["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"])
+            .is_some_and(|changes| !changes.is_empty())
     {
         commit.push_str("+dirty");
     }
     println!("cargo:rustc-env=HANDOVER_COMMIT={commit}");
-    for word in ["HEAD", "index"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", word]) {
-            println!("cargo:rerun-if-changed={path}");
-        }
+    // The log of HEAD grows with each commit and checkout. A path that does not exist would make cargo
+    // run this script, and compile this package, each time.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).map(PathBuf::from);
+    for path in sources().into_iter().chain(log.filter(|log| log.is_file())) {
+        println!("cargo:rerun-if-changed={}", path.display());
     }
     println!("cargo:rustc-env=HANDOVER_COMPILER={}", compiler().unwrap_or_default());
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();

@@ -6,6 +6,10 @@
 //! static library. The shared objects, one with the loops and one with what they call, are left in
 //! `OUT_DIR` for the crate to embed; and so is a program that is compiled with each kind of function
 //! entry that can be traced.
+//!
+//! With the feature `peers`, queues and event loops of C++ and C libraries are compiled, too, from one
+//! C++ file, if there is a C++ compiler; each library whose headers it finds sets a flag,
+//! `handover_NAME`. Without them the crate builds, and says so when it is run.
 
 use std::env;
 use std::ffi::OsString;
@@ -55,6 +59,64 @@ fn main() {
     program(&out, "program-hooks", &["-finstrument-functions"]);
     // Five bytes: a jump.
     program(&out, "program-entries", &["-fpatchable-function-entry=5"]);
+    peers();
+}
+
+/// Libraries of `c/peers.cpp`, as `c/headers.cpp` names them.
+const PEERS: [&str; 4] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv"];
+
+/// Compiles the peers whose headers are installed, and sets a flag for each.
+fn peers() {
+    for name in PEERS {
+        println!("cargo::rustc-check-cfg=cfg(handover_{name})");
+    }
+    if env::var_os("CARGO_FEATURE_PEERS").is_none() {
+        return;
+    }
+    let mut build = cc::Build::new();
+    // Linked by hand, below.
+    build.cpp(true).cpp_link_stdlib(None).std("c++17").debug(false).warnings(true);
+    for flag in ["-O3", "-fno-lto", "-fno-sanitize=all"] {
+        build.flag(flag);
+    }
+    let Ok(headers) = build.clone().cargo_warnings(false).file("c/headers.cpp").try_expand() else {
+        return; // no C++ compiler, or none that knows `__has_include`
+    };
+    let headers = String::from_utf8_lossy(&headers);
+    let is_found = |name: &str| headers.lines().any(|line| line.trim() == format!("found {name}"));
+    let uv = ["uv_a", "uv"].into_iter().find_map(|name| Some((name, archive(&build, name)?)));
+    let found: Vec<&str> = PEERS
+        .into_iter()
+        .filter(|&name| is_found(name) && (name != "libuv" || uv.is_some()))
+        .collect();
+    for name in &found {
+        build.define(&format!("HAVE_{}", name.to_uppercase()), None);
+    }
+    if found.is_empty() || build.file("c/peers.cpp").try_compile("handover_peers").is_err() {
+        return; // the compiler has printed its errors
+    }
+    for name in &found {
+        println!("cargo::rustc-cfg=handover_{name}");
+    }
+    // Archives where there are any, so that the program runs on machines without these libraries.
+    let libraries = [Some(("stdc++", archive(&build, "stdc++"))), uv.map(|it| (it.0, Some(it.1)))];
+    for (name, folder) in libraries.into_iter().flatten() {
+        match folder {
+            Some(folder) => {
+                println!("cargo::rustc-link-search=native={}", folder.display());
+                println!("cargo::rustc-link-lib=static:-bundle={name}");
+            }
+            None => println!("cargo::rustc-link-lib={name}"),
+        }
+    }
+}
+
+/// Returns the folder of an archive among the compiler's libraries.
+fn archive(build: &cc::Build, name: &str) -> Option<PathBuf> {
+    let mut compiler = build.try_get_compiler().ok()?.to_command();
+    let said = compiler.arg(format!("-print-file-name=lib{name}.a")).output().ok()?;
+    let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
+    path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
 }
 
 /// Compiles one file under its own names into its own folder.

@@ -61,7 +61,7 @@ mod ping {
     /// Number of pings for each pair.
     const PINGS_COUNT: u64 = 100;
     /// Time after the deadline within which a last report may arrive.
-    const GRACE_NS: u64 = 1_000_000;
+    const REPORT_DELAY_NS_MAX: u64 = 1_000_000;
 
     /// Compares the CPUs for at most `budget_ns`.
     pub(in crate::clock) fn compare(cpus: &[u32], budget_ns: u64) -> Agreement {
@@ -86,8 +86,8 @@ mod ping {
             for (i, &other) in partners.iter().enumerate() {
                 let now_ns = monotonic_ns();
                 let share_ns = deadline_ns.saturating_sub(now_ns) / (partners.len() - i) as u64;
-                let found = ping(other, now_ns + share_ns);
-                if report.send((other, found)).is_err() {
+                let result = ping(other, now_ns + share_ns);
+                if report.send((other, result)).is_err() {
                     return;
                 }
             }
@@ -95,87 +95,87 @@ mod ping {
         let mut compared_count = 1;
         if asker.is_ok() {
             let wait = || {
-                let left_ns = (deadline_ns + GRACE_NS).saturating_sub(monotonic_ns());
+                let left_ns = (deadline_ns + REPORT_DELAY_NS_MAX).saturating_sub(monotonic_ns());
                 reports.recv_timeout(Duration::from_nanos(left_ns)).ok()
             };
-            while let Some((other, found)) = wait() {
-                match found {
-                    Found::Contradiction { ticks_min } => {
+            while let Some((other, result)) = wait() {
+                match result {
+                    PingResult::Contradiction { ticks_min } => {
                         return Agreement::Disagree { first, other, ticks_min };
                     }
-                    Found::Consistent => compared_count += 1,
-                    Found::Silence => {}
+                    PingResult::Consistent => compared_count += 1,
+                    PingResult::NoAnswer => {}
                 }
             }
         }
         Agreement::Agree { compared_count, cpus_count: cpus.len() }
     }
 
-    enum Found {
+    enum PingResult {
         Consistent,
         Contradiction { ticks_min: u64 },
-        Silence,
+        NoAnswer,
     }
 
     /// Words shared by two CPUs: odd turns are questions, even ones answers.
     #[derive(Default)]
-    struct Table {
+    struct PingWords {
         turn: CachePadded<AtomicU64>,
         answer: CachePadded<AtomicU64>,
     }
 
-    const OVER: u64 = u64::MAX;
+    const STOP: u64 = u64::MAX;
 
-    fn ping(other: u32, deadline_ns: u64) -> Found {
-        let table = Arc::new(Table::default());
+    fn ping(other: u32, deadline_ns: u64) -> PingResult {
+        let words = Arc::new(PingWords::default());
         let answerer = thread::Builder::new().name("clock-answer".to_owned()).spawn({
-            let table = Arc::clone(&table);
-            move || answer(&table, other, deadline_ns)
+            let words = Arc::clone(&words);
+            move || answer(&words, other, deadline_ns)
         });
         if answerer.is_err() {
-            return Found::Silence;
+            return PingResult::NoAnswer;
         }
-        let mut found = Found::Silence;
+        let mut result = PingResult::NoAnswer;
         for round in 0..PINGS_COUNT {
             let asked = raw::rdtsc_fenced();
             // Release: pairs with the Acquire in answer(), so that its reading comes after ours.
-            table.turn.store(2 * round + 1, Ordering::Release);
+            words.turn.store(2 * round + 1, Ordering::Release);
             // Acquire in wait_for(): pairs with the Release in answer().
-            if wait_for(&table.turn, 2 * round + 2, deadline_ns).is_none() {
+            if wait_for(&words.turn, 2 * round + 2, deadline_ns).is_none() {
                 break;
             }
-            let heard = raw::rdtsc_fenced();
-            let answered = table.answer.load(Ordering::Relaxed); // Relaxed: ordered by the turn
-            found = match contradiction(asked, answered, heard) {
-                0 => Found::Consistent,
-                ticks_min => Found::Contradiction { ticks_min },
+            let received = raw::rdtsc_fenced();
+            let answered = words.answer.load(Ordering::Relaxed); // Relaxed: ordered by the turn
+            result = match contradiction(asked, answered, received) {
+                0 => PingResult::Consistent,
+                ticks_min => PingResult::Contradiction { ticks_min },
             };
-            if let Found::Contradiction { .. } = found {
+            if let PingResult::Contradiction { .. } = result {
                 break;
             }
         }
-        table.turn.store(OVER, Ordering::Relaxed); // Relaxed: publishes nothing, only ends answer()
-        found
+        words.turn.store(STOP, Ordering::Relaxed); // Relaxed: publishes nothing, only ends answer()
+        result
     }
 
     /// Number of ticks by which `answered` lies outside of the two readings around it.
-    pub(super) fn contradiction(asked: u64, answered: u64, heard: u64) -> u64 {
-        asked.saturating_sub(answered).max(answered.saturating_sub(heard))
+    pub(super) fn contradiction(asked: u64, answered: u64, received: u64) -> u64 {
+        asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }
 
-    fn answer(table: &Table, cpu: u32, deadline_ns: u64) {
+    fn answer(words: &PingWords, cpu: u32, deadline_ns: u64) {
         if affinity::pin(cpu).is_err() {
             return;
         }
         for round in 0..PINGS_COUNT {
             // Acquire in wait_for(): pairs with the Release in ping().
-            if wait_for(&table.turn, 2 * round + 1, deadline_ns).is_none() {
+            if wait_for(&words.turn, 2 * round + 1, deadline_ns).is_none() {
                 return;
             }
-            table.answer.store(raw::rdtsc_fenced(), Ordering::Relaxed);
+            words.answer.store(raw::rdtsc_fenced(), Ordering::Relaxed);
             // Release: publishes the answer to the Acquire in ping().
             let turn = (2 * round + 1, 2 * round + 2);
-            if table
+            if words
                 .turn
                 .compare_exchange(turn.0, turn.1, Ordering::Release, Ordering::Relaxed)
                 .is_err()
@@ -188,13 +188,13 @@ mod ping {
     /// Waits until `word` is `value`; returns `None` if the pings are over or the deadline has
     /// passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
-        const SPINS_PER_LOOK: u32 = 256;
+        const SPINS_PER_CLOCK_READ: u32 = 256;
         loop {
-            for _ in 0..SPINS_PER_LOOK {
+            for _ in 0..SPINS_PER_CLOCK_READ {
                 // Acquire: pairs with the Release stores of this word by the other thread.
                 match word.load(Ordering::Acquire) {
                     now if now == value => return Some(()),
-                    OVER => return None,
+                    STOP => return None,
                     _ => core::hint::spin_loop(),
                 }
             }
@@ -211,28 +211,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_between_the_readings_contradicts_nothing() {
+    fn answer_between_the_readings_is_consistent() {
         assert_eq!(ping::contradiction(100, 100, 100), 0);
         assert_eq!(ping::contradiction(100, 150, 200), 0);
     }
 
     #[test]
-    fn an_answer_outside_of_the_readings_is_off_by_its_distance() {
+    fn answer_outside_the_readings_contradicts_by_its_distance() {
         assert_eq!(ping::contradiction(100, 90, 200), 10);
         assert_eq!(ping::contradiction(100, 207, 200), 7);
     }
 
     #[test]
-    fn one_cpu_needs_no_comparison() {
+    fn single_cpu_is_not_compared() {
         assert_eq!(compare(&[3], 0), Agreement::OneCpu);
         assert_eq!(compare(&[], 0), Agreement::OneCpu);
     }
 
     #[test]
-    fn cpus_that_do_not_exist_are_left_out_in_bounded_time() {
+    fn absent_cpus_are_skipped_in_bounded_time() {
         let first = crate::affinity::mask()[0];
-        let found = compare(&[first, 1_000_000], 2_000_000);
-        assert_eq!(found, Agreement::Agree { compared_count: 1, cpus_count: 2 });
-        assert!(found.is_unknown(), "{found}");
+        let result = compare(&[first, 1_000_000], 2_000_000);
+        assert_eq!(result, Agreement::Agree { compared_count: 1, cpus_count: 2 });
+        assert!(result.is_unknown(), "{result}");
     }
 }

@@ -153,10 +153,10 @@ fn quota(folder: &Path) -> Option<f64> {
 /// bare metal, and where there is no cpuid.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
-    crate::raw::hypervisor_signature().map(|letters| signer(&letters))
+    crate::raw::hypervisor_signature().map(|letters| hypervisor_name(&letters))
 }
 
-fn signer(letters: &[u8]) -> String {
+fn hypervisor_name(letters: &[u8]) -> String {
     let signed: String =
         letters.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
     match signed.as_str() {
@@ -188,14 +188,14 @@ mod tests {
     const V2_MOUNT: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
 
     #[test]
-    fn a_hypervisor_is_named_as_people_name_it() {
-        assert_eq!(signer(b"KVMKVMKVM\0\0\0"), "KVM");
-        assert_eq!(signer(b"bhyve bhyve "), "bhyvebhyve");
-        assert_eq!(signer(&[0; 12]), "present, unnamed");
+    fn hypervisor_signature_becomes_its_usual_name() {
+        assert_eq!(hypervisor_name(b"KVMKVMKVM\0\0\0"), "KVM");
+        assert_eq!(hypervisor_name(b"bhyve bhyve "), "bhyvebhyve");
+        assert_eq!(hypervisor_name(&[0; 12]), "present, unnamed");
     }
 
     #[test]
-    fn v2_limits_are_the_tightest_quota_and_the_innermost_cpuset() {
+    fn v2_limits_are_the_smallest_quota_and_innermost_cpuset() {
         let root = tree(&[
             ("proc/self/cgroup", "0::/outer/inner\n"),
             ("proc/self/mountinfo", V2_MOUNT),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_limits_come_from_two_hierarchies() {
+    fn v1_limits_are_read_from_two_hierarchies() {
         let mounts = "31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                       32 24 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
                       33 24 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_sees_only_its_own_cgroup_finds_its_limits() {
+    fn container_with_only_its_own_cgroup_finds_its_limits() {
         // docker with cgroup v1: the path is the host's, the mount shows the container's cgroup.
         let mounts = "31 24 0:27 /docker/ab /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
         let root = tree(&[
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allowed_cpus_are_never_none_and_contain_the_callers() {
+    fn allowed_cpus_are_not_empty_and_contain_the_callers_cpu() {
         let allowed = allowed();
         assert!(allowed.is_sorted());
         assert!(crate::affinity::mask().iter().all(|cpu| allowed.contains(cpu)));

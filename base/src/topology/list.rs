@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Error of parsing a list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no list of CPUs: write for example 0-3,8")]
+#[error("{text:?} is not a list of CPUs: write for example 0-3,8")]
 pub struct ListError {
     text: String,
 }

@@ -44,7 +44,7 @@ impl fmt::Display for Placement {
 
 /// Error of parsing a [`Placement`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no placement: write near, far, smt or same")]
+#[error("{text:?} is not a placement: write near, far, smt or same")]
 pub struct PlacementError {
     text: String,
 }
@@ -95,7 +95,7 @@ impl Distance {
     }
 
     /// Describes a CPU at this distance.
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Distance::SameCpu => "the same CPU",
             Distance::SameCore => "a hardware thread of the same core",
@@ -108,7 +108,7 @@ impl Distance {
 }
 
 impl Topology {
-    /// Chooses a CPU for each of `parties_count` participants among the `allowed` ones.
+    /// Chooses a CPU for each of `participants_count` participants among the `allowed` ones.
     ///
     /// Deterministic: the same arguments give the same result. If the placement is not possible,
     /// the closest to it is chosen, with a note; if there are more participants than CPUs, some
@@ -122,26 +122,31 @@ impl Topology {
     /// # Ok::<(), handover_base::topology::TopologyError>(())
     /// ```
     #[must_use]
-    pub fn place(&self, placement: Placement, allowed: &[u32], parties_count: usize) -> Placed {
+    pub fn place(
+        &self,
+        placement: Placement,
+        allowed: &[u32],
+        participants_count: usize,
+    ) -> Placed {
         let usable = Usable(self.usable(allowed));
-        if usable.0.is_empty() || parties_count == 0 {
+        if usable.0.is_empty() || participants_count == 0 {
             return Placed::default();
         }
         let mut notes = Vec::new();
         let order = match placement {
             Placement::Same => vec![usable.0[0].id],
-            Placement::Near => usable.near(parties_count, &mut notes),
-            Placement::Far => usable.far(parties_count, &mut notes),
-            Placement::Smt => usable.smt(parties_count, &mut notes),
+            Placement::Near => usable.near(participants_count, &mut notes),
+            Placement::Far => usable.far(participants_count, &mut notes),
+            Placement::Smt => usable.smt(participants_count, &mut notes),
         };
-        if placement != Placement::Same && parties_count > order.len() {
+        if placement != Placement::Same && participants_count > order.len() {
             let cpus = match order.len() {
                 1 => format!("CPU {}", order[0]),
                 count => format!("{count} CPUs"),
             };
-            notes.push(format!("{parties_count} parties share {cpus}"));
+            notes.push(format!("{participants_count} participants share {cpus}"));
         }
-        Placed { cpus: order.into_iter().cycle().take(parties_count).collect(), notes }
+        Placed { cpus: order.into_iter().cycle().take(participants_count).collect(), notes }
     }
 
     /// Returns the CPUs to choose from, sorted and without repetition.
@@ -152,11 +157,11 @@ impl Topology {
         let mut ids = allowed.to_vec();
         ids.sort_unstable();
         ids.dedup();
-        let alone = |id| match self.cpus.first() {
+        let unknown_cpu = |id| match self.cpus.first() {
             Some(first) => Cpu { id, core: id, siblings: vec![id], ..first.clone() },
             None => Cpu { id, package: 0, core: id, node: 0, l3: id, siblings: vec![id] },
         };
-        ids.into_iter().map(|id| self.cpu(id).cloned().unwrap_or_else(|| alone(id))).collect()
+        ids.into_iter().map(|id| self.cpu(id).cloned().unwrap_or_else(|| unknown_cpu(id))).collect()
     }
 }
 
@@ -180,7 +185,7 @@ impl Usable {
     }
 
     /// Starts at the CPU whose last-level cache serves the most cores.
-    fn near(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
+    fn near(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()
         };
@@ -193,19 +198,22 @@ impl Usable {
             return Vec::new();
         };
         let order = self.by_distance_from(base);
-        let chosen = &order[..parties_count.min(order.len())];
+        let chosen = &order[..participants_count.min(order.len())];
         let worst = chosen.iter().map(|cpu| Distance::between(base, cpu)).max();
         if let Some(distance) = worst.filter(|&distance| distance > Distance::SameCache) {
-            notes.push(format!("too few cores are near: {} is used too", distance.words()));
+            notes.push(format!(
+                "too few cores share the last-level cache: {} is used too",
+                distance.description()
+            ));
         }
         if cores(&mut chosen.iter().copied()) < chosen.len() {
-            notes.push(format!("too few cores: {} is used too", Distance::SameCore.words()));
+            notes.push(format!("too few cores: {} is used too", Distance::SameCore.description()));
         }
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
     /// Alternates between CPUs around each of the two most distant CPUs.
-    fn far(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
+    fn far(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
         // The first of equals.
         let farthest = pairs.min_by_key(|(a, b)| Reverse(Distance::between(a, b)));
@@ -214,12 +222,16 @@ impl Usable {
         };
         let distance = Distance::between(a, b);
         if distance < Distance::OtherNode {
-            notes.push(format!("no other package or node is allowed: {}", distance.words()));
+            notes.push(format!(
+                "no CPU in another package or node is allowed: {}",
+                distance.description()
+            ));
         }
         let around = |here: &Cpu, there: &Cpu| -> Vec<&Cpu> {
             let mut order = self.by_distance_from(here);
-            let is_here = |cpu: &Cpu| Distance::between(here, cpu) <= Distance::between(there, cpu);
-            order.sort_by_key(|cpu| !is_here(cpu)); // a stable sort
+            let is_nearer =
+                |cpu: &Cpu| Distance::between(here, cpu) <= Distance::between(there, cpu);
+            order.sort_by_key(|cpu| !is_nearer(cpu)); // a stable sort
             order
         };
         let mut sides = [around(a, b).into_iter(), around(b, a).into_iter()];
@@ -229,14 +241,14 @@ impl Usable {
                 order.extend(side.find(|cpu| !order.iter().any(|taken| taken.id == cpu.id)));
             }
         }
-        let chosen = &order[..parties_count.min(order.len())];
+        let chosen = &order[..participants_count.min(order.len())];
         if chosen.chunks_exact(2).any(|pair| Distance::between(pair[0], pair[1]) < distance) {
-            notes.push("too few CPUs are far: some parties are closer".to_owned());
+            notes.push("too few distant CPUs: some participants are closer".to_owned());
         }
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    fn smt(&self, parties_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
+    fn smt(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let threads = |cpu: &Cpu| -> Vec<u32> {
             self.0.iter().map(|c| c.id).filter(|id| cpu.siblings.contains(id)).collect()
         };
@@ -244,11 +256,14 @@ impl Usable {
         cores.sort_by_key(|threads| (usize::MAX - threads.len(), threads[0]));
         cores.dedup();
         if cores[0].len() < 2 {
-            notes.push("no SMT sibling is allowed here: near instead".to_owned());
-            return self.near(parties_count, notes);
+            notes.push("no SMT sibling is allowed: using placement near instead".to_owned());
+            return self.near(participants_count, notes);
         }
-        if parties_count > cores[0].len() {
-            notes.push(format!("a core has {} threads: further cores are used", cores[0].len()));
+        if participants_count > cores[0].len() {
+            notes.push(format!(
+                "a core has only {} threads: other cores are used too",
+                cores[0].len()
+            ));
         }
         cores.concat()
     }
@@ -295,10 +310,10 @@ mod tests {
         })]
 
         #[test]
-        fn parties_share_a_cpu_only_where_there_are_too_few(
+        fn participants_share_a_cpu_only_if_there_are_too_few(
             machine in topologies(),
             allowed in prop::collection::btree_set(0u32..72, 0..72),
-            parties_count in 0usize..80,
+            participants_count in 0usize..80,
             placement in prop::sample::select(&Placement::ALL[..]),
         ) {
             let allowed: Vec<u32> = allowed.into_iter().collect();
@@ -307,27 +322,27 @@ mod tests {
             } else {
                 allowed.iter().copied().collect()
             };
-            let placed = machine.place(placement, &allowed, parties_count);
-            prop_assert_eq!(placed.cpus.len(), parties_count);
+            let placed = machine.place(placement, &allowed, participants_count);
+            prop_assert_eq!(placed.cpus.len(), participants_count);
             prop_assert!(placed.cpus.iter().all(|cpu| usable.contains(cpu)));
             let distinct: BTreeSet<u32> = placed.cpus.iter().copied().collect();
             if placement == Placement::Same {
                 prop_assert!(distinct.len() <= 1);
                 prop_assert!(placed.notes.is_empty());
             } else {
-                prop_assert_eq!(distinct.len(), parties_count.min(usable.len()));
-                let told = placed.notes.iter().any(|note| note.contains("parties share"));
-                prop_assert_eq!(told, parties_count > usable.len());
+                prop_assert_eq!(distinct.len(), participants_count.min(usable.len()));
+                let has_note = placed.notes.iter().any(|note| note.contains("participants share"));
+                prop_assert_eq!(has_note, participants_count > usable.len());
             }
         }
 
         #[test]
-        fn two_parties_without_a_note_are_where_the_word_says(
+        fn two_participants_without_a_note_match_the_placement(
             machine in topologies(),
             placement in prop::sample::select(&Placement::ALL[..]),
         ) {
             let placed = machine.place(placement, &[], 2);
-            let [a, b] = [0, 1].map(|party| machine.cpu(placed.cpus[party]).unwrap());
+            let [a, b] = [0, 1].map(|participant| machine.cpu(placed.cpus[participant]).unwrap());
             let distance = Distance::between(a, b);
             let kept = match placement {
                 Placement::Near => distance == Distance::SameCache,

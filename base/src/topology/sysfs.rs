@@ -26,9 +26,14 @@ pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
 struct Assumed(BTreeSet<&'static str>);
 
 impl Assumed {
-    fn or<T>(&mut self, found: Option<T>, told: &'static str, default: impl FnOnce() -> T) -> T {
+    fn or_default<T>(
+        &mut self,
+        found: Option<T>,
+        note: &'static str,
+        default: impl FnOnce() -> T,
+    ) -> T {
         found.unwrap_or_else(|| {
-            self.0.insert(told);
+            self.0.insert(note);
             default()
         })
     }
@@ -54,11 +59,12 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
         };
         let siblings = siblings.filter(|siblings| siblings.contains(&id));
         let siblings =
-            assumed.or(siblings, "SMT siblings are not described: none assumed", || vec![id]);
+            assumed
+                .or_default(siblings, "SMT siblings are not described: none assumed", || vec![id]);
         // The file holds -1 if the firmware does not report the package.
         let package = number::<i64>(&topology.join("physical_package_id"))
             .and_then(|package| u32::try_from(package).ok());
-        let package = assumed.or(package, "packages are not described: one assumed", || 0);
+        let package = assumed.or_default(package, "packages are not described: one assumed", || 0);
         let core = number(&topology.join("core_id")).unwrap_or(siblings[0]);
         let l3 = last_level(&cpu, &online)?;
         if l3.is_none() {
@@ -90,10 +96,11 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
 /// Returns the online CPUs, sorted, at least one.
 fn online(folder: &Path, assumed: &mut Assumed) -> Result<Vec<u32>, TopologyError> {
     let online = list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
-    let online =
-        assumed.or(online, "the online CPUs are not listed: those described assumed", || {
-            numbered(folder, "cpu")
-        });
+    let online = assumed.or_default(
+        online,
+        "the online CPUs are not listed: all described CPUs assumed online",
+        || numbered(folder, "cpu"),
+    );
     if online.is_empty() {
         return Err(TopologyError::NoCpus { path: folder.to_owned() });
     }

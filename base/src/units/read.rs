@@ -5,10 +5,10 @@ use std::fmt;
 
 /// Error of parsing a quantity, with the text, the mistake and a way out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} {wrong}", Quoted(.text))]
+#[error("{} {problem}", Quoted(.text))]
 pub struct UnitError {
     text: String,
-    wrong: String,
+    problem: String,
 }
 
 impl UnitError {
@@ -39,10 +39,10 @@ const DECIMALS_MAX: usize = 25;
 const DIGITS_MAX: usize = 20;
 
 pub(super) fn read(text: &str, scale: &Scale) -> Result<u64, UnitError> {
-    read_or_why(text.trim(), scale).map_err(|wrong| UnitError { text: text.to_owned(), wrong })
+    parse(text.trim(), scale).map_err(|problem| UnitError { text: text.to_owned(), problem })
 }
 
-fn read_or_why(text: &str, scale: &Scale) -> Result<u64, String> {
+fn parse(text: &str, scale: &Scale) -> Result<u64, String> {
     let example = scale.example;
     if text.is_empty() {
         return Err(format!("is empty: write for example {example}"));
@@ -54,30 +54,30 @@ fn read_or_why(text: &str, scale: &Scale) -> Result<u64, String> {
     let (number, suffix) = (&text[..number_len], text[number_len..].trim_start());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || decimals.is_empty() || decimals.contains('.') {
-        return Err(format!("is no number with a unit: write for example {example}"));
+        return Err(format!("is not a number with a unit: write for example {example}"));
     }
     let factor = factor(number, suffix, scale)?;
 
     let too_large = || format!("is too large: at most {}{}", u64::MAX, scale.base);
-    let uneven = || format!("does not come out even: the smallest step is 1{}", scale.base);
+    let too_precise = || format!("is too precise: the smallest step is 1{}", scale.base);
     let whole = whole.trim_start_matches('0');
     let decimals = decimals.trim_end_matches('0');
     if whole.len() > DIGITS_MAX {
         return Err(too_large());
     }
     if decimals.len() > DECIMALS_MAX {
-        return Err(uneven());
+        return Err(too_precise());
     }
     // Below 10^20 and 10^25, times less than 2^42: within 128 bits.
     let digits = |digits: &str| digits.bytes().fold(0u128, |n, d| n * 10 + u128::from(d - b'0'));
     let denominator = 10u128.pow(decimals.len() as u32);
     let fraction = digits(decimals) * u128::from(factor);
     if !fraction.is_multiple_of(denominator) {
-        return Err(uneven());
+        return Err(too_precise());
     }
     let value = digits(whole) * u128::from(factor) + fraction / denominator;
     let value = u64::try_from(value).map_err(|_| too_large())?;
-    if value == 0 && !scale.zero {
+    if value == 0 && !scale.allows_zero {
         return Err(format!("is zero: at least 1{}, for example {example}", scale.base));
     }
     Ok(value)
@@ -100,19 +100,19 @@ fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     if let Some(exponent) = suffix.strip_prefix(['e', 'E'])
         && exponent.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-'))
     {
-        return Err(format!("has an exponent: write {} or the like", scale.example));
+        return Err(format!("has an exponent: write for example {}", scale.example));
     }
-    let meant = |name: &str| {
-        let case_apart = name.eq_ignore_ascii_case(suffix);
+    let is_similar = |name: &str| {
+        let differs_in_case = name.eq_ignore_ascii_case(suffix);
         // 64K and 64m may be decimal or binary: the error offers both rather than guess.
         let prefix_only = suffix.len() == 1
             && name.len() > 1
             && name.chars().zip(suffix.chars()).all(|(a, b)| a.eq_ignore_ascii_case(&b));
-        case_apart || prefix_only
+        differs_in_case || prefix_only
     };
-    let any = scale.units.iter().any(|unit| unit.names.iter().any(|name| meant(name)));
-    let ways = alternatives(number, scale, |name| !any || meant(name));
-    Err(format!("ends in no unit known here: write {ways}"))
+    let any = scale.units.iter().any(|unit| unit.names.iter().any(|name| is_similar(name)));
+    let alternatives_text = alternatives(number, scale, |name| !any || is_similar(name));
+    Err(format!("has an unknown unit: write {alternatives_text}"))
 }
 
 /// Writes the number in each of the units with a fitting name: `20ns, 20us or 20ms`.

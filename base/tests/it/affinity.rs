@@ -4,7 +4,7 @@ use handover_base::affinity::{self, PinError};
 use handover_base::topology::allowed;
 
 #[test]
-fn a_pinned_thread_runs_on_its_cpu_from_then_on() {
+fn pinned_thread_runs_on_its_cpu() {
     for cpu in allowed() {
         affinity::pin(cpu).unwrap();
         assert_eq!(affinity::current_cpu(), cpu);
@@ -14,7 +14,7 @@ fn a_pinned_thread_runs_on_its_cpu_from_then_on() {
 }
 
 #[test]
-fn the_mask_can_be_narrowed_and_given_back() {
+fn mask_can_be_narrowed_and_restored() {
     let before = affinity::mask();
     affinity::set_mask(&before[..1]).unwrap();
     assert_eq!(affinity::mask(), before[..1]);
@@ -24,7 +24,7 @@ fn the_mask_can_be_narrowed_and_given_back() {
 }
 
 #[test]
-fn pinning_one_thread_leaves_the_others_free() {
+fn pinning_affects_only_the_calling_thread() {
     let before = affinity::mask();
     let cpu = before[0];
     std::thread::spawn(move || affinity::pin(cpu).unwrap()).join().unwrap();
@@ -32,7 +32,7 @@ fn pinning_one_thread_leaves_the_others_free() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_refused_with_the_list_of_those_that_are() {
+fn absent_cpu_is_refused_with_the_allowed_cpus() {
     // A number that any kernel could have, and one beyond the bits of any mask.
     for cpu in [1000, 4_000_000_000] {
         let before = affinity::mask();
@@ -47,13 +47,13 @@ fn a_cpu_that_is_not_there_is_refused_with_the_list_of_those_that_are() {
 }
 
 #[test]
-fn what_is_not_allowed_is_left_out_of_a_mask_as_long_as_something_remains() {
+fn mask_ignores_forbidden_cpus_if_any_allowed_remains() {
     let cpu = allowed()[0];
     affinity::set_mask(&[cpu, 1000, 4_000_000_000]).unwrap();
     assert_eq!(affinity::mask(), [cpu]);
 }
 
 #[test]
-fn an_empty_mask_is_refused() {
+fn empty_mask_is_refused() {
     assert_eq!(affinity::set_mask(&[]), Err(PinError::Empty { allowed: allowed() }));
 }

@@ -24,7 +24,7 @@ fn ticks_never_decrease_on_a_thread() {
 }
 
 #[test]
-fn now_never_decreases_on_a_thread_and_stays_by_the_kernels_clock() {
+fn now_never_decreases_and_stays_near_the_kernel_clock() {
     const APART_MAX_NS: u64 = 5_000;
     let mut last = clock::now_ns();
     for round in 0..ROUNDS_COUNT {
@@ -45,7 +45,7 @@ fn now_never_decreases_on_a_thread_and_stays_by_the_kernels_clock() {
 }
 
 #[test]
-fn a_reading_after_a_hand_over_is_not_earlier_than_the_one_before() {
+fn reading_after_a_hand_over_is_not_earlier() {
     let (to_partner, from_us) = mpsc::channel::<u64>();
     let (to_us, from_partner) = mpsc::channel::<u64>();
     let partner = thread::spawn(move || {
@@ -66,7 +66,7 @@ fn a_reading_after_a_hand_over_is_not_earlier_than_the_one_before() {
 }
 
 #[test]
-fn a_span_in_ticks_is_as_long_as_the_kernel_says() {
+fn tick_span_agrees_with_the_kernel_clock() {
     let outer = Instant::now();
     let start = clock::ticks();
     let inner = Instant::now();
@@ -100,7 +100,7 @@ fn conversions_agree_with_each_other_and_with_the_rate() {
 }
 
 #[test]
-fn the_calibration_says_what_it_found() {
+fn calibration_reports_source_rate_and_cost() {
     let found = clock::calibration();
     assert!(found.ticks_hz >= 100e6, "{found:?}");
     assert!(found.cost_ns > 0.0 && found.cost_ns.is_finite(), "{found:?}");
@@ -114,7 +114,7 @@ fn the_calibration_says_what_it_found() {
 /// Runs all the tests above once more in child processes, one for each source.
 #[cfg(not(miri))]
 #[test]
-fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
+fn all_clock_tests_pass_with_each_source() {
     use handover_base::clock::Source;
     let chosen = |text: &str| text.parse::<Source>().unwrap();
     if let Ok(text) = std::env::var(clock::SOURCE_VARIABLE) {
@@ -132,14 +132,14 @@ fn the_environment_chooses_the_source_and_all_promises_hold_for_each() {
             .env(clock::SOURCE_VARIABLE, source.to_string())
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&child.stdout);
-        assert!(child.status.success(), "{source}: {told}");
-        assert!(told.contains("the_environment_chooses"), "{source}: {told}");
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{source}: {output}");
+        assert!(output.contains("all_clock_tests_pass"), "{source}: {output}");
     }
 }
 
 #[test]
-fn many_threads_may_be_the_first_to_ask() {
+fn concurrent_first_calls_calibrate_once() {
     let threads: Vec<_> = (0..8).map(|_| thread::spawn(|| clock::ns(clock::ticks()))).collect();
     for thread in threads {
         assert!(thread.join().unwrap() > 0);

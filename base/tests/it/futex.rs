@@ -11,7 +11,7 @@ const SCOPES: [Scope; 2] = [Scope::Private, Scope::Shared];
 const LIVENESS: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_word_that_differs_is_not_waited_for() {
+fn wait_returns_if_the_word_differs() {
     for scope in SCOPES {
         let word = AtomicU32::new(1);
         assert_eq!(futex::wait(&word, 0, None, scope), Woken::Changed);
@@ -19,7 +19,7 @@ fn a_word_that_differs_is_not_waited_for() {
 }
 
 #[test]
-fn a_timeout_passes_and_not_too_soon() {
+fn wait_times_out_and_not_too_early() {
     for scope in SCOPES {
         let word = AtomicU32::new(0);
         let start = Instant::now();
@@ -32,14 +32,14 @@ fn a_timeout_passes_and_not_too_soon() {
 }
 
 #[test]
-fn waking_where_nobody_sleeps_wakes_nobody() {
+fn wake_without_sleepers_returns_zero() {
     for scope in SCOPES {
         assert_eq!(futex::wake(&AtomicU32::new(0), u32::MAX, scope), 0);
     }
 }
 
 #[test]
-fn a_timeout_beyond_all_time_is_for_ever_and_not_an_error() {
+fn huge_timeout_means_no_timeout() {
     let word = Arc::new(AtomicU32::new(0));
     let sleeper = sleeper(&word, Some(Duration::MAX), Scope::Private);
     wake_in_all(&word, 1, 1, Scope::Private);
@@ -78,7 +78,7 @@ fn wake_in_all(word: &AtomicU32, total: u32, at_once: u32, scope: Scope) {
 }
 
 #[test]
-fn each_sleeper_is_woken_once_and_counted_once() {
+fn each_sleeper_is_woken_and_counted_once() {
     for scope in SCOPES {
         for at_once in [1, 2, u32::MAX] {
             let word = Arc::new(AtomicU32::new(0));
@@ -108,7 +108,7 @@ fn wait_until_asleep(name: &str, threads_count: usize) {
 
 #[cfg(not(miri))]
 #[test]
-fn waking_all_wakes_all_at_once_and_waking_none_none() {
+fn wake_wakes_at_most_the_given_number() {
     let word = Arc::new(AtomicU32::new(0));
     let sleepers: Vec<_> = (0..5)
         .map(|_| {
@@ -127,7 +127,7 @@ fn waking_all_wakes_all_at_once_and_waking_none_none() {
 }
 
 #[test]
-fn a_store_before_the_wake_is_never_missed() {
+fn store_before_the_wake_is_not_missed() {
     const ROUNDS_COUNT: u32 = if cfg!(miri) { 5 } else { 2_000 };
     let word = Arc::new(AtomicU32::new(0));
     let follower = thread::spawn({

@@ -4,7 +4,7 @@ use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU32, Ordering};
 
 #[test]
-fn padded_neighbours_are_two_lines_apart() {
+fn padded_values_are_two_lines_apart() {
     let mut pair = [CachePadded::new(1u8), CachePadded(2)];
     let address = |padded: &CachePadded<u8>| std::ptr::from_ref(&padded.0).addr();
     assert_eq!(address(&pair[1]) - address(&pair[0]), 128);
@@ -14,7 +14,7 @@ fn padded_neighbours_are_two_lines_apart() {
 }
 
 #[test]
-fn a_shared_word_is_the_processors_own() {
+fn shared_atomics_are_cores_own() {
     // Even in a loom build, outside of a model: the kernel must read four plain bytes.
     static WORD: AtomicU32 = AtomicU32::new(7);
     assert_eq!(size_of_val(&WORD), 4);
@@ -27,7 +27,7 @@ mod plain {
     use handover_base::sync::{Arc, UnsafeCell, hint, thread};
 
     #[test]
-    fn the_facade_costs_no_space_and_works_in_constants() {
+    fn facade_types_have_no_overhead_and_are_const() {
         static FLAG: AtomicBool = AtomicBool::new(false);
         let cell = const { UnsafeCell::new(3u64) };
         assert_eq!(size_of_val(&cell), 8);
@@ -76,19 +76,19 @@ mod model {
     }
 
     #[test]
-    fn a_published_word_is_seen_in_every_execution() {
+    fn published_word_is_visible_in_every_execution() {
         loom::model(|| hand_over(Ordering::Release, Ordering::Acquire));
     }
 
     #[test]
     #[should_panic(expected = "the flag came before the word")]
-    fn a_word_that_is_not_published_is_caught() {
+    fn unpublished_word_is_detected() {
         loom::model(|| hand_over(Ordering::Relaxed, Ordering::Relaxed));
     }
 
     #[test]
     #[should_panic(expected = "currently")]
-    fn a_cell_that_is_written_while_it_is_read_is_caught() {
+    fn concurrent_cell_access_is_detected() {
         loom::model(|| {
             let cell = UnsafeCell::new(0);
             cell.with(|_| cell.with_mut(|_| ()));

@@ -100,18 +100,19 @@ fn packages_cores_siblings_caches_and_nodes_are_read() {
 /// Calls `Topology::place`; returns the CPUs, and the notes in one text.
 fn place(
     topology: &Topology,
-    how: Placement,
+    placement: Placement,
     allowed: &[u32],
-    parties: usize,
+    participants: usize,
 ) -> (Vec<u32>, String) {
-    let placed = topology.place(how, allowed, parties);
+    let placed = topology.place(placement, allowed, participants);
     (placed.cpus, placed.notes.join("; "))
 }
 
 #[test]
-fn near_parties_sit_on_cores_of_their_own_below_one_cache() {
+fn near_places_participants_on_separate_cores_of_one_cache() {
     let topology = two_packages().read();
-    let near = |allowed: &[u32], parties| place(&topology, Placement::Near, allowed, parties);
+    let near =
+        |allowed: &[u32], participants| place(&topology, Placement::Near, allowed, participants);
     assert_eq!(near(&ALL, 2), (vec![0, 1], String::new()));
     assert_eq!(near(&[], 2), (vec![0, 1], String::new()));
     // The only two cores that share a cache, though CPU 1 comes first.
@@ -119,29 +120,33 @@ fn near_parties_sit_on_cores_of_their_own_below_one_cache() {
     // Other cores rather than siblings, with a note.
     let (cpus, notes) = near(&ALL, 4);
     assert_eq!(cpus, [0, 1, 2, 3]);
-    assert!(notes.contains("too few cores are near: another package"), "{notes}");
+    assert!(notes.contains("too few cores share the last-level cache: another package"), "{notes}");
     let (cpus, notes) = near(&[0, 1, 4, 5], 3);
     assert_eq!(cpus, [0, 1, 4]);
     assert!(notes.contains("same core"), "{notes}");
 }
 
 #[test]
-fn far_parties_sit_by_turns_in_two_packages() {
+fn far_alternates_between_two_packages() {
     let topology = two_packages().read();
-    let far = |allowed: &[u32], parties| place(&topology, Placement::Far, allowed, parties);
+    let far =
+        |allowed: &[u32], participants| place(&topology, Placement::Far, allowed, participants);
     assert_eq!(far(&ALL, 2), (vec![0, 2], String::new()));
     assert_eq!(far(&ALL, 4), (vec![0, 2, 1, 3], String::new()));
     assert_eq!(far(&ALL, 8), (vec![0, 2, 1, 3, 4, 6, 5, 7], String::new()));
     let (cpus, notes) = far(&[0, 1, 4], 2);
     assert_eq!(cpus, [0, 1]);
-    assert!(notes.contains("no other package or node is allowed: another core"), "{notes}");
+    assert!(
+        notes.contains("no CPU in another package or node is allowed: another core"),
+        "{notes}"
+    );
     let (cpus, notes) = far(&[0, 1, 2, 5], 4);
     assert_eq!(cpus, [0, 2, 1, 5]);
-    assert!(notes.contains("too few CPUs are far"), "{notes}");
+    assert!(notes.contains("too few distant CPUs"), "{notes}");
 }
 
 #[test]
-fn far_means_another_cache_where_there_is_one_package() {
+fn far_in_one_package_uses_another_cache() {
     let sysfs = Sysfs::new();
     sysfs.write("cpu/online", "0-3");
     for id in 0..4 {
@@ -155,40 +160,41 @@ fn far_means_another_cache_where_there_is_one_package() {
 }
 
 #[test]
-fn smt_parties_are_siblings_or_near_with_a_note() {
+fn smt_uses_siblings_or_near_with_a_note() {
     let topology = two_packages().read();
-    let smt = |allowed: &[u32], parties| place(&topology, Placement::Smt, allowed, parties);
+    let smt =
+        |allowed: &[u32], participants| place(&topology, Placement::Smt, allowed, participants);
     assert_eq!(smt(&ALL, 2), (vec![0, 4], String::new()));
     assert_eq!(smt(&[0, 1, 2, 3, 7], 2), (vec![3, 7], String::new()));
     let (cpus, notes) = smt(&ALL, 3);
     assert_eq!(cpus, [0, 4, 1]);
-    assert!(notes.contains("further cores"), "{notes}");
+    assert!(notes.contains("other cores"), "{notes}");
     let (cpus, notes) = smt(&[0, 1, 2, 3], 2);
     assert_eq!(cpus, [0, 1]);
     assert!(notes.contains("no SMT sibling"), "{notes}");
 }
 
 #[test]
-fn the_same_cpu_is_one_of_those_allowed() {
+fn same_uses_an_allowed_cpu() {
     let topology = two_packages().read();
     assert_eq!(place(&topology, Placement::Same, &[5, 3], 3), (vec![3, 3, 3], String::new()));
 }
 
 #[test]
-fn more_parties_than_cpus_share_and_a_note_says_so() {
+fn excess_participants_share_cpus_with_a_note() {
     let topology = two_packages().read();
     let (cpus, notes) = place(&topology, Placement::Near, &[0, 1], 3);
     assert_eq!(cpus, [0, 1, 0]);
-    assert!(notes.contains("3 parties share 2 CPUs"), "{notes}");
+    assert!(notes.contains("3 participants share 2 CPUs"), "{notes}");
     for placement in [Placement::Near, Placement::Far, Placement::Smt] {
         let (cpus, notes) = place(&topology, placement, &[6], 2);
         assert_eq!(cpus, [6, 6], "{placement}");
-        assert!(notes.contains("2 parties share CPU 6"), "{placement}: {notes}");
+        assert!(notes.contains("2 participants share CPU 6"), "{placement}: {notes}");
     }
 }
 
 #[test]
-fn allowed_cpus_that_the_topology_does_not_know_are_used_all_the_same() {
+fn allowed_cpus_missing_from_the_topology_are_used() {
     let topology = two_packages().read();
     assert_eq!(place(&topology, Placement::Near, &[40, 41], 2), (vec![40, 41], String::new()));
     assert_eq!(place(&topology, Placement::Same, &[40], 1), (vec![40], String::new()));
@@ -196,7 +202,7 @@ fn allowed_cpus_that_the_topology_does_not_know_are_used_all_the_same() {
 }
 
 #[test]
-fn a_cpu_that_is_offline_is_nobodys_sibling() {
+fn offline_cpu_is_no_sibling() {
     let sysfs = two_packages();
     sysfs.write("cpu/online", "0-3,5-7");
     let topology = sysfs.read();
@@ -207,7 +213,7 @@ fn a_cpu_that_is_offline_is_nobodys_sibling() {
 }
 
 #[test]
-fn a_container_that_hides_all_but_the_list_gets_the_plainest_machine() {
+fn cpu_list_alone_gives_a_flat_topology() {
     let sysfs = Sysfs::new();
     sysfs.write("cpu/online", "2-3");
     let topology = sysfs.read();
@@ -223,7 +229,7 @@ fn a_container_that_hides_all_but_the_list_gets_the_plainest_machine() {
 }
 
 #[test]
-fn without_a_list_the_folders_are_counted() {
+fn missing_cpu_list_falls_back_to_the_folders() {
     let sysfs = Sysfs::new();
     sysfs.write("cpu/cpu10/uevent", "");
     sysfs.write("cpu/cpu9/uevent", "");
@@ -235,7 +241,7 @@ fn without_a_list_the_folders_are_counted() {
 }
 
 #[test]
-fn firmware_that_knows_no_package_says_minus_one() {
+fn package_minus_one_means_unknown() {
     let sysfs = Sysfs::new();
     sysfs.write("cpu/online", "0");
     sysfs.cpu(0, -1, 0, "0");
@@ -245,7 +251,7 @@ fn firmware_that_knows_no_package_says_minus_one() {
 }
 
 #[test]
-fn a_tree_without_cpus_and_a_malformed_list_are_errors_that_name_the_file() {
+fn missing_cpus_and_malformed_list_are_errors_naming_the_file() {
     let sysfs = Sysfs::new();
     let error = Topology::from_sysfs(sysfs.root()).unwrap_err();
     assert!(matches!(error, TopologyError::NoCpus { .. }), "{error}");
@@ -260,7 +266,7 @@ fn a_tree_without_cpus_and_a_malformed_list_are_errors_that_name_the_file() {
 }
 
 #[test]
-fn this_machine_has_the_cpus_that_it_allows() {
+fn topology_of_this_machine_contains_the_allowed_cpus() {
     let topology = Topology::read().unwrap();
     for cpu in allowed() {
         assert!(topology.cpu(cpu).is_some(), "CPU {cpu} is allowed but not described");
@@ -273,10 +279,10 @@ fn this_machine_has_the_cpus_that_it_allows() {
 }
 
 #[test]
-fn placements_parse_as_they_print_and_others_are_told_how() {
+fn placement_parses_from_its_display_and_errors_list_the_names() {
     for placement in Placement::ALL {
         assert_eq!(placement.to_string().parse(), Ok(placement));
     }
     let error = "nearby".parse::<Placement>().unwrap_err().to_string();
-    assert_eq!(error, r#""nearby" is no placement: write near, far, smt or same"#);
+    assert_eq!(error, r#""nearby" is not a placement: write near, far, smt or same"#);
 }

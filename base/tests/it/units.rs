@@ -20,7 +20,7 @@ fn parse(kind: &str, text: &str) -> Result<u64, UnitError> {
 const KINDS: [&str; 4] = ["rate", "size", "duration", "count"];
 
 #[test]
-fn every_case_of_the_table_reads_as_it_says() {
+fn every_case_of_the_table_parses_as_expected() {
     let mut cases_count = 0;
     for line in CASES.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let mut columns = line.split('\t');
@@ -43,7 +43,7 @@ fn every_case_of_the_table_reads_as_it_says() {
 }
 
 #[test]
-fn all_units_of_the_readme_are_read() {
+fn units_in_the_readme_are_parsed() {
     let cases = [
         ("rate", "7", 7),
         ("rate", "0.5k", 500),
@@ -73,7 +73,7 @@ fn all_units_of_the_readme_are_read() {
 }
 
 #[test]
-fn errors_name_the_text_the_fault_and_the_way_out() {
+fn errors_name_text_problem_and_remedy() {
     let cases = [
         ("duration", "20", r#""20" has no unit: write 20ns, 20us, 20ms, 20s, 20min or 20h"#),
         (
@@ -81,18 +81,18 @@ fn errors_name_the_text_the_fault_and_the_way_out() {
             "99999999999h",
             r#""99999999999h" is too large: at most 18446744073709551615 ns"#,
         ),
-        ("duration", "1.5ns", r#""1.5ns" does not come out even: the smallest step is 1 ns"#),
-        ("duration", "5 MS", r#""5 MS" ends in no unit known here: write 5ms"#),
+        ("duration", "1.5ns", r#""1.5ns" is too precise: the smallest step is 1 ns"#),
+        ("duration", "5 MS", r#""5 MS" has an unknown unit: write 5ms"#),
         ("duration", "", r#""" is empty: write for example 30us"#),
         ("rate", "0", r#""0" is zero: at least 1 bit/s, for example 20M"#),
         ("rate", "-1M", r#""-1M" is negative: write for example 20M"#),
-        ("rate", "1Q", r#""1Q" ends in no unit known here: write 1, 1k, 1M, 1G or 1T"#),
-        ("rate", "1K", r#""1K" ends in no unit known here: write 1k"#),
-        ("size", "1e3", r#""1e3" has an exponent: write 64KiB or the like"#),
-        ("size", "64K", r#""64K" ends in no unit known here: write 64kB or 64KiB"#),
-        ("size", "1.2.3k", r#""1.2.3k" is no number with a unit: write for example 64KiB"#),
-        ("count", "many", r#""many" is no number with a unit: write for example 1.5k"#),
-        ("count", "1.5", r#""1.5" does not come out even: the smallest step is 1"#),
+        ("rate", "1Q", r#""1Q" has an unknown unit: write 1, 1k, 1M, 1G or 1T"#),
+        ("rate", "1K", r#""1K" has an unknown unit: write 1k"#),
+        ("size", "1e3", r#""1e3" has an exponent: write for example 64KiB"#),
+        ("size", "64K", r#""64K" has an unknown unit: write 64kB or 64KiB"#),
+        ("size", "1.2.3k", r#""1.2.3k" is not a number with a unit: write for example 64KiB"#),
+        ("count", "many", r#""many" is not a number with a unit: write for example 1.5k"#),
+        ("count", "1.5", r#""1.5" is too precise: the smallest step is 1"#),
     ];
     for (kind, text, expected) in cases {
         match parse(kind, text) {
@@ -103,14 +103,14 @@ fn errors_name_the_text_the_fault_and_the_way_out() {
 }
 
 #[test]
-fn a_long_rubbish_text_is_cut_in_the_message() {
+fn long_text_is_truncated_in_the_error() {
     let error = parse("size", &"é".repeat(100_000)).unwrap_err();
     assert!(error.to_string().len() < 250, "{error}");
     assert_eq!(error.text().chars().count(), 100_000);
 }
 
 #[test]
-fn values_print_the_way_people_write_them() {
+fn values_are_displayed_in_the_usual_notation() {
     assert_eq!(Rate(20_000_000).to_string(), "20M");
     assert_eq!(Rate(1_500_000_000).to_string(), "1.5G");
     assert_eq!(Rate(1_234_567).to_string(), "1234567");
@@ -154,7 +154,7 @@ proptest! {
     })]
 
     #[test]
-    fn what_is_printed_reads_back_as_the_same_value(value in values()) {
+    fn displayed_value_parses_back(value in values()) {
         prop_assert_eq!(Rate(value.max(1)).to_string().parse(), Ok(Rate(value.max(1))));
         prop_assert_eq!(Size(value).to_string().parse(), Ok(Size(value)));
         prop_assert_eq!(Span(value).to_string().parse(), Ok(Span(value)));
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_is_never_longer_than_the_plain_number(value in values()) {
+    fn displayed_value_is_not_longer_than_the_plain_number(value in values()) {
         let digits = value.to_string().len();
         prop_assert!(Count(value).to_string().len() <= digits);
         prop_assert!(Size(value).to_string().len() <= digits + "B".len());
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn rubbish_is_a_value_or_an_error_and_never_a_panic(text in near_texts()) {
+    fn random_text_parses_or_fails_without_panic(text in near_texts()) {
         for kind in KINDS {
             if let Err(error) = parse(kind, &text) {
                 prop_assert_eq!(error.text(), text.as_str());

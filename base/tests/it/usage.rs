@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 #[test]
-fn work_is_charged_to_the_thread_that_does_it_and_to_the_process() {
+fn cpu_time_counts_for_the_thread_and_the_process() {
     const WORK_NS: u64 = 20_000_000;
     let (thread, process) = (usage::thread(), usage::process());
     let start = Instant::now();
@@ -25,14 +25,14 @@ fn work_is_charged_to_the_thread_that_does_it_and_to_the_process() {
 }
 
 #[test]
-fn sleeping_is_a_voluntary_switch() {
+fn sleep_counts_as_a_voluntary_switch() {
     let before = usage::thread();
     std::thread::sleep(Duration::from_millis(2));
     assert!((usage::thread() - before).switches_voluntary >= 1);
 }
 
 #[test]
-fn the_peak_of_memory_covers_what_is_touched() {
+fn peak_memory_includes_touched_pages() {
     const TOUCHED_BYTES: usize = 64 << 20;
     let memory = black_box(vec![1u8; TOUCHED_BYTES]);
     assert!(usage::process().rss_max_bytes >= TOUCHED_BYTES as u64);
@@ -40,7 +40,7 @@ fn the_peak_of_memory_covers_what_is_touched() {
 }
 
 #[test]
-fn a_difference_never_wraps() {
+fn difference_saturates_at_zero() {
     let some = usage::Usage { user_ns: 5, rss_max_bytes: 7, ..usage::Usage::default() };
     assert_eq!(usage::Usage::default() - some, usage::Usage::default());
     let some = usage::Steal { steal_ns: 1, total_ns: 2 };
@@ -49,7 +49,7 @@ fn a_difference_never_wraps() {
 }
 
 #[test]
-fn the_machines_time_grows_and_contains_what_was_stolen() {
+fn machine_time_grows_and_includes_steal() {
     let Some(before) = usage::steal_ticks() else {
         assert!(!std::path::Path::new("/proc/stat").exists(), "/proc/stat was not understood");
         return;

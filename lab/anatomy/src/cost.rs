@@ -1,7 +1,7 @@
 //! The probes' own cost: the time from one event to the next with no other work between them.
 
 use crate::error::AnatomyError;
-use crate::tally::ns;
+use crate::statistics::ns;
 use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe};
 use std::path::Path;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_takes_more_than_nothing_and_less_than_a_microsecond_of_its_row() {
+    fn event_cost_is_positive_and_below_a_microsecond() {
         let folder = tempfile::tempdir().expect("a folder");
         let site_ns = site_ns(folder.path()).expect("recorded");
         assert!(site_ns.iter().all(|ns| *ns > 0.0), "{site_ns:?}");

@@ -4,46 +4,47 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// The thread that has the work hands it over: the work is on its way.
-    Give,
-    /// The giver has found a sleeping receiver and is about to wake it.
-    Call,
+    Send,
+    /// The sender has found a sleeping receiver and is about to wake it.
+    WakeCall,
     /// A sleeper runs again.
-    Wake,
-    /// The giver has finished its own part; on one thread, before that thread takes the next work.
-    Done,
+    Awake,
+    /// The sender has finished its own part; on one thread, before that thread receives the next
+    /// work.
+    SendDone,
     /// The work has reached the intermediate thread.
-    Reach,
+    Arrive,
     /// The intermediate thread has done its part.
-    Treat,
+    Process,
     /// The intermediate thread is about to send the work back.
-    Return,
+    Reply,
     /// The receiver has the work: this hand-off ends, and the next begins.
-    Take,
-    /// An interruption between taking and giving: the harness reads the clock.
-    Break,
+    Receive,
+    /// An interruption between receive and send: the harness reads the clock.
+    Interrupt,
 }
 
 /// Begin of a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// The end of the previous hand-off: all time belongs to some hand-off.
-    LastTake,
-    /// The giving: the giver's time before it is not part of the hand-off.
-    Give,
+    PreviousReceive,
+    /// The send: the sender's time before it is not part of the hand-off.
+    Send,
 }
 
 /// Threads that a hand-off passes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// One thread to another.
-    Across,
+    OneWay,
     /// All on one thread.
-    Alone,
+    SameThread,
     /// One thread to another and back.
-    Round,
+    RoundTrip,
 }
 
-/// Event values that must be equal where work is given and where it is taken.
+/// Event values that must be equal at the send and at the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     /// None: only the strict alternation of hand-offs is checked.
@@ -54,43 +55,43 @@ pub(crate) enum Key {
 
 /// Number of stages; the stages follow in the order in which a hand-off passes them.
 pub(crate) const STAGES_COUNT: usize = 6;
-/// Stage from the begin to the giving.
-pub(crate) const HAVE: usize = 0;
-/// Stage from the giving until the giver is done.
-pub(crate) const FINISH: usize = 1;
-/// Stage from the giving until the giver begins to wake the sleeper.
-pub(crate) const CALL: usize = 2;
-/// Stage from the last of the giver's marks to the taking, if the receiver did not sleep.
+/// Stage from the begin to the send.
+pub(crate) const BEFORE_SEND: usize = 0;
+/// Stage from the send until the sender is done.
+pub(crate) const AFTER_SEND: usize = 1;
+/// Stage from the send until the sender begins to wake the sleeper.
+pub(crate) const BEFORE_WAKE: usize = 2;
+/// Stage from the last of the sender's marks to the receive, if the receiver did not sleep.
 pub(crate) const NOTICE: usize = 3;
-/// Stage from the last of the giver's marks until the sleeper runs.
+/// Stage from the last of the sender's marks until the sleeper runs.
 pub(crate) const WAKE: usize = 4;
-/// Stage from the sleeper's running to the taking.
+/// Stage from when the sleeper runs to the receive.
 pub(crate) const RESUME: usize = 5;
-/// Stage of a round trip from the giver's being done (or the giving) until the other thread has the
+/// Stage of a round trip from when the sender is done (or the send) until the other thread has the
 /// work.
-pub(crate) const THERE: usize = CALL;
+pub(crate) const OUTWARD: usize = BEFORE_WAKE;
 /// Stage of a round trip in which the other thread does its part.
-pub(crate) const TREAT: usize = NOTICE;
+pub(crate) const PROCESSING: usize = NOTICE;
 /// Stage of a round trip from the end of the other thread's part until it sends the work back.
-pub(crate) const RETURN: usize = WAKE;
-/// Stage of a round trip from the sending back to the taking.
-pub(crate) const BACK: usize = RESUME;
+pub(crate) const BEFORE_REPLY: usize = WAKE;
+/// Stage of a round trip from the reply to its receive.
+pub(crate) const REPLY: usize = RESUME;
 
 /// Name of the stage in which a sleeper wakes.
 pub(crate) const WAKE_NAME: &str = "wake";
 
 /// A stage's name and description; an empty name if no hand-off of the course passes the stage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StageWords {
+pub(crate) struct StageText {
     pub name: &'static str,
-    pub what: &'static str,
+    pub description: &'static str,
 }
 
-const fn words(name: &'static str, what: &'static str) -> StageWords {
-    StageWords { name, what }
+const fn stage(name: &'static str, description: &'static str) -> StageText {
+    StageText { name, description }
 }
 
-const NEVER: StageWords = words("", "");
+const NOT_PASSED: StageText = stage("", "");
 
 /// Description of one benchmark's hand-offs by its sites.
 #[derive(Clone, Copy, Debug)]
@@ -99,10 +100,10 @@ pub struct Course {
     /// The benchmark's id.
     pub spec: &'static str,
     /// The contenders whose sites are compiled into every build.
-    usual: &'static [&'static str],
+    default_contenders: &'static [&'static str],
     /// The contenders whose sites need the feature `probes-hot`, as these sites cost time even when
     /// off.
-    hot: &'static [&'static str],
+    hot_contenders: &'static [&'static str],
     /// Description of one hand-off.
     pub handoff: &'static str,
     /// The floor's id, the number of hand-offs that it covers, and the stage that contains it.
@@ -110,12 +111,12 @@ pub struct Course {
     /// The benchmark's part whose figure is the time of this many hand-offs.
     pub(crate) figure: Option<(usize, f64)>,
     pub(crate) begin: Begin,
-    pub(crate) way: Way,
+    pub(crate) route: Route,
     pub(crate) key: Key,
     /// Number of values of an event.
     pub(crate) values_count: usize,
     pub(crate) sites: &'static [(&'static str, Mark)],
-    pub(crate) stages: [StageWords; STAGES_COUNT],
+    pub(crate) stages: [StageText; STAGES_COUNT],
 }
 
 /// The site, in every course, at which the harness reads the clock between two batches of
@@ -127,8 +128,8 @@ impl Course {
     /// `probes-hot` is missing.
     #[must_use]
     pub fn contenders(&self) -> Vec<&'static str> {
-        let hot = if cfg!(feature = "probes-hot") { self.hot } else { &[] };
-        self.usual.iter().chain(hot).copied().collect()
+        let hot_contenders = if cfg!(feature = "probes-hot") { self.hot_contenders } else { &[] };
+        self.default_contenders.iter().chain(hot_contenders).copied().collect()
     }
 
     /// Returns the pattern of the sites to enable.
@@ -141,7 +142,7 @@ impl Course {
     /// Returns the meaning of the site's events; `None` if the course does not use the site.
     pub(crate) fn mark(&self, site: &str) -> Option<Mark> {
         if site == BATCH_SITE {
-            return Some(Mark::Break);
+            return Some(Mark::Interrupt);
         }
         self.sites.iter().find(|(name, _)| *name == site).map(|(_, mark)| *mark)
     }
@@ -149,26 +150,26 @@ impl Course {
     /// Returns `true` if operations are timed in batches, with an event of `BATCH_SITE` between
     /// batches.
     pub(crate) fn has_batches(&self) -> bool {
-        self.figure.is_some() && self.begin == Begin::LastTake
+        self.figure.is_some() && self.begin == Begin::PreviousReceive
     }
 
     /// Returns `true` if the stage begins on one thread and ends on another.
-    pub(crate) fn crosses(&self, place: usize) -> bool {
-        match self.way {
-            Way::Across => place == NOTICE || place == WAKE,
-            Way::Alone => false,
-            Way::Round => place == THERE || place == BACK,
+    pub(crate) fn crosses_threads(&self, stage: usize) -> bool {
+        match self.route {
+            Route::OneWay => stage == NOTICE || stage == WAKE,
+            Route::SameThread => false,
+            Route::RoundTrip => stage == OUTWARD || stage == REPLY,
         }
     }
 
     /// Returns `true` if a sleeper wakes in the stage.
-    pub(crate) fn wakes(&self, place: usize) -> bool {
-        self.way != Way::Round && place == WAKE
+    pub(crate) fn wakes_receiver(&self, stage: usize) -> bool {
+        self.route != Route::RoundTrip && stage == WAKE
     }
 
     /// Returns the indices of the stages that hand-offs of this course may pass.
-    pub(crate) fn places(&self) -> Vec<usize> {
-        (0..STAGES_COUNT).filter(|place| !self.stages[*place].name.is_empty()).collect()
+    pub(crate) fn stages_passed(&self) -> Vec<usize> {
+        (0..STAGES_COUNT).filter(|stage| !self.stages[*stage].name.is_empty()).collect()
     }
 }
 
@@ -179,32 +180,32 @@ pub fn find(spec: &str) -> Option<&'static Course> {
 }
 
 const EVENT_SITES: &[(&str, Mark)] = &[
-    ("event.enqueued", Mark::Give),
-    ("notify.waking", Mark::Call),
-    ("notify.woken", Mark::Wake),
-    ("event.dispatched", Mark::Take),
+    ("event.enqueued", Mark::Send),
+    ("notify.waking", Mark::WakeCall),
+    ("notify.woken", Mark::Awake),
+    ("event.dispatched", Mark::Receive),
 ];
 
-const EVENT_STAGES: [StageWords; STAGES_COUNT] = [
-    words("handle", "from the handler's call to its answer's being in the queue"),
-    NEVER,
-    words("find", "from there to finding that the other machine sleeps"),
-    words("notice", "from there to the other machine's handler, which was awake"),
-    words(WAKE_NAME, "from there to the sleeper's running again"),
-    words("dispatch", "from there to its handler"),
+const EVENT_STAGES: [StageText; STAGES_COUNT] = [
+    stage("handle", "from the call of the handler until its answer is queued"),
+    NOT_PASSED,
+    stage("find", "until the sender finds that the other machine sleeps"),
+    stage("notice", "until the handler of the other machine, which was awake, is called"),
+    stage(WAKE_NAME, "until the sleeper runs again"),
+    stage("dispatch", "until its handler is called"),
 ];
 
-const ONE_OF_TWO: &str = "a message from one machine to the other: half of there and back";
+const HALF_ROUND_TRIP: &str = "a message from one machine to the other: half of a round trip";
 
 const EVENT: Course = Course {
     spec: "event/round-trip",
-    usual: &["handover"],
-    hot: &[],
-    handoff: ONE_OF_TWO,
+    default_contenders: &["handover"],
+    hot_contenders: &[],
+    handoff: HALF_ROUND_TRIP,
     floor: Some(("floor/cache-line-2", 2.0, NOTICE)),
     figure: Some((0, 2.0)),
-    begin: Begin::LastTake,
-    way: Way::Across,
+    begin: Begin::PreviousReceive,
+    route: Route::OneWay,
     key: Key::Values,
     values_count: 1,
     sites: EVENT_SITES,
@@ -212,91 +213,89 @@ const EVENT: Course = Course {
 };
 
 const NOTIFY_SITES: &[(&str, Mark)] = &[
-    ("notify.notified", Mark::Give),
-    ("notify.waking", Mark::Call),
-    ("notify.woken", Mark::Wake),
-    ("notify.found", Mark::Take),
-    ("notify.spun", Mark::Take),
-    ("notify.slept", Mark::Take),
+    ("notify.notified", Mark::Send),
+    ("notify.waking", Mark::WakeCall),
+    ("notify.woken", Mark::Awake),
+    ("notify.found", Mark::Receive),
+    ("notify.spun", Mark::Receive),
+    ("notify.slept", Mark::Receive),
 ];
 
-const NOTIFY_STAGES: [StageWords; STAGES_COUNT] = [
-    words("notify", "from the end of a wait to the other side's word being written"),
-    NEVER,
-    words("find", "from there to having noted that the other side sleeps"),
-    words("notice", "from there to the end of the other side's wait, which did not sleep"),
-    words(WAKE_NAME, "from there to the sleeper's running again"),
-    words("end", "from there to the end of its wait"),
+const NOTIFY_STAGES: [StageText; STAGES_COUNT] = [
+    stage("notify", "from the end of a wait until the other side's word is written"),
+    NOT_PASSED,
+    stage("find", "until the sender finds that the other side sleeps"),
+    stage("notice", "until the other side's wait, which did not sleep, ends"),
+    stage(WAKE_NAME, "until the sleeper runs again"),
+    stage("end", "until its wait ends"),
 ];
 
-const RING_SITES: &[(&str, Mark)] = &[("ring.published", Mark::Give), ("ring.popped", Mark::Take)];
+const RING_SITES: &[(&str, Mark)] =
+    &[("ring.published", Mark::Send), ("ring.popped", Mark::Receive)];
 
-const RING_STAGES: [StageWords; STAGES_COUNT] = [
-    words("handle", "from an item's being there to the answer's being published"),
-    NEVER,
-    NEVER,
-    words("travel", "from there to its being there on the other side"),
-    NEVER,
-    NEVER,
+const RING_STAGES: [StageText; STAGES_COUNT] = [
+    stage("handle", "from receiving an item until its answer is published"),
+    NOT_PASSED,
+    NOT_PASSED,
+    stage("travel", "until the other side receives it"),
+    NOT_PASSED,
+    NOT_PASSED,
 ];
 
 /// All courses.
 pub const COURSES: &[Course] = &[
     Course {
         spec: "lock/passed",
-        usual: &["handover"],
-        hot: &[],
+        default_contenders: &["handover"],
+        hot_contenders: &[],
         handoff: "the lock from one thread to another",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: None,
-        begin: Begin::LastTake,
-        way: Way::Across,
+        begin: Begin::PreviousReceive,
+        route: Route::OneWay,
         key: Key::Values,
         values_count: 1,
-        sites: &[("lock.released", Mark::Give), ("lock.taken", Mark::Take)],
+        sites: &[("lock.released", Mark::Send), ("lock.taken", Mark::Receive)],
         stages: [
-            words(
-                "hold",
-                "from the lock's being taken to its being freed, with three readings of the clock",
-            ),
-            NEVER,
-            NEVER,
-            words("pass", "from there to its being taken by another thread"),
-            NEVER,
-            NEVER,
+            stage("hold", "from taking the lock to freeing it, with three readings of the clock"),
+            NOT_PASSED,
+            NOT_PASSED,
+            stage("pass", "until another thread takes it"),
+            NOT_PASSED,
+            NOT_PASSED,
         ],
     },
     Course {
         spec: "notify/sleeping",
-        usual: &["handover"],
-        hot: &[],
+        default_contenders: &["handover"],
+        hot_contenders: &[],
         handoff: "a notification to a receiver that has had time to fall asleep",
         floor: Some(("floor/futex", 2.0, WAKE)),
         figure: Some((1, 1.0)),
-        begin: Begin::Give,
-        way: Way::Across,
+        begin: Begin::Send,
+        route: Route::OneWay,
         key: Key::None,
         values_count: 1,
         sites: NOTIFY_SITES,
         stages: {
             let mut stages = NOTIFY_STAGES;
-            stages[HAVE] = NEVER;
-            stages[CALL] = words(
+            stages[BEFORE_SEND] = NOT_PASSED;
+            stages[BEFORE_WAKE] = stage(
                 "find",
-                "from the word's being written to having noted that the receiver sleeps",
+                "from writing the word until the sender finds that the receiver sleeps",
             );
             stages
         },
     },
     Course {
         spec: "notify/round-trip",
-        usual: &["handover"],
-        hot: &[],
-        handoff: "a notification from one side to the other: half of there and back",
+        default_contenders: &["handover"],
+        hot_contenders: &[],
+        handoff: "a notification from one side to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::LastTake,
-        way: Way::Across,
+        begin: Begin::PreviousReceive,
+        route: Route::OneWay,
         key: Key::None,
         values_count: 1,
         sites: NOTIFY_SITES,
@@ -304,13 +303,13 @@ pub const COURSES: &[Course] = &[
     },
     Course {
         spec: "ring/mailbox",
-        usual: &["handover"],
-        hot: &[],
-        handoff: "a request, or its reply: half of there and back",
+        default_contenders: &["handover"],
+        hot_contenders: &[],
+        handoff: "a request, or its reply: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::LastTake,
-        way: Way::Across,
+        begin: Begin::PreviousReceive,
+        route: Route::OneWay,
         key: Key::Values,
         values_count: 2,
         sites: RING_SITES,
@@ -318,13 +317,13 @@ pub const COURSES: &[Course] = &[
     },
     Course {
         spec: "ring/round-trip",
-        usual: &["handover-mpsc"],
-        hot: &["handover"],
-        handoff: "an item from one thread to the other: half of there and back",
+        default_contenders: &["handover-mpsc"],
+        hot_contenders: &["handover"],
+        handoff: "an item from one thread to the other: half of a round trip",
         floor: Some(("floor/cache-line-2", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::LastTake,
-        way: Way::Across,
+        begin: Begin::PreviousReceive,
+        route: Route::OneWay,
         key: Key::Values,
         values_count: 2,
         sites: RING_SITES,
@@ -332,142 +331,142 @@ pub const COURSES: &[Course] = &[
     },
     Course {
         spec: "event/call",
-        usual: &[],
-        hot: &["handover"],
+        default_contenders: &[],
+        hot_contenders: &["handover"],
         handoff: "a message of a machine to itself",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: Begin::LastTake,
-        way: Way::Alone,
+        begin: Begin::PreviousReceive,
+        route: Route::SameThread,
         key: Key::Values,
         values_count: 1,
         sites: &[
-            ("event.enqueued", Mark::Give),
-            ("event.replied", Mark::Done),
-            ("event.dispatched", Mark::Take),
+            ("event.enqueued", Mark::Send),
+            ("event.replied", Mark::SendDone),
+            ("event.dispatched", Mark::Receive),
         ],
         stages: [
-            EVENT_STAGES[HAVE],
-            words("return", "from there to the handler's end"),
-            NEVER,
-            words("dispatch", "from there to the handler's next call"),
-            NEVER,
-            NEVER,
+            EVENT_STAGES[BEFORE_SEND],
+            stage("return", "until the handler returns"),
+            NOT_PASSED,
+            stage("dispatch", "until the next call of the handler"),
+            NOT_PASSED,
+            NOT_PASSED,
         ],
     },
     Course {
         spec: "fiber/eventual",
-        usual: &["handover"],
-        hot: &[],
-        handoff: "a value from one fiber to another on the same worker: half of there and back",
+        default_contenders: &["handover"],
+        hot_contenders: &[],
+        handoff: "a value from one fiber to another on the same worker: half of a round trip",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: Begin::LastTake,
-        way: Way::Alone,
+        begin: Begin::PreviousReceive,
+        route: Route::SameThread,
         key: Key::None,
         values_count: 1,
         sites: &[
-            ("fiber.set", Mark::Give),
-            ("fiber.wait", Mark::Done),
-            ("fiber.switch", Mark::Take),
+            ("fiber.set", Mark::Send),
+            ("fiber.wait", Mark::SendDone),
+            ("fiber.switch", Mark::Receive),
         ],
         stages: [
-            words("set", "from the fiber's running to its setting what the other waits for"),
-            words("wait", "from there to its beginning to wait itself"),
-            NEVER,
-            words("switch", "from there to the other fiber's being switched to"),
-            NEVER,
-            NEVER,
+            stage(
+                "set",
+                "from when the fiber runs until it sets the value that the other waits for",
+            ),
+            stage("wait", "until it waits itself"),
+            NOT_PASSED,
+            stage("switch", "until the switch to the other fiber"),
+            NOT_PASSED,
+            NOT_PASSED,
         ],
     },
     Course {
         spec: "net/load",
-        usual: &["handover"],
-        hot: &[],
-        handoff: "what has come on one connection, and its answers: as many messages as are on their way",
+        default_contenders: &["handover"],
+        hot_contenders: &[],
+        handoff: "the messages read from one connection at a time, and their answers",
         floor: None,
         figure: None,
-        begin: Begin::LastTake,
-        way: Way::Alone,
+        begin: Begin::PreviousReceive,
+        route: Route::SameThread,
         key: Key::None,
         values_count: 1,
         sites: &[
-            ("net.read", Mark::Give),
-            ("net.dispatched", Mark::Done),
-            ("net.sent", Mark::Take),
+            ("net.read", Mark::Send),
+            ("net.dispatched", Mark::SendDone),
+            ("net.sent", Mark::Receive),
         ],
         stages: [
-            words(
-                "receive",
-                "from the last answers' being sent to the next messages' having been read",
-            ),
-            words("handle", "from there to the last one's having been found, handled and answered"),
-            NEVER,
-            words("send", "from there to the kernel's having taken the answers"),
-            NEVER,
-            NEVER,
+            stage("receive", "from sending the last answers until the next messages are read"),
+            stage("handle", "until the last of them is parsed, handled and answered"),
+            NOT_PASSED,
+            stage("send", "until the kernel has taken the answers"),
+            NOT_PASSED,
+            NOT_PASSED,
         ],
     },
     Course {
         spec: "sched/round-trip",
-        usual: &["fifo", "drr", "qfq", "wf2q+"],
-        hot: &[],
+        default_contenders: &["fifo", "drr", "qfq", "wf2q+"],
+        hot_contenders: &[],
         handoff: "a packet from a client through the arbiter and back",
-        floor: Some(("floor/cache-line", 2.0, THERE)),
+        floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
-        begin: Begin::LastTake,
-        way: Way::Round,
+        begin: Begin::PreviousReceive,
+        route: Route::RoundTrip,
         key: Key::Values,
         values_count: 2,
         sites: &[
-            ("sched.enqueued", Mark::Give),
-            ("sched.taken", Mark::Reach),
-            ("sched.scheduled", Mark::Treat),
-            ("sched.marked", Mark::Return),
-            ("sched.transmitted", Mark::Take),
+            ("sched.enqueued", Mark::Send),
+            ("sched.taken", Mark::Arrive),
+            ("sched.scheduled", Mark::Process),
+            ("sched.marked", Mark::Reply),
+            ("sched.transmitted", Mark::Receive),
         ],
         stages: [
-            words("send", "from the last packet's end to this one's being in the mailbox"),
-            NEVER,
-            words("there", "from there to the arbiter's having taken it out"),
-            words("enqueue", "from there to the algorithm's having it"),
-            words("dequeue", "from there to its being marked in the client's mailbox"),
-            words("back", "from there to the client's having transmitted it"),
+            stage("send", "from the end of the last packet until this one is in the mailbox"),
+            NOT_PASSED,
+            stage("there", "until the arbiter has taken it out"),
+            stage("enqueue", "until it is in the algorithm's queues"),
+            stage("dequeue", "until it is marked in the client's mailbox"),
+            stage("back", "until the client has transmitted it"),
         ],
     },
     Course {
         spec: "rpc/noop",
-        usual: &["handover", "spin"],
-        hot: &[],
+        default_contenders: &["handover", "spin"],
+        hot_contenders: &[],
         handoff: "a call from one endpoint to another, and its answer",
-        floor: Some(("floor/cache-line-2", 2.0, THERE)),
+        floor: Some(("floor/cache-line-2", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
-        begin: Begin::LastTake,
-        way: Way::Round,
+        begin: Begin::PreviousReceive,
+        route: Route::RoundTrip,
         key: Key::Values,
         values_count: 1,
         sites: &[
-            ("rpc.forward", Mark::Give),
-            ("rpc.sent", Mark::Done),
-            ("rpc.received", Mark::Reach),
-            ("rpc.dispatched", Mark::Treat),
-            ("rpc.responded", Mark::Return),
-            ("rpc.completed", Mark::Take),
+            ("rpc.forward", Mark::Send),
+            ("rpc.sent", Mark::SendDone),
+            ("rpc.received", Mark::Arrive),
+            ("rpc.dispatched", Mark::Process),
+            ("rpc.responded", Mark::Reply),
+            ("rpc.completed", Mark::Receive),
         ],
         stages: [
-            words("call", "from the last answer to the next call's having its number"),
-            words("send", "from there to its request's being on its way"),
-            words("there", "from there to the other endpoint's having it"),
-            words("dispatch", "from there to its handler's being found"),
-            words("respond", "from there to the answer's being on its way"),
-            words("back", "from there to its caller's having it"),
+            stage("call", "from the last answer until the next call has its number"),
+            stage("send", "until its request is sent"),
+            stage("there", "until the other endpoint has received it"),
+            stage("dispatch", "until its handler is found"),
+            stage("respond", "until the answer is sent"),
+            stage("back", "until its caller has received it"),
         ],
     },
     EVENT,
     Course { spec: "event/polled", ..EVENT },
     Course {
         spec: "event/parked",
-        usual: &["handover", "handover-eventfd"],
+        default_contenders: &["handover", "handover-eventfd"],
         floor: Some(("floor/futex", 2.0, WAKE)),
         ..EVENT
     },
@@ -478,33 +477,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_course_gives_and_takes_and_has_the_stage_that_its_floor_is_in() {
+    fn each_course_sends_receives_and_contains_the_stage_of_its_floor() {
         for course in COURSES {
             let has = |wanted: Mark| course.sites.iter().any(|(_, mark)| *mark == wanted);
-            assert!(has(Mark::Give) && has(Mark::Take), "{}", course.spec);
-            let is_round = course.way == Way::Round;
-            assert!(is_round || has(Mark::Done) == (course.way == Way::Alone), "{}", course.spec);
-            for mark in [Mark::Reach, Mark::Treat, Mark::Return] {
+            assert!(has(Mark::Send) && has(Mark::Receive), "{}", course.spec);
+            let is_round = course.route == Route::RoundTrip;
+            assert!(
+                is_round || has(Mark::SendDone) == (course.route == Route::SameThread),
+                "{}",
+                course.spec
+            );
+            for mark in [Mark::Arrive, Mark::Process, Mark::Reply] {
                 assert_eq!(has(mark), is_round, "{}", course.spec);
             }
-            let named = |place: usize| !course.stages[place].name.is_empty();
-            assert_eq!(named(HAVE), course.begin == Begin::LastTake, "{}", course.spec);
-            assert_eq!(named(WAKE), has(Mark::Wake) || is_round, "{}", course.spec);
-            assert_eq!(named(FINISH), has(Mark::Done), "{}", course.spec);
+            let named = |stage: usize| !course.stages[stage].name.is_empty();
+            assert_eq!(
+                named(BEFORE_SEND),
+                course.begin == Begin::PreviousReceive,
+                "{}",
+                course.spec
+            );
+            assert_eq!(named(WAKE), has(Mark::Awake) || is_round, "{}", course.spec);
+            assert_eq!(named(AFTER_SEND), has(Mark::SendDone), "{}", course.spec);
             assert!(named(NOTICE), "{}", course.spec);
-            assert!(course.floor.is_none_or(|(_, _, place)| named(place)), "{}", course.spec);
+            assert!(course.floor.is_none_or(|(_, _, stage)| named(stage)), "{}", course.spec);
             assert_eq!(find(course.spec).map(|it| it.spec), Some(course.spec));
         }
     }
 
     #[test]
-    fn names_of_a_course_are_told_apart() {
+    fn site_and_stage_names_of_a_course_are_unique() {
         for course in COURSES {
             let mut names: Vec<_> =
-                course.places().iter().map(|place| course.stages[*place].name).collect();
+                course.stages_passed().iter().map(|stage| course.stages[*stage].name).collect();
             names.sort_unstable();
             names.dedup();
-            assert_eq!(names.len(), course.places().len(), "{}", course.spec);
+            assert_eq!(names.len(), course.stages_passed().len(), "{}", course.spec);
         }
     }
 }

@@ -36,12 +36,12 @@ pub enum AnatomyError {
     },
     /// The participants' processes use different clocks, so their traces have no common time line.
     #[error(
-        "the parties' processes do not tell the time by one clock, so that nothing can be said of what lies between them"
+        "the participants' processes use different clocks: their events cannot be ordered on one time line"
     )]
     NoTimeLine,
     /// Too few hand-offs were seen from begin to end.
     #[error(
-        "{spec}: only {handoffs_count} hand-offs were seen whole ({mismatched} did not fit together); try for longer (--seconds), with the parties on CPUs of their own"
+        "{spec}: only {handoffs_count} complete hand-offs were recorded ({mismatched} had contradictory events); measure longer (--seconds), with each participant on its own CPU"
     )]
     TooFew {
         /// The benchmark.
@@ -52,7 +52,7 @@ pub enum AnatomyError {
         mismatched: u64,
     },
     /// The benchmark yielded no figure to print beside the stages.
-    #[error("{spec}: it yielded no figure")]
+    #[error("{spec}: the benchmark yielded no figure")]
     NoFigure {
         /// The benchmark.
         spec: &'static str,

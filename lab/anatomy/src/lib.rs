@@ -8,7 +8,7 @@ mod follow;
 mod outliers;
 mod reader;
 mod scratch;
-mod tally;
+mod statistics;
 mod watch;
 
 pub use course::{COURSES, Course, find};

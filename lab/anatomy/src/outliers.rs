@@ -4,7 +4,7 @@ use crate::course::Course;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove;
-use crate::tally::{ns, slow_stage};
+use crate::statistics::{ns, slow_stage};
 use handover_harness::{OffCpuSpan, Watched};
 use handover_probe::read::Trace;
 use handover_record::{AnatomyOutlier, AnatomyStage, OffCpu};
@@ -18,17 +18,17 @@ pub(crate) const OUTLIERS_MAX: usize = 10;
 const DELAY_SHARE: f64 = 0.25;
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct KeptHandoff {
     handoff: Handoff,
     folder: PathBuf,
     /// `None` until the whole round has been read.
-    told: Option<AnatomyOutlier>,
-    run_delay_is_known: bool,
+    outlier: Option<AnatomyOutlier>,
+    is_run_delay_known: bool,
 }
 
 /// The slowest hand-offs so far, in descending order of time.
 #[derive(Debug, Default)]
-pub(crate) struct Outliers(Vec<Kept>);
+pub(crate) struct Outliers(Vec<KeptHandoff>);
 
 impl Outliers {
     pub fn new() -> Self {
@@ -43,25 +43,25 @@ impl Outliers {
         {
             return;
         }
-        let place = self.0.partition_point(|kept| kept.handoff.total_ticks() >= total);
-        let kept = Kept {
+        let position = self.0.partition_point(|kept| kept.handoff.total_ticks() >= total);
+        let kept = KeptHandoff {
             handoff: *handoff,
             folder: folder.to_owned(),
-            told: None,
-            run_delay_is_known: false,
+            outlier: None,
+            is_run_delay_known: false,
         };
-        self.0.insert(place, kept);
+        self.0.insert(position, kept);
         if self.0.len() > OUTLIERS_MAX
-            && let Some(gone) = self.0.pop()
-            && !self.are_in(&gone.folder)
-            && gone.folder != folder
+            && let Some(dropped) = self.0.pop()
+            && !self.has_round(&dropped.folder)
+            && dropped.folder != folder
         {
-            remove(&gone.folder);
+            remove(&dropped.folder);
         }
     }
 
     /// Returns `true` if a kept hand-off belongs to the round whose traces lie in `folder`.
-    pub fn are_in(&self, folder: &Path) -> bool {
+    pub fn has_round(&self, folder: &Path) -> bool {
         self.0.iter().any(|kept| kept.folder == folder)
     }
 
@@ -79,11 +79,13 @@ impl Outliers {
             let ns = |ticks: u64| traces.first().map_or(0, |trace| trace.ns(ticks));
             let begin_ns = ns(handoff.begin_ticks);
             let end_ns = ns(handoff.begin_ticks + handoff.total_ticks());
-            let its = [tid(handoff.from_thread), tid(handoff.to_thread)];
-            let off_cpu_ns =
-                watched.off_cpu.as_ref().map(|spans| off_cpu_ns(spans, its, begin_ns..end_ns));
-            kept.run_delay_is_known = watched.run_delay_ns.is_some();
-            kept.told = Some(AnatomyOutlier {
+            let thread_ids = [tid(handoff.from_thread), tid(handoff.to_thread)];
+            let off_cpu_ns = watched
+                .off_cpu
+                .as_ref()
+                .map(|spans| off_cpu_ns(spans, thread_ids, begin_ns..end_ns));
+            kept.is_run_delay_known = watched.run_delay_ns.is_some();
+            kept.outlier = Some(AnatomyOutlier {
                 total_ns: 0.0,
                 stages_ns: Vec::new(),
                 slow_stage: String::new(),
@@ -102,7 +104,7 @@ impl Outliers {
 
     /// Copies the traces to the folder `to`, and returns each outlier with the stage that made it
     /// slow.
-    pub fn tell(
+    pub fn finish(
         self,
         to: &Path,
         course: &Course,
@@ -110,12 +112,12 @@ impl Outliers {
         net_ns: f64,
     ) -> Result<Vec<AnatomyOutlier>, AnatomyError> {
         std::fs::create_dir_all(to).map_err(AnatomyError::at(to))?;
-        let places = course.places();
+        let stages_passed = course.stages_passed();
         let mut files: Vec<(PathBuf, String)> = Vec::new();
         let mut all = Vec::new();
         for kept in self.0 {
-            let Some(mut told) = kept.told else { continue };
-            told.file = match files.iter().find(|(folder, _)| *folder == kept.folder) {
+            let Some(mut outlier) = kept.outlier else { continue };
+            outlier.file = match files.iter().find(|(folder, _)| *folder == kept.folder) {
                 Some((_, file)) => file.clone(),
                 None => {
                     let stem = format!("{}-{}", course.spec.replace('/', "-"), files.len() + 1);
@@ -124,18 +126,22 @@ impl Outliers {
                     file
                 }
             };
-            let of = |place: &usize| {
-                let ns = ns(kept.handoff.stages_ticks[*place].into());
-                let own = kept.handoff.passes(*place) && !course.crosses(*place);
+            let of = |stage: &usize| {
+                let ns = ns(kept.handoff.stages_ticks[*stage].into());
+                let own = kept.handoff.has_passed(*stage) && !course.crosses_threads(*stage);
                 if own { ns - net_ns } else { ns }
             };
-            told.stages_ns = places.iter().map(of).collect();
-            told.total_ns = told.stages_ns.iter().sum();
-            let (slow, excess_ns) = slow_stage(&told.stages_ns, stages);
-            told.slow_stage.clone_from(&stages[slow].name);
-            told.excess_ns = excess_ns;
-            told.off_cpu = off_cpu(course.wakes(places[slow]), &told, kept.run_delay_is_known);
-            all.push(told);
+            outlier.stages_ns = stages_passed.iter().map(of).collect();
+            outlier.total_ns = outlier.stages_ns.iter().sum();
+            let (slow, excess_ns) = slow_stage(&outlier.stages_ns, stages);
+            outlier.slow_stage.clone_from(&stages[slow].name);
+            outlier.excess_ns = excess_ns;
+            outlier.off_cpu = off_cpu(
+                course.wakes_receiver(stages_passed[slow]),
+                &outlier,
+                kept.is_run_delay_known,
+            );
+            all.push(outlier);
         }
         Ok(all)
     }
@@ -144,8 +150,8 @@ impl Outliers {
 /// Returns the time in nanoseconds that at least one of the two threads was off the CPU within
 /// `time`.
 fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
-    let its = spans.iter().filter(|span| tids.contains(&span.tid));
-    let mut parts: Vec<(i64, i64)> = its
+    let thread_ids = spans.iter().filter(|span| tids.contains(&span.tid));
+    let mut parts: Vec<(i64, i64)> = thread_ids
         .map(|span| (span.from_ns.max(time.start), span.until_ns.min(time.end)))
         .filter(|(from, until)| from < until)
         .collect();
@@ -158,20 +164,20 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
-fn off_cpu(is_waking: bool, told: &AnatomyOutlier, run_delay_is_known: bool) -> OffCpu {
-    let is_much = |off_ns: u64| off_ns as f64 >= told.excess_ns * DELAY_SHARE;
-    match run_delay_is_known {
+fn off_cpu(is_waking: bool, outlier: &AnatomyOutlier, is_run_delay_known: bool) -> OffCpu {
+    let is_much = |off_ns: u64| off_ns as f64 >= outlier.excess_ns * DELAY_SHARE;
+    match is_run_delay_known {
         _ if is_waking => OffCpu::Asleep,
-        _ if told.off_cpu_ns.is_some_and(is_much) => OffCpu::Yes,
-        _ if told.off_cpu_ns.is_some() => OffCpu::No,
+        _ if outlier.off_cpu_ns.is_some_and(is_much) => OffCpu::Yes,
+        _ if outlier.off_cpu_ns.is_some() => OffCpu::No,
         false => OffCpu::Unknown,
-        true if is_much(told.run_delay_ns) => OffCpu::Likely,
+        true if is_much(outlier.run_delay_ns) => OffCpu::Likely,
         true => OffCpu::No,
     }
 }
 
-/// Copies a round's traces; the file, or the first of several as the reader takes them for a family:
-/// `STEM.trace`, and `STEM.trace.PID` of the others.
+/// Copies a round's traces; the file, or the first of several as the reader takes them for a
+/// family: `STEM.trace`, and `STEM.trace.PID` of the others.
 fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
     let listed = std::fs::read_dir(from).map_err(AnatomyError::at(from))?;
     let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -202,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_are_kept_and_rounds_without_any_go() {
+    fn slowest_handoffs_are_kept_and_unused_rounds_are_removed() {
         let scratch = tempfile::tempdir().expect("a folder");
         let folder = |round: u32| scratch.path().join(format!("round-{round}"));
         let mut outliers = Outliers::new();
@@ -210,20 +216,20 @@ mod tests {
             std::fs::create_dir(folder(round)).expect("a folder");
             outliers.offer(&handoff(round * 7 % 20), &folder(round));
             // The caller does this after it has read the round.
-            if !outliers.are_in(&folder(round)) {
+            if !outliers.has_round(&folder(round)) {
                 remove(&folder(round));
             }
         }
         let kept: Vec<u64> = outliers.0.iter().map(|kept| kept.handoff.total_ticks()).collect();
         assert_eq!(kept, [19, 18, 17, 16, 15, 14, 13, 12, 11, 10]);
         for round in 0..19 {
-            assert_eq!(folder(round).exists(), outliers.are_in(&folder(round)), "{round}");
+            assert_eq!(folder(round).exists(), outliers.has_round(&folder(round)), "{round}");
         }
     }
 
     #[test]
-    fn who_waited_for_a_cpu_was_likely_off_it_and_who_slept_was_asleep() {
-        let mut told = AnatomyOutlier {
+    fn off_cpu_verdict_follows_delay_and_sleep() {
+        let mut outlier = AnatomyOutlier {
             total_ns: 1000.0,
             stages_ns: Vec::new(),
             slow_stage: String::new(),
@@ -237,21 +243,21 @@ mod tests {
             from_tid: 0,
             to_tid: 0,
         };
-        assert_eq!(off_cpu(false, &told, true), OffCpu::No);
-        assert_eq!(off_cpu(false, &told, false), OffCpu::Unknown);
-        assert_eq!(off_cpu(true, &told, true), OffCpu::Asleep);
-        told.run_delay_ns = 800;
-        assert_eq!(off_cpu(false, &told, true), OffCpu::Likely);
+        assert_eq!(off_cpu(false, &outlier, true), OffCpu::No);
+        assert_eq!(off_cpu(false, &outlier, false), OffCpu::Unknown);
+        assert_eq!(off_cpu(true, &outlier, true), OffCpu::Asleep);
+        outlier.run_delay_ns = 800;
+        assert_eq!(off_cpu(false, &outlier, true), OffCpu::Likely);
         // A fact about this hand-off takes precedence over a fact about its round.
-        told.off_cpu_ns = Some(10);
-        assert_eq!(off_cpu(false, &told, true), OffCpu::No);
-        told.off_cpu_ns = Some(700);
-        assert_eq!(off_cpu(false, &told, false), OffCpu::Yes);
-        assert_eq!(off_cpu(true, &told, true), OffCpu::Asleep);
+        outlier.off_cpu_ns = Some(10);
+        assert_eq!(off_cpu(false, &outlier, true), OffCpu::No);
+        outlier.off_cpu_ns = Some(700);
+        assert_eq!(off_cpu(false, &outlier, false), OffCpu::Yes);
+        assert_eq!(off_cpu(true, &outlier, true), OffCpu::Asleep);
     }
 
     #[test]
-    fn time_off_the_cpu_counts_where_it_is_the_hand_offs_own_and_once() {
+    fn overlapping_off_cpu_time_of_a_handoff_counts_once() {
         let span = |tid, from_ns, until_ns| OffCpuSpan { tid, from_ns, until_ns };
         let spans = [
             span(1, 0, 150),    // begins before

@@ -1,7 +1,7 @@
 //! Translation of trace events to the hand-off marks of a course.
 
 use crate::course::{Course, Mark};
-use crate::follow::Told;
+use crate::follow::MarkedEvent;
 use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ pub(crate) struct Reader {
     /// The mark of each site, by trace and site number.
     marks: Vec<HashMap<u32, Mark>>,
     /// Index of each trace's first thread in `threads`.
-    firsts: Vec<u32>,
+    first_threads: Vec<u32>,
     /// Time from which no thread has overwritten events; earlier events are ignored.
     begin_ticks: u64,
     /// `true` once the first batch has begun: the code before it runs cold.
@@ -26,7 +26,7 @@ impl Reader {
     pub fn new(course: &Course, traces: &[Trace<File>]) -> Self {
         let mut reader = Self {
             marks: Vec::new(),
-            firsts: Vec::new(),
+            first_threads: Vec::new(),
             begin_ticks: 0,
             is_warm: false,
             has_batches: course.has_batches(),
@@ -38,7 +38,7 @@ impl Reader {
                 Some((site.number, mark))
             });
             reader.marks.push(marks.collect());
-            reader.firsts.push(reader.threads.len() as u32);
+            reader.first_threads.push(reader.threads.len() as u32);
             for (index, thread) in trace.threads().iter().enumerate() {
                 reader.threads.push(thread.tid);
                 if thread.missing.overwritten > 0
@@ -55,18 +55,18 @@ impl Reader {
 
     /// Returns the event's mark with its time, thread and values; `None` if the site has no mark or
     /// the event is too early.
-    pub fn told(&mut self, trace: usize, event: &Event) -> Option<Told> {
+    pub fn marked_event(&mut self, trace: usize, event: &Event) -> Option<MarkedEvent> {
         let mark = *self.marks.get(trace)?.get(&event.site)?;
-        self.is_warm |= mark == Mark::Break;
+        self.is_warm |= mark == Mark::Interrupt;
         if event.ticks < self.begin_ticks || (self.has_batches && !self.is_warm) {
             return None;
         }
         let mut values = [0; 2];
         values.iter_mut().zip(event.values()).for_each(|(to, value)| *to = *value);
-        Some(Told {
+        Some(MarkedEvent {
             mark,
             ticks: event.ticks,
-            thread: self.firsts[trace] + event.thread as u32,
+            thread: self.first_threads[trace] + event.thread as u32,
             values,
             process: trace as u32,
         })

@@ -1,4 +1,4 @@
-//! Measurement with the sites on and off by turns.
+//! Measurement with the sites alternately on and off.
 
 use crate::cost;
 use crate::course::Course;
@@ -7,7 +7,7 @@ use crate::follow::{Follower, Handoff};
 use crate::outliers::Outliers;
 use crate::reader::Reader;
 use crate::scratch::{self, remove};
-use crate::tally::{self, Tally};
+use crate::statistics::{self, HandoffSample};
 use handover_base::clock;
 use handover_harness::{Bench, Bout, Lab, TraceTo, Watched};
 use handover_probe::read::{Trace, merge};
@@ -39,11 +39,11 @@ const RING_BYTES: u64 = 1 << 20;
 const ROUNDS_COLD: u32 = 1;
 /// Time limit, in multiples of the requested time, for collecting enough hand-offs on a busy
 /// machine.
-const PATIENCE: u32 = 20;
+const DURATION_FACTOR_MAX: u32 = 20;
 /// Divisor of the requested time that gives the warm-up time.
 const WARM_SHARE: u32 = 10;
 
-/// Plays the benchmark with the sites off and on by turns, and breaks the time of one hand-off
+/// Runs the benchmark with the sites alternately off and on, and breaks the time of one hand-off
 /// down. Returns the records of the rounds with the sites off; the record of `ask.contender` holds
 /// the anatomy.
 ///
@@ -61,53 +61,58 @@ pub fn watch(
     let site_ns = cost::site_ns(folder.path())?;
     let course = ask.course;
     let floor = course.floor.map(|(id, _, _)| id);
-    let what = (course.spec, ask.contender.as_str());
-    let mut bout = lab.bout(all, what, floor, ask.time / WARM_SHARE, interrupted)?;
-    let mut watching = Watching {
+    let selection = (course.spec, ask.contender.as_str());
+    let mut bout = lab.bout(all, selection, floor, ask.time / WARM_SHARE, interrupted)?;
+    let mut analysis = Analysis {
         course,
         folder: folder.path(),
-        tally: Tally::new(),
+        sample: HandoffSample::new(),
         unmatched: Unmatched::default(),
         outliers: Outliers::new(),
-        keeps: ask.outliers.is_some(),
+        keeps_outliers: ask.outliers.is_some(),
         on_ns: Vec::new(),
         rounds: 0,
     };
-    let until = Instant::now() + ask.time;
-    let patience = until + ask.time * PATIENCE;
+    let deadline = Instant::now() + ask.time;
+    let last_deadline = deadline + ask.time * DURATION_FACTOR_MAX;
     loop {
         bout.block(interrupted)?;
-        watching.round(&mut bout, interrupted)?;
+        analysis.run_round(&mut bout, interrupted)?;
         // Relaxed: the flag publishes no other data.
-        let stopped = interrupted.load(Ordering::Relaxed);
+        let is_interrupted = interrupted.load(Ordering::Relaxed);
         let now = Instant::now();
-        let enough = watching.tally.count >= tally::COUNT_MIN;
-        if (now >= until && enough) || now >= patience || stopped {
+        let has_enough = analysis.sample.count >= statistics::COUNT_MIN;
+        if (now >= deadline && has_enough) || now >= last_deadline || is_interrupted {
             break;
         }
     }
-    let anatomy = watching.tell(ask, site_ns, &mut bout)?;
+    let anatomy = analysis.finish(ask, site_ns, &mut bout)?;
     let mut records = bout.records();
-    let is_its = |record: &Record| record.contender == ask.contender && record.spec == course.spec;
-    let place = records.iter().position(is_its);
-    let place = place.ok_or(AnatomyError::NoFigure { spec: course.spec })?;
-    records[place].anatomy = Some(Box::new(anatomy));
+    let is_measured =
+        |record: &Record| record.contender == ask.contender && record.spec == course.spec;
+    let index = records.iter().position(is_measured);
+    let index = index.ok_or(AnatomyError::NoFigure { spec: course.spec })?;
+    records[index].anatomy = Some(Box::new(anatomy));
     Ok(records)
 }
 
-struct Watching<'a> {
+struct Analysis<'a> {
     course: &'static Course,
     folder: &'a Path,
-    tally: Tally,
+    sample: HandoffSample,
     unmatched: Unmatched,
     outliers: Outliers,
-    keeps: bool,
+    keeps_outliers: bool,
     on_ns: Vec<f64>,
     rounds: u32,
 }
 
-impl Watching<'_> {
-    fn round(&mut self, bout: &mut Bout<'_>, interrupted: &AtomicBool) -> Result<(), AnatomyError> {
+impl Analysis<'_> {
+    fn run_round(
+        &mut self,
+        bout: &mut Bout<'_>,
+        interrupted: &AtomicBool,
+    ) -> Result<(), AnatomyError> {
         let folder = self.folder.join(format!("round-{}", self.rounds));
         std::fs::create_dir(&folder).map_err(AnatomyError::at(&folder))?;
         let to = TraceTo {
@@ -118,15 +123,15 @@ impl Watching<'_> {
         let watched = bout.watched(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
-            self.look(&folder, &watched)?;
+            self.analyze(&folder, &watched)?;
         }
-        if !self.outliers.are_in(&folder) {
+        if !self.outliers.has_round(&folder) {
             remove(&folder);
         }
         Ok(())
     }
 
-    fn look(&mut self, folder: &Path, watched: &Watched) -> Result<(), AnatomyError> {
+    fn analyze(&mut self, folder: &Path, watched: &Watched) -> Result<(), AnatomyError> {
         if let Some((part, handoffs)) = self.course.figure
             && let Some(ns) = watched.parts_ns.get(part).copied().flatten()
         {
@@ -144,16 +149,16 @@ impl Watching<'_> {
         let mut found: Vec<Handoff> = Vec::new();
         let merged = merge(&traces).map_err(|_| AnatomyError::NoTimeLine)?;
         for (trace, event) in merged {
-            let Some(told) = reader.told(trace, &event) else { continue };
-            follower.next(told, &mut found);
+            let Some(event) = reader.marked_event(trace, &event) else { continue };
+            follower.next(event, &mut found);
         }
         for handoff in &found {
-            self.tally.add(*handoff);
-            if self.keeps {
+            self.sample.add(*handoff);
+            if self.keeps_outliers {
                 self.outliers.offer(handoff, folder);
             }
         }
-        if self.keeps && self.outliers.are_in(folder) {
+        if self.keeps_outliers && self.outliers.has_round(folder) {
             self.outliers.describe(folder, watched, &traces, &reader.threads);
         }
         let Unmatched { mismatched, kept, begun_anew, overtaken, lost: _ } = follower.unmatched;
@@ -165,16 +170,16 @@ impl Watching<'_> {
         Ok(())
     }
 
-    fn tell(
+    fn finish(
         self,
         ask: &Ask,
         site_ns: [f64; 3],
         bout: &mut Bout<'_>,
     ) -> Result<Anatomy, AnatomyError> {
-        let (course, handoffs_count) = (self.course, self.tally.count);
+        let (course, handoffs_count) = (self.course, self.sample.count);
         let net_ns = if ask.net { site_ns[course.values_count] } else { 0.0 };
-        let told = self.tally.tell(course, net_ns);
-        let told = told.ok_or(AnatomyError::TooFew {
+        let statistics = self.sample.statistics(course, net_ns);
+        let statistics = statistics.ok_or(AnatomyError::TooFew {
             spec: course.spec,
             handoffs_count,
             mismatched: self.unmatched.mismatched,
@@ -184,14 +189,14 @@ impl Watching<'_> {
             Some(AnatomyFloor { id: id.to_string(), figure_ns, handoffs })
         });
         let outliers = match &ask.outliers {
-            Some(to) => self.outliers.tell(to, course, &told.stages, net_ns)?,
+            Some(to) => self.outliers.finish(to, course, &statistics.stages, net_ns)?,
             None => Vec::new(),
         };
         Ok(Anatomy {
-            line: tally::line(&told.stages, floor.as_ref()),
-            stages: told.stages,
-            total: told.total,
-            bands: told.bands,
+            line: statistics::line(&statistics.stages, floor.as_ref()),
+            stages: statistics.stages,
+            total: statistics.total,
+            bands: statistics.bands,
             floor,
             handoffs_count,
             rounds_count: u64::from(self.rounds.saturating_sub(ROUNDS_COLD)),

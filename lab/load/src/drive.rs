@@ -61,13 +61,13 @@ pub(crate) struct Live {
 
 impl Live {
     /// Adds received messages. Only the counters' thread calls this.
-    fn came(&self, count: u64, latency_ns: u64) {
+    fn add_received(&self, count: u64, latency_ns: u64) {
         self.received.store(self.received.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         let sum = self.latency_ns.load(Ordering::Relaxed).wrapping_add(latency_ns);
         self.latency_ns.store(sum, Ordering::Relaxed);
     }
 
-    fn went(&self, count: u64) {
+    fn add_sent(&self, count: u64) {
         self.sent.store(self.sent.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 

@@ -1,6 +1,6 @@
 //! State machine of one connection: the messages it may send, and the one it must receive next.
 
-use crate::wire::{Lengths, Letters, Wrong};
+use crate::wire::{Lengths, Letters, MessageError};
 
 /// Number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Order {
 /// client.receive(&letters, &echoed[used_bytes..])?;
 /// // Two of the burst's three are back: its third may be sent, and nothing of the next burst.
 /// assert_eq!(client.may_send(), 1);
-/// # Ok::<(), handover_load::wire::Wrong>(())
+/// # Ok::<(), handover_load::wire::MessageError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -89,7 +89,7 @@ impl Client {
     /// Returns the number of messages that may be sent now, by burst and depth.
     #[must_use]
     #[inline]
-    pub fn may_send(&self) -> u64 {
+    pub fn sendable_count(&self) -> u64 {
         let goal = self.goal_count.min(self.received_count.saturating_add(self.depth));
         goal.saturating_sub(self.sent_count)
     }
@@ -129,13 +129,13 @@ impl Client {
     /// was sent, or `None` if it is incomplete.
     ///
     /// # Errors
-    /// Fails with [`Wrong`] if the bytes differ from those sent.
+    /// Fails with [`MessageError`] if the bytes differ from those sent.
     #[inline]
     pub fn receive(
         &mut self,
         letters: &Letters,
         bytes: &[u8],
-    ) -> Result<Option<(usize, u64)>, Wrong> {
+    ) -> Result<Option<(usize, u64)>, MessageError> {
         let length = self.next_length;
         let Some(sent_ns) = letters.check(bytes, self.id, length)? else { return Ok(None) };
         self.next_length = self.back.draw();
@@ -153,34 +153,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_waits_for_all_of_the_one_before() {
+    fn burst_waits_for_the_previous_burst() {
         let letters = Letters::new(10);
         let order = Order::Bursts { count: 3, iterations: 2 };
         let mut client = Client::new(1, Lengths::new(1, 3, 10), order, 100);
         let mut under_way = Vec::new();
         for burst in 1..=2 {
-            assert_eq!(client.may_send(), 3);
-            let sent = client.send(&letters, 5, client.may_send(), usize::MAX, &mut under_way);
-            assert_eq!((sent, client.may_send(), client.is_done()), (3, 0, false));
+            assert_eq!(client.sendable_count(), 3);
+            let sent =
+                client.send(&letters, 5, client.sendable_count(), usize::MAX, &mut under_way);
+            assert_eq!((sent, client.sendable_count(), client.is_done()), (3, 0, false));
             while client.received_count() < burst * 3 {
-                assert_eq!(client.may_send(), 0);
+                assert_eq!(client.sendable_count(), 0);
                 let (used, sent_ns) = client.receive(&letters, &under_way).unwrap().unwrap();
                 assert_eq!(sent_ns, 5);
                 under_way.drain(..used);
             }
         }
         assert!(client.is_done() && under_way.is_empty());
-        assert_eq!(client.may_send(), 0);
+        assert_eq!(client.sendable_count(), 0);
     }
 
     #[test]
-    fn one_that_is_told_to_finish_waits_for_what_is_under_way_alone() {
+    fn finished_client_waits_only_for_outstanding_messages() {
         let letters = Letters::new(3);
         let mut client = Client::new(1, Lengths::new(1, 3, 3), Order::Endless, 4);
         let mut under_way = Vec::new();
-        assert_eq!(client.send(&letters, 0, client.may_send(), usize::MAX, &mut under_way), 4);
+        assert_eq!(
+            client.send(&letters, 0, client.sendable_count(), usize::MAX, &mut under_way),
+            4
+        );
         client.finish();
-        assert_eq!(client.may_send(), 0);
+        assert_eq!(client.sendable_count(), 0);
         while let Some((used, _)) = client.receive(&letters, &under_way).unwrap() {
             under_way.drain(..used);
         }

@@ -1,6 +1,6 @@
 //! Error types: one enum per operation that can fail.
 
-use crate::wire::Wrong;
+use crate::wire::MessageError;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub enum PlanError {
     #[error("clients x count x iterations x threads x reconns is more than can be counted")]
     TooMany,
     /// The rate is not a positive, finite number.
-    #[error("a rate must be a number of messages a second above 0")]
+    #[error("the rate must be a finite number of messages per second above 0")]
     Rate,
 }
 
@@ -37,10 +37,10 @@ pub enum LoadError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A thread could not be started.
-    #[error("a thread could not be started: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// A thread panicked.
-    #[error("a thread of the load panicked")]
+    #[error("a thread of the load generator panicked")]
     Panicked,
 }
 
@@ -49,7 +49,7 @@ pub enum LoadError {
 #[non_exhaustive]
 pub enum Fault {
     /// The connection could not be made.
-    #[error("no connection to {address}: {errno}")]
+    #[error("connect {address}: {errno}; is the server running?")]
     Unconnected {
         /// The server's address.
         address: SocketAddr,
@@ -64,7 +64,7 @@ pub enum Fault {
     Broken(Errno),
     /// A message that came back differs from the one sent.
     #[error(transparent)]
-    Wrong(#[from] Wrong),
+    ChangedMessage(#[from] MessageError),
     /// The connection could not be secured.
     #[error("a connection is not secure: {0}")]
     Insecure(#[from] crate::Insecure),

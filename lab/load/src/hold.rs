@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of connections being made at a time.
-const UNDER_WAY_MAX: u64 = 64;
+const PENDING_MAX: u64 = 64;
 /// Connections per source address: there are some 28,000 ports, and the kernel's search for the
 /// last free ones takes long.
-const PER_SOURCE: u64 = 10_000;
+const CONNECTIONS_PER_SOURCE: u64 = 10_000;
 /// First port of every source address but the default one. The kernel's own choice takes longer the
 /// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the
 /// 750,000th, where an explicit port takes 5 to 9 us.
@@ -96,13 +96,21 @@ impl From<Errno> for Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ProcessDescriptors => f.write_str("this process may open no more descriptors"),
-            Self::SystemDescriptors => f.write_str("this machine may open no more descriptors"),
+            Self::ProcessDescriptors => {
+                f.write_str("this process has no file descriptor left; raise its limit (ulimit -n)")
+            }
+            Self::SystemDescriptors => {
+                f.write_str("this machine has no file descriptor left; raise fs.file-max")
+            }
             Self::Ports => f.write_str("no port is left to connect from"),
             Self::Memory => f.write_str("the kernel has no memory for more connections"),
             Self::Refused => f.write_str("nobody listens there"),
-            Self::Unanswered => f.write_str("the server does not accept any more"),
-            Self::TurnedAway => f.write_str("the server turns connections away: it has all it may"),
+            Self::Unanswered => {
+                f.write_str("the server does not answer: it no longer accepts connections")
+            }
+            Self::TurnedAway => {
+                f.write_str("the server closes new connections: it has reached its limit")
+            }
             Self::Insecure(why) => write!(f, "a connection is not secure: {why}"),
             Self::Other(errno) => write!(f, "{errno}"),
         }
@@ -110,23 +118,23 @@ impl fmt::Display for Limit {
 }
 
 /// State of a connection.
-enum Place {
-    Making(OwnedFd),
+enum Connection {
+    Connecting(OwnedFd),
     /// Connected, and not yet secure.
     Securing(OwnedFd),
     Open(OwnedFd),
-    Gone,
+    Closed,
 }
 
 /// Connections that are held open.
 pub struct Held {
     /// The epoll instance that watches them, and the connections.
     epoll: OwnedFd,
-    places: Vec<Place>,
+    connections: Vec<Connection>,
     /// The encryption of each connection; empty if none is secured.
     secured: Vec<Option<Box<dyn Secure>>>,
     secures: Option<Arc<dyn Secures>>,
-    room: Room,
+    buffers: HandshakeBuffers,
     address: SocketAddr,
     /// Time that opening took.
     pub took: Duration,
@@ -136,23 +144,23 @@ pub struct Held {
 
 /// Buffers for records read, decrypted and encrypted.
 #[derive(Default)]
-struct Room {
+struct HandshakeBuffers {
     read: Vec<u8>,
-    plain: Vec<u8>,
-    sealed: Vec<u8>,
+    decrypted: Vec<u8>,
+    encrypted: Vec<u8>,
 }
 
-impl Room {
+impl HandshakeBuffers {
     /// Continues a handshake with the bytes received, or begins one. Returns `true` if it is done.
-    fn shake(
+    fn handshake(
         &mut self,
         fd: &OwnedFd,
         secure: &mut dyn Secure,
-        begins: bool,
+        is_first: bool,
     ) -> Result<bool, Limit> {
-        let (mut is_done, mut has_begun) = (false, !begins);
+        let (mut is_done, mut has_begun) = (false, !is_first);
         while !is_done {
-            let came_bytes = match std::mem::replace(&mut has_begun, true) {
+            let received_bytes = match std::mem::replace(&mut has_begun, true) {
                 false => 0,
                 true => match socket::read(fd, &mut self.read) {
                     Ok(0) => return Err(Limit::TurnedAway),
@@ -161,15 +169,18 @@ impl Room {
                     Err(errno) => return Err(errno.into()),
                 },
             };
-            self.plain.clear();
-            self.sealed.clear();
-            let opened =
-                secure.open(&mut self.read[..came_bytes], &mut self.plain, &mut self.sealed);
+            self.decrypted.clear();
+            self.encrypted.clear();
+            let opened = secure.open(
+                &mut self.read[..received_bytes],
+                &mut self.decrypted,
+                &mut self.encrypted,
+            );
             // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
             // failed, so that the server learns the reason.
-            let sent_bytes = socket::send(fd, &self.sealed)?;
+            let sent_bytes = socket::send(fd, &self.encrypted)?;
             is_done = opened.map_err(Limit::Insecure)?;
-            if sent_bytes < self.sealed.len() {
+            if sent_bytes < self.encrypted.len() {
                 return Err(Limit::Memory);
             }
         }
@@ -179,7 +190,7 @@ impl Room {
 
 /// Result of [`Held::look`].
 #[derive(Default)]
-struct Seen {
+struct Polled {
     events: usize,
     connected: u64,
     failed: u64,
@@ -189,14 +200,15 @@ struct Seen {
 /// `None` leaves the choice to the kernel.
 fn source(address: SocketAddr, number: u64) -> Option<SocketAddr> {
     let SocketAddr::V4(to) = address else { return None };
-    let block = u32::try_from(number / PER_SOURCE).ok().filter(|block| *block < 1 << 23)?;
+    let block =
+        u32::try_from(number / CONNECTIONS_PER_SOURCE).ok().filter(|block| *block < 1 << 23)?;
     if !to.ip().is_loopback() || block == 0 {
         return None;
     }
     // From 127.0.1.0 on, away from the usual addresses of servers.
     let source = Ipv4Addr::from_bits(u32::from_be_bytes([127, 0, 1, 0]) + block);
     // Both terms together are less than 2^16.
-    let port = FIRST_PORT + (number % PER_SOURCE) as u16;
+    let port = FIRST_PORT + (number % CONNECTIONS_PER_SOURCE) as u16;
     Some(SocketAddr::new(IpAddr::V4(source), port))
 }
 
@@ -211,49 +223,49 @@ impl Held {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("epoll_create"))?;
         let mut held = Self {
             epoll,
-            places: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
+            connections: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
             secured: Vec::new(),
             secures: wanted.secures.clone(),
-            room: Room::default(),
+            buffers: HandshakeBuffers::default(),
             address: wanted.address,
             took: Duration::ZERO,
             limit: None,
         };
         if wanted.secures.is_some() {
-            held.room.read = vec![0; READ_BYTES];
+            held.buffers.read = vec![0; READ_BYTES];
         }
-        let began_ns = clock::now_ns();
+        let start_ns = clock::now_ns();
         let timeout_ns = wanted.timeout.as_nanos() as u64;
-        let mut last_ns = began_ns;
-        let mut under_way = 0;
+        let mut last_ns = start_ns;
+        let mut pending = 0;
         loop {
             // Relaxed: the flag and the count publish no other data.
             let is_stopped = stop.load(Ordering::Relaxed);
             while !is_stopped
                 && held.limit.is_none()
-                && (held.places.len() as u64) < wanted.count
-                && under_way < UNDER_WAY_MAX
+                && (held.connections.len() as u64) < wanted.count
+                && pending < PENDING_MAX
             {
-                match held.begin(wanted.first + held.places.len() as u64) {
-                    Ok(()) => under_way += 1,
+                match held.begin(wanted.first + held.connections.len() as u64) {
+                    Ok(()) => pending += 1,
                     Err(limit) => held.limit = Some(limit),
                 }
             }
-            if under_way == 0 || is_stopped {
+            if pending == 0 || is_stopped {
                 break;
             }
-            let seen = held.look(20)?;
+            let polled = held.poll(20)?;
             let now_ns = clock::now_ns();
-            if seen.connected + seen.failed > 0 {
+            if polled.connected + polled.failed > 0 {
                 last_ns = now_ns;
             } else if now_ns - last_ns > timeout_ns {
                 held.limit.get_or_insert(Limit::Unanswered);
                 break;
             }
-            under_way -= seen.connected + seen.failed;
-            opened.fetch_add(seen.connected, Ordering::Relaxed);
+            pending -= polled.connected + polled.failed;
+            opened.fetch_add(polled.connected, Ordering::Relaxed);
         }
-        held.took = Duration::from_nanos(clock::now_ns() - began_ns);
+        held.took = Duration::from_nanos(clock::now_ns() - start_ns);
         Ok(held)
     }
 
@@ -267,59 +279,60 @@ impl Held {
             connected = socket::connect(self.address, Some(*source));
         }
         let fd = connected.map_err(|(_, errno)| Limit::from(errno))?;
-        let data = epoll::EventData::new_u64(self.places.len() as u64);
+        let data = epoll::EventData::new_u64(self.connections.len() as u64);
         epoll::add(&self.epoll, &fd, data, socket::WATCHED).map_err(Limit::from)?;
         if let Some(secures) = &self.secures {
             self.secured.push(Some(secures.begin().map_err(Limit::Insecure)?));
         }
-        self.places.push(Place::Making(fd));
+        self.connections.push(Connection::Connecting(fd));
         Ok(())
     }
 
     /// Handles pending events. Returns the numbers of connections that were opened or failed to
     /// open since the last call; connections closed later are handled too.
-    fn look(&mut self, timeout_ms: i64) -> Result<Seen, Fault> {
+    fn poll(&mut self, timeout_ms: i64) -> Result<Polled, Fault> {
         let mut events = [const { MaybeUninit::uninit() }; 256];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
         let events = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(Seen::default()),
+            Err(Errno::INTR) => return Ok(Polled::default()),
             Err(errno) => return Err(Fault::Refused { call: "epoll_wait", errno }),
         };
-        let mut seen = Seen { events: events.len(), ..Seen::default() };
+        let mut polled = Polled { events: events.len(), ..Polled::default() };
         use epoll::EventFlags as Flags;
         for &epoll::Event { flags, data } in events.iter() {
             // The value was stored from a usize.
             let at = data.u64() as usize;
-            let Some(place) = self.places.get_mut(at) else { continue };
-            let is_over = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
-            let was_open = matches!(place, Place::Open(_));
-            let begins = matches!(place, Place::Making(_));
+            let Some(connection) = self.connections.get_mut(at) else { continue };
+            let has_ended = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
+            let was_open = matches!(connection, Connection::Open(_));
+            let is_first = matches!(connection, Connection::Connecting(_));
             let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
-            let next = match (std::mem::replace(place, Place::Gone), secure) {
-                (Place::Making(fd), _) if is_over => match socket::connected(&fd) {
+            let next = match (std::mem::replace(connection, Connection::Closed), secure) {
+                (Connection::Connecting(fd), _) if has_ended => match socket::connected(&fd) {
                     Ok(()) => Err(Limit::TurnedAway),
                     Err(errno) => Err(errno.into()),
                 },
-                (Place::Making(fd), None) => Ok(Place::Open(fd)),
-                (Place::Making(fd) | Place::Securing(fd), Some(secure)) => {
-                    match self.room.shake(&fd, secure, begins) {
-                        Ok(true) => Ok(Place::Open(fd)),
-                        Ok(false) if is_over => Err(Limit::TurnedAway),
-                        Ok(false) => Ok(Place::Securing(fd)),
+                (Connection::Connecting(fd), None) => Ok(Connection::Open(fd)),
+                (Connection::Connecting(fd) | Connection::Securing(fd), Some(secure)) => {
+                    match self.buffers.handshake(&fd, secure, is_first) {
+                        Ok(true) => Ok(Connection::Open(fd)),
+                        Ok(false) if has_ended => Err(Limit::TurnedAway),
+                        Ok(false) => Ok(Connection::Securing(fd)),
                         Err(limit) => Err(limit),
                     }
                 }
-                (Place::Open(_), _) if is_over => Err(Limit::TurnedAway),
-                (same, _) => Ok(same),
+                (Connection::Open(_), _) if has_ended => Err(Limit::TurnedAway),
+                (unchanged, _) => Ok(unchanged),
             };
             match next {
                 Ok(next) => {
-                    *place = next;
-                    seen.connected += u64::from(!was_open && matches!(place, Place::Open(_)));
+                    *connection = next;
+                    polled.connected +=
+                        u64::from(!was_open && matches!(connection, Connection::Open(_)));
                 }
                 Err(limit) => {
-                    seen.failed += u64::from(!was_open);
+                    polled.failed += u64::from(!was_open);
                     self.limit.get_or_insert(limit);
                     if let Some(secure) = self.secured.get_mut(at) {
                         *secure = None;
@@ -327,7 +340,7 @@ impl Held {
                 }
             }
         }
-        Ok(seen)
+        Ok(polled)
     }
 
     /// Returns the number of open connections, by the events handled so far.
@@ -343,9 +356,9 @@ impl Held {
     }
 
     fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.places.iter().filter_map(|place| match place {
-            Place::Open(fd) => Some(fd),
-            Place::Making(_) | Place::Securing(_) | Place::Gone => None,
+        self.connections.iter().filter_map(|connection| match connection {
+            Connection::Open(fd) => Some(fd),
+            Connection::Connecting(_) | Connection::Securing(_) | Connection::Closed => None,
         })
     }
 
@@ -355,7 +368,7 @@ impl Held {
     /// Fails with [`Fault::Refused`] if epoll fails.
     pub fn look_for_closed(&mut self) -> Result<u64, Fault> {
         let before = self.len();
-        while self.look(0)?.events > 0 {}
+        while self.poll(0)?.events > 0 {}
         Ok(before - self.len())
     }
 
@@ -365,14 +378,14 @@ impl Held {
     /// # Errors
     /// Fails with the [`Fault`] of the first missing or wrong echo.
     pub fn sample(&mut self, count: u64, timeout: Duration) -> Result<Vec<u64>, Fault> {
-        let is_open = |at: &usize| matches!(self.places[*at], Place::Open(_));
-        let open: Vec<usize> = (0..self.places.len()).filter(is_open).collect();
+        let is_open = |at: &usize| matches!(self.connections[*at], Connection::Open(_));
+        let open: Vec<usize> = (0..self.connections.len()).filter(is_open).collect();
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(open.len());
         let letters = Letters::new(SAMPLE_LETTERS);
         let mut took_ns = Vec::with_capacity(count);
         for one in 0..count {
             let at = open[one * open.len() / count];
-            if let Place::Open(fd) = &self.places[at] {
+            if let Connection::Open(fd) = &self.connections[at] {
                 let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
                 took_ns.push(echo(fd, secure, &letters, timeout)?);
             }
@@ -396,28 +409,30 @@ fn echo(
 ) -> Result<u64, Fault> {
     let lengths = Lengths::new(0, SAMPLE_LETTERS, SAMPLE_LETTERS);
     let order = Order::Bursts { count: 1, iterations: 1 };
-    let began_ns = clock::now_ns();
-    let mut client = Client::new(u128::from(began_ns), lengths, order, 1);
-    let (mut bytes, mut sealed) = (Vec::new(), Vec::new());
-    client.send(letters, began_ns, 1, usize::MAX, &mut bytes);
+    let start_ns = clock::now_ns();
+    let mut client = Client::new(u128::from(start_ns), lengths, order, 1);
+    let (mut bytes, mut encrypted) = (Vec::new(), Vec::new());
+    client.send(letters, start_ns, 1, usize::MAX, &mut bytes);
     if let Some(secure) = &mut secure {
-        secure.seal(&bytes, &mut sealed)?;
-        bytes = std::mem::take(&mut sealed);
+        secure.seal(&bytes, &mut encrypted)?;
+        bytes = std::mem::take(&mut encrypted);
     }
     if socket::send(fd, &bytes).map_err(Fault::Broken)? < bytes.len() {
         return Err(Fault::Broken(Errno::AGAIN));
     }
-    let (mut came, mut read) = (Vec::new(), [0; 1024]);
+    let (mut received, mut read) = (Vec::new(), [0; 1024]);
     loop {
         match socket::read(fd, &mut read) {
             Ok(0) => return Err(Fault::Ended),
             Ok(count) => match &mut secure {
                 // Session tickets come before the first message, and are not needed here.
-                Some(secure) => drop(secure.open(&mut read[..count], &mut came, &mut sealed)?),
-                None => came.extend_from_slice(&read[..count]),
+                Some(secure) => {
+                    let _ = secure.open(&mut read[..count], &mut received, &mut encrypted)?;
+                }
+                None => received.extend_from_slice(&read[..count]),
             },
             Err(Errno::AGAIN) => {
-                let left = timeout.saturating_sub(Duration::from_nanos(clock::now_ns() - began_ns));
+                let left = timeout.saturating_sub(Duration::from_nanos(clock::now_ns() - start_ns));
                 let left = Timespec::try_from(left).unwrap_or_default();
                 match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
                     Ok(0) => return Err(Fault::Silent(timeout)),
@@ -427,8 +442,8 @@ fn echo(
             }
             Err(errno) => return Err(Fault::Broken(errno)),
         }
-        if client.receive(letters, &came)?.is_some() {
-            return Ok(clock::now_ns() - began_ns);
+        if client.receive(letters, &received)?.is_some() {
+            return Ok(clock::now_ns() - start_ns);
         }
     }
 }
@@ -438,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_ten_thousand_come_from_an_address_of_their_own_and_from_ports_that_are_known() {
+    fn each_ten_thousand_connections_have_their_own_source_address() {
         let here: SocketAddr = "127.0.0.1:80".parse().unwrap();
         let at = |number| source(here, number).map(|it| it.to_string());
         assert_eq!((at(0), at(9_999)), (None, None));

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_done_is_refused_with_its_range() {
+    fn out_of_range_plan_is_refused_with_the_range() {
         let plan = Plan::new(([127, 0, 0, 1], 1).into());
         assert_eq!((plan.validate(), plan.total_count()), (Ok(()), Some(1)));
         let refused = |plan: Plan| plan.validate().unwrap_err().to_string();

@@ -97,12 +97,12 @@ pub fn listeners(address: SocketAddr) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let processes: Vec<u32> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    let with = |has_one: fn(u32, &HashSet<String>) -> bool| {
-        processes.iter().copied().filter(|process| has_one(*process, &sockets)).collect()
+    let with = |has_socket: fn(u32, &HashSet<String>) -> bool| {
+        processes.iter().copied().filter(|process| has_socket(*process, &sockets)).collect()
     };
-    let mut found: Vec<u32> = with(has_one_early);
+    let mut found: Vec<u32> = with(has_socket_among_first);
     if found.is_empty() {
-        found = with(has_one);
+        found = with(has_socket);
     }
     found.sort_unstable();
     found
@@ -126,28 +126,28 @@ fn listening(lines: impl Iterator<Item = String>, port: u16) -> impl Iterator<It
 
 /// Maximum number of a process's descriptors read: a server listens before it accepts, and has few
 /// descriptors by then.
-const LOOKED_AT_MAX: usize = 1000;
+const DESCRIPTORS_READ_MAX: usize = 1000;
 /// Number of first descriptors, which are read by number without listing. Each listed descriptor
 /// costs the kernel an inode in /proc: with 120 processes that held a million connections, up to 19
 /// s in all, and a CPU for its reclaim for a while after.
-const EARLY_MAX: u32 = 32;
+const FIRST_DESCRIPTORS_COUNT: u32 = 32;
 
-fn is_one(link: &Path, sockets: &HashSet<String>) -> bool {
+fn is_socket_of(link: &Path, sockets: &HashSet<String>) -> bool {
     link.to_str().is_some_and(|link| sockets.contains(link))
 }
 
-fn has_one_early(process: u32, sockets: &HashSet<String>) -> bool {
-    (0..EARLY_MAX)
+fn has_socket_among_first(process: u32, sockets: &HashSet<String>) -> bool {
+    (0..FIRST_DESCRIPTORS_COUNT)
         .filter_map(|fd| fs::read_link(format!("/proc/{process}/fd/{fd}")).ok())
-        .any(|link| is_one(&link, sockets))
+        .any(|link| is_socket_of(&link, sockets))
 }
 
-fn has_one(process: u32, sockets: &HashSet<String>) -> bool {
+fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
     let folder = Path::new("/proc").join(process.to_string()).join("fd");
     let Ok(descriptors) = fs::read_dir(folder) else { return false };
-    let descriptors = descriptors.take(LOOKED_AT_MAX);
+    let descriptors = descriptors.take(DESCRIPTORS_READ_MAX);
     let mut links = descriptors.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
-    links.any(|link| is_one(&link, sockets))
+    links.any(|link| is_socket_of(&link, sockets))
 }
 
 /// Returns the kernel's memory: slab objects, and the pages of socket buffers.
@@ -171,7 +171,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn the_process_that_listens_is_found() {
+    fn listening_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(listeners(address), [std::process::id()]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_behind_a_name_with_spaces_and_brackets() {
+    fn cpu_times_are_parsed_after_a_name_with_spaces_and_brackets() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0";
         let times = (Duration::from_millis(2500), Duration::from_millis(500));
         assert_eq!(cpu_of(stat), Some(times));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_something() {
+    fn usage_of_this_process_is_positive() {
         let own = used(std::process::id()).unwrap();
         assert!(own.anon_bytes > 0 && own.resident_bytes >= own.anon_bytes, "{own:?}");
         assert!(kernel_bytes() > 0);

@@ -37,10 +37,10 @@ impl Schedule {
         count
     }
 
-    /// Returns the schedule of every `of`-th message, beginning with message `index`.
+    /// Returns the schedule of every `count`-th message, beginning with message `index`.
     #[must_use]
-    pub fn share(&self, index: u64, of: u64) -> Self {
-        Self::new(self.at_ns(index), self.step_ns * of as f64)
+    pub fn share(&self, index: u64, count: u64) -> Self {
+        Self::new(self.at_ns(index), self.step_ns * count as f64)
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_due_from_its_time_on_and_not_before() {
+    fn message_is_due_from_its_scheduled_time() {
         for step_ns in [1.0, 3.7, 1e6 / 3.0, 1e9] {
             let schedule = Schedule::new(1000, step_ns);
             assert_eq!(schedule.due_count(999), 0);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_together_are_the_whole() {
+    fn shares_of_a_schedule_cover_it() {
         let whole = Schedule::new(50, 10.0);
         let shares = [0, 1, 2].map(|index| whole.share(index, 3));
         for now_ns in [0, 50, 59, 60, 75, 1000, 12_345] {

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_what_each_would_have_had_if_all_had_had_the_same() {
+    fn shares_are_relative_to_an_equal_share() {
         let mut shares = Shares::default();
         assert_eq!(shares.slowest_and_fastest(), None);
         shares.record(30);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_have_counted_adds_up() {
+    fn counts_of_two_threads_add_up() {
         let mut one = Tally::new(Some(10_000));
         let mut other = one.clone();
         one.record(15_000, 2);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slower_than_the_last_step_is_in_it() {
+    fn latency_beyond_the_last_step_counts_in_it() {
         let mut linear = Linear::new(1);
         linear.record(u64::MAX, 1);
         assert_eq!((linear.counts.len(), linear.counts[STEPS_MAX - 1]), (STEPS_MAX, 1));

@@ -44,37 +44,42 @@ impl Letters {
     /// time at which it was sent; `None` if it is incomplete.
     ///
     /// # Errors
-    /// Fails with [`Wrong`] as soon as the bytes cannot become the expected message.
+    /// Fails with [`MessageError`] as soon as the bytes cannot become the expected message.
     #[inline]
-    pub fn check(&self, bytes: &[u8], id: u128, letters_count: u32) -> Result<Option<u64>, Wrong> {
+    pub fn check(
+        &self,
+        bytes: &[u8],
+        id: u128,
+        letters_count: u32,
+    ) -> Result<Option<u64>, MessageError> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return check_length(bytes, letters_count).map(|()| None);
         };
         check_length(header, letters_count)?;
-        let found_id = u128::from_be_bytes(part(header, 4));
+        let found_id = u128::from_be_bytes(field_at(header, 4));
         if found_id != id {
-            return Err(Wrong::Id { found: found_id, expected: id });
+            return Err(MessageError::Id { found: found_id, expected: id });
         }
         let Some(letters) = rest.get(..letters_count as usize) else { return Ok(None) };
         if letters != &self.0[..letters_count as usize] {
             let at = letters.iter().zip(&self.0).take_while(|(one, other)| one == other).count();
-            return Err(Wrong::Letter { at });
+            return Err(MessageError::Letter { at });
         }
-        Ok(Some(u64::from_be_bytes(part(header, 20))))
+        Ok(Some(u64::from_be_bytes(field_at(header, 20))))
     }
 }
 
 #[inline]
-fn part<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
+fn field_at<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&header[at..at + N]);
     bytes
 }
 
 #[inline]
-fn check_length(bytes: &[u8], expected: u32) -> Result<(), Wrong> {
+fn check_length(bytes: &[u8], expected: u32) -> Result<(), MessageError> {
     match bytes.first_chunk::<4>().map(|length| u32::from_be_bytes(*length)) {
-        Some(found) if found != expected => Err(Wrong::Length { found, expected }),
+        Some(found) if found != expected => Err(MessageError::Length { found, expected }),
         _ => Ok(()),
     }
 }
@@ -82,9 +87,9 @@ fn check_length(bytes: &[u8], expected: u32) -> Result<(), Wrong> {
 /// Error of a message that came back changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Wrong {
+pub enum MessageError {
     /// Its length differs from that of the message sent at its place.
-    #[error("a message of {found} letters came back, where one of {expected} was sent")]
+    #[error("received a message of {found} letters instead of {expected}")]
     Length {
         /// The length received.
         found: u32,
@@ -92,7 +97,7 @@ pub enum Wrong {
         expected: u32,
     },
     /// It belongs to another connection.
-    #[error("the message of connection {found:x} came back on connection {expected:x}")]
+    #[error("received the message of connection {found:x} on connection {expected:x}")]
     Id {
         /// The connection id received.
         found: u128,
@@ -100,7 +105,7 @@ pub enum Wrong {
         expected: u128,
     },
     /// A letter differs from the one sent.
-    #[error("letter {at} of a message is not the one that was sent")]
+    #[error("letter {at} of a received message differs from the one sent")]
     Letter {
         /// Index of the letter.
         at: usize,
@@ -108,7 +113,7 @@ pub enum Wrong {
 }
 
 /// Lengths of a connection's messages: evenly distributed over a range, and equal for equal seeds,
-/// so that the receiver knows the next length without being told.
+/// so that the receiver knows the next length in advance.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     state: u64,
@@ -142,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_is_recognised_and_anything_else_is_not() {
+    fn changed_message_is_rejected() {
         let letters = Letters::new(30);
         let mut bytes = Vec::new();
         letters.append(&mut bytes, 7, 1234, 30);
@@ -153,16 +158,16 @@ mod tests {
         for end in 0..bytes.len() {
             assert_eq!(letters.check(&bytes[..end], 7, 30), Ok(None), "{end} bytes");
         }
-        assert_eq!(letters.check(&bytes, 8, 30), Err(Wrong::Id { found: 7, expected: 8 }));
-        let other = Err(Wrong::Length { found: 30, expected: 29 });
+        assert_eq!(letters.check(&bytes, 8, 30), Err(MessageError::Id { found: 7, expected: 8 }));
+        let other = Err(MessageError::Length { found: 30, expected: 29 });
         assert_eq!(letters.check(&bytes, 7, 29), other);
         assert_eq!(letters.check(&bytes[..4], 7, 29), other);
         bytes[HEADER_BYTES + 17] ^= 1;
-        assert_eq!(letters.check(&bytes, 7, 30), Err(Wrong::Letter { at: 17 }));
+        assert_eq!(letters.check(&bytes, 7, 30), Err(MessageError::Letter { at: 17 }));
     }
 
     #[test]
-    fn lengths_cover_their_range_and_repeat_for_the_same_seed() {
+    fn lengths_cover_the_range_and_depend_on_the_seed() {
         let (mut one, mut other) = (Lengths::new(5, 3, 10), Lengths::new(5, 3, 10));
         let mut counts = [0; 16];
         for _ in 0..8000 {

@@ -1,7 +1,7 @@
 //! Tests of the load on servers that answer correctly, and on servers that do not.
 
 use handover_load::hold::{Held, Limit, Wanted};
-use handover_load::wire::Wrong;
+use handover_load::wire::MessageError;
 use handover_load::{Event, Fault, Load, Plan, Report, Work};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,13 +30,13 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// Echoes, and applies `how` at the byte with index `at`.
-fn spoil(mut stream: TcpStream, at: usize, how: fn(&mut Vec<u8>, usize)) {
+/// Echoes, and applies `change` at the byte with index `at`.
+fn echo_with_change(mut stream: TcpStream, at: usize, change: fn(&mut Vec<u8>, usize)) {
     let (mut bytes, mut seen) = (vec![0; 1 << 16], 0);
     while let Ok(count @ 1..) = stream.read(&mut bytes) {
         let mut answer = bytes[..count].to_vec();
         if (seen..seen + count).contains(&at) {
-            how(&mut answer, at - seen);
+            change(&mut answer, at - seen);
         }
         seen += count;
         if stream.write_all(&answer).is_err() {
@@ -54,12 +54,12 @@ fn timed(ms: u64, rate: Option<f64>) -> Work {
     Work::Timed { warm_up, duration: Duration::from_millis(ms), rate }
 }
 
-fn done(plan: &Plan) -> Report {
+fn run_to_end(plan: &Plan) -> Report {
     Load::start(plan).unwrap().finish().unwrap()
 }
 
 #[test]
-fn every_message_comes_back_whatever_the_numbers() {
+fn every_message_is_echoed_for_various_counts() {
     let address = serve(echo);
     for (work, depth, letters) in [
         (counted(1, 1, 1), u64::MAX, (3, 10)),
@@ -77,7 +77,7 @@ fn every_message_comes_back_whatever_the_numbers() {
             linear_step: Some(Duration::from_micros(10)),
             ..Plan::new(address)
         };
-        let report = done(&plan);
+        let report = run_to_end(&plan);
         let total = plan.total_count().unwrap();
         assert_eq!((report.sent_count, report.received_count), (total, total), "{plan:?}");
         assert_eq!((report.lost_count, report.faults_count, report.tally.count()), (0, 0, total));
@@ -88,35 +88,36 @@ fn every_message_comes_back_whatever_the_numbers() {
 }
 
 #[test]
-fn a_wrong_letter_a_wrong_id_and_a_wrong_length_are_found_and_counted() {
+fn changed_letter_id_or_length_is_a_fault() {
     // Messages of 1000 bytes each, of which the eleventh is damaged.
-    let wrong = |each: fn(TcpStream)| {
+    let fault_of = |each: fn(TcpStream)| {
         let plan = Plan {
             work: counted(1000, 1, 1),
             letters_min: 972,
             letters_max: 972,
             ..Plan::new(serve(each))
         };
-        let report = done(&plan);
+        let report = run_to_end(&plan);
         assert_eq!((report.received_count, report.lost_count), (10, 990));
         match &report.faults[..] {
-            [Fault::Wrong(wrong)] => *wrong,
+            [Fault::ChangedMessage(fault_of)] => *fault_of,
             other => panic!("{other:?}"),
         }
     };
-    let length = wrong(|stream| spoil(stream, 10_003, |bytes, at| bytes[at] ^= 1));
-    assert_eq!(length, Wrong::Length { found: 973, expected: 972 });
-    let id = wrong(|stream| spoil(stream, 10_019, |bytes, at| bytes[at] ^= 1));
-    assert_eq!(id, Wrong::Id { found: 1, expected: 0 });
-    let letter = wrong(|stream| spoil(stream, 10_500, |bytes, at| bytes[at] ^= 1));
-    assert_eq!(letter, Wrong::Letter { at: 472 });
+    let length = fault_of(|stream| echo_with_change(stream, 10_003, |bytes, at| bytes[at] ^= 1));
+    assert_eq!(length, MessageError::Length { found: 973, expected: 972 });
+    let id = fault_of(|stream| echo_with_change(stream, 10_019, |bytes, at| bytes[at] ^= 1));
+    assert_eq!(id, MessageError::Id { found: 1, expected: 0 });
+    let letter = fault_of(|stream| echo_with_change(stream, 10_500, |bytes, at| bytes[at] ^= 1));
+    assert_eq!(letter, MessageError::Letter { at: 472 });
     // A missing byte moves all that follow.
-    let missing = wrong(|stream| spoil(stream, 10_500, |bytes, at| drop(bytes.drain(at..=at))));
-    assert_eq!(missing, Wrong::Letter { at: 472 });
+    let missing =
+        fault_of(|stream| echo_with_change(stream, 10_500, |bytes, at| drop(bytes.drain(at..=at))));
+    assert_eq!(missing, MessageError::Letter { at: 472 });
 }
 
 #[test]
-fn a_server_that_ends_or_resets_or_is_not_there_is_a_fault_at_once() {
+fn closing_resetting_or_absent_server_is_a_fault_at_once() {
     let ends = |mut stream: TcpStream| {
         let _ = stream.read(&mut [0; 100]);
     };
@@ -128,33 +129,33 @@ fn a_server_that_ends_or_resets_or_is_not_there_is_a_fault_at_once() {
         timeout: Duration::from_secs(3600),
         ..Plan::new(serve(ends))
     };
-    let report = done(&plan);
+    let report = run_to_end(&plan);
     let total = plan.total_count().unwrap();
     assert_eq!((report.lost_count, report.received_count), (total, 0), "{:?}", report.faults);
     // Connections are not made fifty times if all have failed.
     assert_eq!(report.faults_count, 4);
     // A port at which no server listens.
     let gone = "127.0.0.1:1".parse().unwrap();
-    let report = done(&Plan { address: gone, ..plan });
+    let report = run_to_end(&Plan { address: gone, ..plan });
     assert!(matches!(report.faults[0], Fault::Unconnected { .. }), "{:?}", report.faults);
 }
 
 #[test]
-fn a_server_that_falls_silent_is_a_fault_after_the_time_out() {
+fn silent_server_is_a_fault_after_the_timeout() {
     let silent = |stream: TcpStream| {
         thread::sleep(Duration::from_secs(60));
         drop(stream);
     };
     let timeout = Duration::from_millis(200);
-    let report = done(&Plan { timeout, ..Plan::new(serve(silent)) });
+    let report = run_to_end(&Plan { timeout, ..Plan::new(serve(silent)) });
     assert_eq!((&report.faults[..], report.lost_count), (&[Fault::Silent(timeout)][..], 1));
 }
 
 #[test]
-fn a_closed_loop_ends_in_time_with_nothing_under_way() {
+fn closed_loop_ends_in_time_without_outstanding_messages() {
     let plan =
         Plan { clients_count: 4, work: timed(200, None), depth: 3, ..Plan::new(serve(echo)) };
-    let report = done(&plan);
+    let report = run_to_end(&plan);
     assert_eq!((report.lost_count, report.faults_count), (0, 0), "{:?}", report.faults);
     assert_eq!(report.sent_count, report.received_count);
     // Messages sent before and after are not measured.
@@ -168,14 +169,14 @@ fn a_closed_loop_ends_in_time_with_nothing_under_way() {
 }
 
 #[test]
-fn an_open_loop_sends_what_is_due_and_measures_from_then() {
+fn open_loop_sends_due_messages_and_measures_from_due_time() {
     let plan = Plan {
         threads_count: 2,
         clients_count: 3,
         work: timed(400, Some(2000.0)),
         ..Plan::new(serve(echo))
     };
-    let report = done(&plan);
+    let report = run_to_end(&plan);
     // 500 ms at 2,000 per second, of which 400 ms are measured.
     let tally = &report.tally;
     assert!((790..=810).contains(&tally.corrected.len()), "{:?}", report.faults);
@@ -184,15 +185,15 @@ fn an_open_loop_sends_what_is_due_and_measures_from_then() {
         "{:?}",
         report.faults
     );
-    // On a busy machine the last messages may be due and not be sent in time: they count as late, with no time of
-    // sending.
+    // On a busy machine the last messages may be due and not be sent in time: they count as late,
+    // with no time of sending.
     let sent_count = tally.corrected.len() - report.unsent_count;
     assert_eq!((report.lost_count, tally.raw.len()), (0, sent_count));
     assert!(tally.corrected.max() >= tally.raw.min());
 }
 
 #[test]
-fn a_pause_of_the_server_is_seen_by_all_who_were_due_in_it() {
+fn server_pause_delays_all_messages_due_in_it() {
     // The server sleeps once, for 200 ms: a closed loop with one message sees that once in a
     // thousand messages.
     let naps = |mut stream: TcpStream| {
@@ -212,7 +213,7 @@ fn a_pause_of_the_server_is_seen_by_all_who_were_due_in_it() {
         duration: Duration::from_millis(1000),
         rate: Some(1000.0),
     };
-    let report = done(&Plan { work, depth: 1, ..Plan::new(serve(naps)) });
+    let report = run_to_end(&Plan { work, depth: 1, ..Plan::new(serve(naps)) });
     let slow = |it: &hdrhistogram::Histogram<u64>| it.len() - it.count_between(0, 50_000_000);
     let (raw, corrected) = (slow(&report.tally.raw), slow(&report.tally.corrected));
     // Delays of a busy machine are slow in both.
@@ -220,7 +221,7 @@ fn a_pause_of_the_server_is_seen_by_all_who_were_due_in_it() {
 }
 
 #[test]
-fn a_load_that_is_stopped_keeps_what_it_has() {
+fn stopped_load_keeps_its_measurements() {
     let load = Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }).unwrap();
     assert_eq!(load.event(Duration::from_secs(60)), Some(Event::Connected { count: 1 }));
     while load.progress().received_count == 0 {
@@ -233,7 +234,7 @@ fn a_load_that_is_stopped_keeps_what_it_has() {
 }
 
 #[test]
-fn many_are_opened_held_and_sampled_from_addresses_of_their_own() {
+fn many_connections_are_held_and_sampled() {
     let address = serve(echo);
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let timeout = Duration::from_secs(10);
@@ -251,7 +252,7 @@ fn many_are_opened_held_and_sampled_from_addresses_of_their_own() {
 }
 
 #[test]
-fn those_that_are_turned_away_are_not_held() {
+fn rejected_connections_are_not_counted_as_open() {
     let address = serve(drop);
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     let timeout = Duration::from_secs(10);

@@ -13,19 +13,19 @@ pub(crate) fn of_run(row: &RunRow, body: &[u8]) -> i64 {
     let RunRow { id, started_unix_ns, profile, host, version, commit, complete, .. } = row;
     let texts = [id, profile, host, version, commit].map(|text| text.as_bytes());
     let others = [&started_unix_ns.to_le_bytes()[..], &[u8::from(*complete)], body];
-    of(texts.into_iter().chain(others))
+    of_fields(texts.into_iter().chain(others))
 }
 
 /// Returns the checksum of a record's row at `place` of `run`; `texts` are its id, contender and
 /// kind.
 pub(crate) fn of_record(run: &str, place: i64, texts: [&str; 3], body: &[u8]) -> i64 {
     let others = [run.as_bytes(), &place.to_le_bytes(), body];
-    of(texts.into_iter().map(str::as_bytes).chain(others))
+    of_fields(texts.into_iter().map(str::as_bytes).chain(others))
 }
 
 /// Returns the checksum of a run's name.
 pub(crate) fn of_tag(run: &str, tag: &str) -> i64 {
-    of([run.as_bytes(), tag.as_bytes()])
+    of_fields([run.as_bytes(), tag.as_bytes()])
 }
 
 /// Adds `more`, which may be negative, to the sum of a run's parts.
@@ -36,7 +36,7 @@ pub(crate) fn add_to_parts(connection: &Connection, run: i64, more: i64) -> rusq
 
 /// Returns the checksum of several fields, each preceded by its length, so that fields cannot shift
 /// into each other.
-fn of<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> i64 {
+fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> i64 {
     let mut sum = Crc::new();
     for field in fields {
         sum.update(&(field.len() as u64).to_le_bytes());

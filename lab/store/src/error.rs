@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 pub enum StoreError {
     /// Neither environment variable that gives the data folder is set.
     #[error(
-        "neither XDG_DATA_HOME nor HOME says where to keep results; name a file with --db FILE"
+        "neither XDG_DATA_HOME nor HOME is set, so there is no default path for results; name a file with --db FILE"
     )]
     NoHome,
     /// There is no file to read.
-    #[error("{}: no such file; `handover run` makes one, or name another with --db FILE", .path.display())]
+    #[error("{}: no such file; `handover run` creates it, or name another with --db FILE", .path.display())]
     Absent {
         /// Path of the file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file was written by a newer version of handover.
-    #[error("{}: written by a newer handover (its schema is {found}, this one knows {known}); use that one, or another file with --db FILE", .path.display())]
+    #[error("{}: written by a newer handover (its schema is {found}, this one knows {known}); use that version, or name another file with --db FILE", .path.display())]
     Newer {
         /// Path of the file.
         path: PathBuf,
@@ -116,7 +116,7 @@ pub enum StoreError {
         source: rusqlite::Error,
     },
     /// A number is not finite: JSON cannot hold it, so that it could not be exported.
-    #[error("{what}: {field} is {value}, and only finite numbers are stored")]
+    #[error("{what}: {field} is {value}, but only finite numbers can be stored")]
     NotFinite {
         /// The run, or the figure and its contender.
         what: String,
@@ -138,7 +138,7 @@ pub enum StoreError {
         name: String,
     },
     /// A record is too long for one line of an export.
-    #[error("{what}: {bytes} bytes as JSON, and at most {bytes_max} are stored")]
+    #[error("{what}: {bytes} bytes as JSON, but at most {bytes_max} can be stored")]
     TooLong {
         /// The run, or the figure and its contender.
         what: String,
@@ -164,7 +164,9 @@ pub enum StoreError {
         name: String,
     },
     /// The name is the id of a run, or the beginning of one, and would be ambiguous.
-    #[error("name {name}: a run has this id, or one that begins so; take another")]
+    #[error(
+        "name {name}: a run has this id, or an id that begins with this name; choose another name"
+    )]
     TagIsId {
         /// The name.
         name: String,
@@ -184,7 +186,7 @@ pub enum StoreError {
         nearest: Vec<String>,
     },
     /// No run has the figure, or the contender of it.
-    #[error("{asked}: no run of the store has it{}", nearest_hint(.nearest))]
+    #[error("{asked}: no run in the store has this figure{}", nearest_hint(.nearest))]
     UnknownFigure {
         /// Text that was looked up.
         asked: String,
@@ -192,7 +194,7 @@ pub enum StoreError {
         nearest: Vec<String>,
     },
     /// The text is a prefix of several ids.
-    #[error("run {asked}: {count} runs begin so: {}", list(.candidates))]
+    #[error("run {asked}: {count} runs have ids that begin so; write more letters of one of {}", list(.candidates))]
     Ambiguous {
         /// Text that was looked up.
         asked: String,
@@ -202,7 +204,7 @@ pub enum StoreError {
         candidates: Vec<String>,
     },
     /// The store holds no run.
-    #[error("{}: holds no run yet; `handover run` makes one", .path.display())]
+    #[error("{}: holds no run yet; `handover run` stores one", .path.display())]
     Empty {
         /// Path of the file.
         path: PathBuf,
@@ -223,28 +225,28 @@ fn nearest_hint(nearest: &[String]) -> String {
 
 impl StoreError {
     /// Returns the error for a path that the system refuses to write.
-    pub(crate) fn unwritable(path: &Path, refused: &io::Error) -> StoreError {
+    pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
-            why: refused.to_string(),
+            why: error.to_string(),
         })
     }
 
     /// Returns the error for a path that the system or SQLite refuses to read.
-    pub(crate) fn unreadable(path: &Path, refused: impl fmt::Display) -> StoreError {
+    pub(crate) fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
-            why: refused.to_string(),
+            why: error.to_string(),
         })
     }
 
     /// Returns an error if the process has no descriptor left, which SQLite does not report: then
     /// opening any other file fails too.
     fn without_descriptors(path: &Path) -> Option<StoreError> {
-        let refused = File::open("/").err()?;
+        let error = File::open("/").err()?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let path = path.to_path_buf();
-        (Errno::from_io_error(&refused) == Some(Errno::MFILE))
+        (Errno::from_io_error(&error) == Some(Errno::MFILE))
             .then_some(StoreError::NoDescriptors { path, limit })
     }
 
@@ -296,7 +298,7 @@ pub enum ExportError {
     /// A run could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The output failed; its `kind()` tells whether the reader merely closed it.
+    /// The output failed; its `kind()` shows whether the reader merely closed it.
     #[error("export: {0}")]
     Write(#[from] io::Error),
 }
@@ -334,7 +336,7 @@ pub enum ImportError {
         why: String,
     },
     /// The input holds no run.
-    #[error("it holds no run; nothing was imported")]
+    #[error("the input holds no run; nothing was imported")]
     NoRun,
     /// The input could not be read.
     #[error("import: {0}; nothing was imported")]

@@ -77,10 +77,11 @@ fn default_path_from(
     data_home: Option<OsString>,
     home: Option<OsString>,
 ) -> Result<PathBuf, StoreError> {
-    let given = |value: Option<OsString>| value.filter(|it| !it.is_empty()).map(PathBuf::from);
-    given(data_home)
+    let non_empty_path =
+        |value: Option<OsString>| value.filter(|it| !it.is_empty()).map(PathBuf::from);
+    non_empty_path(data_home)
         .filter(|path| path.is_absolute())
-        .or_else(|| given(home).map(|home| home.join(".local/share")))
+        .or_else(|| non_empty_path(home).map(|home| home.join(".local/share")))
         .map(|data| data.join("handover/results.db"))
         .ok_or(StoreError::NoHome)
 }
@@ -89,7 +90,7 @@ fn default_path_from(
 pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     create_if_absent(&path)?;
-    look(&path)?;
+    check_identity(&path)?;
     let mut connection = connect(&path)?;
     prepare(&mut connection, &path)?;
     Ok((connection, path))
@@ -98,24 +99,24 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), Sto
 /// Opens a store for reading, also from a medium that cannot be written.
 pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
-    refuse_unless_file(&path)?;
-    look(&path)?;
+    check_regular_file(&path)?;
+    check_identity(&path)?;
     let connection = connect(&path)?;
-    let failed = |source| StoreError::from_sqlite(&path, wait_ms(OPEN_WAIT), source);
+    let to_store_error = |source| StoreError::from_sqlite(&path, wait_ms(OPEN_WAIT), source);
     // The first read also rolls back an unfinished transaction of a killed writer.
-    if is_fresh(&path, &Seen::of(&connection).map_err(failed)?)? {
+    if is_fresh(&path, &FileIdentity::of(&connection).map_err(to_store_error)?)? {
         return Err(StoreError::Empty { path });
     }
-    connection.pragma_update(None, "query_only", true).map_err(failed)?;
+    connection.pragma_update(None, "query_only", true).map_err(to_store_error)?;
     Ok((connection, path))
 }
 
 /// Opens a store in memory, which lasts as long as its connection.
 pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let path = PathBuf::from("(in memory)");
-    let failed = |source| StoreError::from_sqlite(&path, 0, source);
-    let mut connection = Connection::open_in_memory().map_err(failed)?;
-    settle(&connection).map_err(failed)?;
+    let to_store_error = |source| StoreError::from_sqlite(&path, 0, source);
+    let mut connection = Connection::open_in_memory().map_err(to_store_error)?;
+    configure(&connection).map_err(to_store_error)?;
     prepare(&mut connection, &path)?;
     Ok((connection, path))
 }
@@ -123,30 +124,30 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
 /// Opens a store in an unnamed file that SQLite removes with the connection; it need not be
 /// durable.
 pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
-    let failed = |source| StoreError::from_sqlite(Path::new("(temporary file)"), 0, source);
-    let connection = Connection::open("").map_err(failed)?;
+    let to_store_error = |source| StoreError::from_sqlite(Path::new("(temporary file)"), 0, source);
+    let connection = Connection::open("").map_err(to_store_error)?;
     connection
         .execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
-        .map_err(failed)?;
-    connection.execute_batch(TABLES).map_err(failed)?;
+        .map_err(to_store_error)?;
+    connection.execute_batch(TABLES).map_err(to_store_error)?;
     Ok(connection)
 }
 
 /// Makes a path absolute, so that it does not depend on the current folder and is not a special
 /// name of SQLite (`:memory:`).
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
-    std::path::absolute(path).map_err(|refused| StoreError::unwritable(path, &refused))
+    std::path::absolute(path).map_err(|error| StoreError::unwritable(path, &error))
 }
 
 /// Returns `true` if nothing exists at the path, so that opening it for writing would create it.
 pub(crate) fn is_absent(path: &Path) -> bool {
     matches!(
-        absolute(path).and_then(|path| refuse_unless_file(&path)),
+        absolute(path).and_then(|path| check_regular_file(&path)),
         Err(StoreError::Absent { .. })
     )
 }
 
-fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
+fn check_regular_file(path: &Path) -> Result<(), StoreError> {
     /// Minimum size of a database: SQLite's smallest page. SQLite itself accepts one byte as an
     /// empty database.
     const DATABASE_BYTES_MIN: u64 = 512;
@@ -156,42 +157,40 @@ fn refuse_unless_file(path: &Path) -> Result<(), StoreError> {
         }
         Ok(found) if found.is_file() => Ok(()),
         Ok(_) => Err(StoreError::NotAFile { path: path.to_path_buf() }),
-        Err(refused) if refused.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(StoreError::Absent { path: path.to_path_buf() })
         }
-        Err(refused) => Err(StoreError::unreadable(path, refused)),
+        Err(error) => Err(StoreError::unreadable(path, error)),
     }
 }
 
 fn create_if_absent(path: &Path) -> Result<(), StoreError> {
-    match refuse_unless_file(path) {
+    match check_regular_file(path) {
         Err(StoreError::Absent { .. }) => {}
         other => return other,
     }
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|refused| StoreError::unwritable(folder, &refused))?;
+        fs::create_dir_all(folder).map_err(|error| StoreError::unwritable(folder, &error))?;
     }
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => Ok(()),
         // Another run has created it in the meantime.
-        Err(refused) if refused.kind() == std::io::ErrorKind::AlreadyExists => {
-            refuse_unless_file(path)
-        }
-        Err(refused) => Err(StoreError::unwritable(path, &refused)),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_regular_file(path),
+        Err(error) => Err(StoreError::unwritable(path, &error)),
     }
 }
 
 /// Properties that identify a file.
-struct Seen {
+struct FileIdentity {
     application_id: i64,
     version: i64,
     tables_count: i64,
 }
 
-impl Seen {
-    fn of(connection: &Connection) -> rusqlite::Result<Seen> {
+impl FileIdentity {
+    fn of(connection: &Connection) -> rusqlite::Result<FileIdentity> {
         let read = |query| connection.query_one(query, [], |row| row.get(0));
-        Ok(Seen {
+        Ok(FileIdentity {
             application_id: read("PRAGMA application_id")?,
             version: read("PRAGMA user_version")?,
             tables_count: read("SELECT count(*) FROM main.sqlite_schema")?,
@@ -200,20 +199,20 @@ impl Seen {
 }
 
 /// Returns `true` if the file has no tables yet; refuses one that is not a store of this schema.
-fn is_fresh(path: &Path, seen: &Seen) -> Result<bool, StoreError> {
+fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
     // An empty file or database without an owner, as a run that was killed early leaves it.
-    if seen.application_id == 0 && seen.version == 0 && seen.tables_count == 0 {
+    if identity.application_id == 0 && identity.version == 0 && identity.tables_count == 0 {
         return Ok(true);
     }
     let path = path.to_path_buf();
-    if seen.application_id != i64::from(APPLICATION_ID) {
+    if identity.application_id != i64::from(APPLICATION_ID) {
         return Err(StoreError::Foreign { path });
     }
-    match u32::try_from(seen.version) {
+    match u32::try_from(identity.version) {
         Ok(SCHEMA) => Ok(false),
         Ok(found) if found > SCHEMA => Err(StoreError::Newer { path, found, known: SCHEMA }),
         Ok(found) if found > 0 => Err(StoreError::Older { path, found, known: SCHEMA }),
-        _ => Err(StoreError::Damaged { path, why: format!("its schema is {}", seen.version) }),
+        _ => Err(StoreError::Damaged { path, why: format!("its schema is {}", identity.version) }),
     }
 }
 
@@ -221,7 +220,7 @@ fn is_fresh(path: &Path, seen: &Seen) -> Result<bool, StoreError> {
 /// flag: SQLite then takes no lock and creates no file beside it. Reading the first bytes without
 /// SQLite is not an alternative: closing the file would release every lock that this process has on
 /// it, as POSIX locks belong to processes.
-fn look(path: &Path) -> Result<(), StoreError> {
+fn check_identity(path: &Path) -> Result<(), StoreError> {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
         match byte {
@@ -236,15 +235,15 @@ fn look(path: &Path) -> Result<(), StoreError> {
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&uri, flags)
-        .map_err(|refused| StoreError::unreadable(path, refused))?;
-    match Seen::of(&connection) {
-        Ok(seen) => is_fresh(path, &seen).map(drop),
-        Err(refused) => match refused.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, refused)),
+        .map_err(|error| StoreError::unreadable(path, error))?;
+    match FileIdentity::of(&connection) {
+        Ok(identity) => is_fresh(path, &identity).map(drop),
+        Err(error) => match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, error)),
             // A database that another process is committing to, or was killed in. SQLite must
             // decide, with its locks and the journal.
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
-            _ => Err(StoreError::from_sqlite(path, 0, refused)),
+            _ => Err(StoreError::from_sqlite(path, 0, error)),
         },
     }
 }
@@ -252,17 +251,17 @@ fn look(path: &Path) -> Result<(), StoreError> {
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
-        .map_err(|refused| StoreError::unreadable(path, refused))?;
+        .map_err(|error| StoreError::unreadable(path, error))?;
     connection
         .busy_timeout(OPEN_WAIT)
-        .and_then(|()| settle(&connection))
+        .and_then(|()| configure(&connection))
         .map_err(|source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source))?;
     Ok(connection)
 }
 
 /// Sets the options of every connection. The journal mode stays SQLite's default, a rollback
-/// journal; the crate's page says why it is not a write-ahead log.
-fn settle(connection: &Connection) -> rusqlite::Result<()> {
+/// journal; the crate's page explains why it is not a write-ahead log.
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // A file from elsewhere may contain triggers and views; they must not call anything.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
@@ -272,23 +271,26 @@ fn settle(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Takes the write lock, creates the tables of a new file, and checks that the file can be written.
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    let failed = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
-    if connection.is_readonly(rusqlite::MAIN_DB).map_err(failed)? {
+    let to_store_error = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
+    if connection.is_readonly(rusqlite::MAIN_DB).map_err(to_store_error)? {
         let why = "the file is read-only".to_string();
         return Err(StoreError::Unwritable { path: path.to_path_buf(), why });
     }
-    let transaction =
-        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(to_store_error)?;
     // Checked again under the lock: another run may have created or changed the file since.
-    let is_fresh = is_fresh(path, &Seen::of(&transaction).map_err(failed)?)?;
+    let is_fresh = is_fresh(path, &FileIdentity::of(&transaction).map_err(to_store_error)?)?;
     if is_fresh {
-        transaction.execute_batch(TABLES).map_err(failed)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+        transaction.execute_batch(TABLES).map_err(to_store_error)?;
+        transaction
+            .pragma_update(None, "application_id", APPLICATION_ID)
+            .map_err(to_store_error)?;
     }
     // Even if the file has this value already, writing it makes SQLite open its journal, which a
     // lock alone does not; after the rollback the file is unchanged.
-    transaction.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
-    if is_fresh { transaction.commit() } else { transaction.rollback() }.map_err(failed)
+    transaction.pragma_update(None, "user_version", SCHEMA).map_err(to_store_error)?;
+    if is_fresh { transaction.commit() } else { transaction.rollback() }.map_err(to_store_error)
 }
 
 pub(crate) fn wait_ms(wait: Duration) -> u64 {
@@ -300,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_one_file_at_rest_and_safe_against_a_loss_of_power() {
+    fn store_uses_rollback_journal_and_full_sync() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("results.db");
         let (connection, _) = open_for_writing(&path).expect("a store");
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn results_go_where_the_user_keeps_data() {
+    fn default_path_follows_xdg_data_home() {
         let from =
             |data: &str, home: &str| default_path_from(Some(data.into()), Some(home.into())).ok();
         assert_eq!(from("/data", "/home/a"), Some("/data/handover/results.db".into()));

@@ -56,7 +56,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
         build_profile: _,
         features: _,
     } = host;
-    let mut find = Find::default();
+    let mut find = FiniteCheck::default();
     find.option("null_one", *null_one);
     find.option("null_several", *null_several);
     for (place, proof) in proofs.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         warnings: _,
         anatomy,
     } = record;
-    let mut find = Find::default();
+    let mut find = FiniteCheck::default();
     find.summary(*summary);
     find.number("rate_per_s", *rate_per_s);
     find.option("bytes_per_s", *bytes_per_s);
@@ -146,11 +146,11 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
 }
 
 #[derive(Default)]
-struct Find {
+struct FiniteCheck {
     found: Option<(String, f64)>,
 }
 
-impl Find {
+impl FiniteCheck {
     fn number(&mut self, field: &str, value: f64) {
         if !value.is_finite() && self.found.is_none() {
             self.found = Some((field.to_string(), value));

@@ -111,14 +111,14 @@ impl<'a> Lines<'a> {
 
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
     let text = std::str::from_utf8(line)
-        .map_err(|refused| format!("no UTF-8 after byte {}", refused.valid_up_to()))?;
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(why)?;
+        .map_err(|error| format!("no UTF-8 after byte {}", error.valid_up_to()))?;
+    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(message_with_column)?;
     match envelope.kind.as_deref() {
         Some("run") => match envelope.schema {
             Some(SCHEMA) => {
-                let run = serde_json::from_str(text).map_err(why)?;
+                let run = serde_json::from_str(text).map_err(message_with_column)?;
                 for tag in &envelope.tags {
-                    check_tag(tag).map_err(|refused| refused.to_string())?;
+                    check_tag(tag).map_err(|error| error.to_string())?;
                 }
                 Ok(Line::Run(run, envelope.tags))
             }
@@ -127,7 +127,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
         },
         Some("record") => match (envelope.run.as_deref(), open_run) {
             (Some(named), Some(open)) if named == open => {
-                Ok(Line::Record(serde_json::from_str(text).map_err(why)?))
+                Ok(Line::Record(serde_json::from_str(text).map_err(message_with_column)?))
             }
             (Some(named), Some(open)) => Err(format!(
                 "a record of run {}, between the records of run {open}",
@@ -145,9 +145,9 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
 }
 
 /// Returns the parser's message with the column, without its line number, which is always 1.
-fn why(refused: serde_json::Error) -> String {
-    let column = refused.column();
-    let text = refused.to_string();
+fn message_with_column(error: serde_json::Error) -> String {
+    let column = error.column();
+    let text = error.to_string();
     match text.rsplit_once(" at line ") {
         Some((why, _)) => format!("{} (column {column})", crate::pack::shortened(why)),
         None => text,

@@ -86,10 +86,10 @@ pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
 /// Unpacks the arguments of a record, if its body can be read.
 pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     #[derive(Deserialize)]
-    struct Part {
+    struct ArgsOnly {
         args: BTreeMap<String, u64>,
     }
-    inflate(body).ok().map(|part: Part| part.args)
+    inflate(body).ok().map(|part: ArgsOnly| part.args)
 }
 
 /// Row of a record.
@@ -134,11 +134,11 @@ impl RecordRow {
 
 /// Packs a run or a record; refuses one whose line of an export would be too long.
 fn deflate(value: &impl Serialize, what: String) -> Result<Vec<u8>, StoreError> {
-    let unwritable = |refused: std::io::Error| StoreError::Unwritable {
+    let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: what.clone().into(),
-        why: refused.to_string(),
+        why: error.to_string(),
     };
-    let json = serde_json::to_vec(value).map_err(|refused| unwritable(refused.into()))?;
+    let json = serde_json::to_vec(value).map_err(|error| unwritable(error.into()))?;
     let bytes = json.len() + ENVELOPE_BYTES_MAX;
     if bytes > LINE_BYTES_MAX {
         return Err(StoreError::TooLong { what, bytes, bytes_max: LINE_BYTES_MAX });
@@ -152,11 +152,11 @@ fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);
-    bounded.read_to_end(&mut json).map_err(|refused| format!("a body: {refused}"))?;
+    bounded.read_to_end(&mut json).map_err(|error| format!("a body: {error}"))?;
     if json.len() > LINE_BYTES_MAX {
         return Err(format!("a body inflates to more than {LINE_BYTES_MAX} bytes"));
     }
-    serde_json::from_slice(&json).map_err(|refused| format!("a body: {refused}"))
+    serde_json::from_slice(&json).map_err(|error| format!("a body: {error}"))
 }
 
 /// Checks that an id is valid on a command line and differs from `last` and `-1`.
@@ -223,7 +223,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn body_that_is_cut_or_changed_or_too_long_is_refused() {
+    fn truncated_changed_or_oversized_body_is_refused() {
         let body = deflate(&[1.5, -0.0], String::new()).expect("packed");
         assert_eq!(inflate::<Vec<f64>>(&body), Ok(vec![1.5, -0.0]));
         for end in 0..body.len() {
@@ -231,13 +231,13 @@ mod tests {
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
         packed.write_all(&vec![b' '; LINE_BYTES_MAX + 1]).expect("packed");
-        let refused = inflate::<Value>(&packed.finish().expect("packed")).expect_err("too long");
-        assert!(refused.contains("inflates to more than"), "{refused}");
+        let error = inflate::<Value>(&packed.finish().expect("packed")).expect_err("too long");
+        assert!(error.contains("inflates to more than"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_unpacked_without_a_panic(
+        fn random_bytes_are_unpacked_without_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..400),
             text in ".*",
         ) {

@@ -32,7 +32,7 @@ impl Store {
     /// Reads the beginning of every record in the store: an index would hold copies of the ids that
     /// no checksum covers. Unpacks one record for each run that has the figure.
     pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<Figure>, StoreError> {
-        let failed = |refused| self.failed(refused);
+        let failed = |refused| self.sqlite_error(refused);
         self.check_count("records")?;
         let query = format!(
             "SELECT {}, {} FROM main.records NOT INDEXED JOIN main.runs USING (run)
@@ -45,8 +45,8 @@ impl Store {
         let mut figures = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
             let figure = RecordRow::of(row).map_err(failed)?;
-            let stored = StoredRun::behind(row, RecordRow::COUNT).map_err(failed)?;
-            let damaged = |why: String| self.damaged(format!("run {}: {why}", stored.row.id));
+            let stored = StoredRun::after_columns(row, RecordRow::COUNT).map_err(failed)?;
+            let damaged = |why: String| self.damaged_error(format!("run {}: {why}", stored.row.id));
             let record = figure.unpack().map_err(damaged)?;
             self.check_sum(&stored)?;
             if !figure.is_sound(&stored.row.id) {
@@ -71,7 +71,7 @@ impl Store {
                     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
                 rows.collect()
             });
-        let names = names.map_err(|refused| self.failed(refused))?;
+        let names = names.map_err(|refused| self.sqlite_error(refused))?;
         let of_it: Vec<_> = names.iter().filter(|name| name.0 == id).collect();
         let ours = ContenderKind::Ours.to_string();
         let found = match named {

@@ -13,7 +13,7 @@ use std::time::Duration;
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of ids that an error suggests.
-const OFFERED_MAX: usize = 5;
+const SUGGESTIONS_MAX: usize = 5;
 
 /// Store of runs and their records in one SQLite file.
 ///
@@ -71,7 +71,7 @@ impl Store {
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
         let (connection, path) = file::open_for_writing(path.as_ref())?;
         let store = Store { connection, path };
-        store.connection.busy_timeout(WRITE_WAIT).map_err(|refused| store.failed(refused))?;
+        store.connection.busy_timeout(WRITE_WAIT).map_err(|error| store.sqlite_error(error))?;
         Ok(store)
     }
 
@@ -127,7 +127,7 @@ impl Store {
     /// # Blocking
     /// Up to 10 s for another process's write; some milliseconds for the disk.
     pub fn insert(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
-        self.keep(run_id, records, false)
+        self.write_records(run_id, records, false)
     }
 
     /// Stores the records of one benchmark: all of them or, on failure, none. A record with the
@@ -140,7 +140,7 @@ impl Store {
     /// # Blocking
     /// The time of [`insert`](Store::insert).
     pub fn put(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
-        self.keep(run_id, records, true)
+        self.write_records(run_id, records, true)
     }
 
     /// Replaces a run's description by that at its end, with `complete` and its nulls.
@@ -155,22 +155,30 @@ impl Store {
         let changed = write_run(&transaction, update, &packed).map_err(&failed)?;
         if changed == 0 {
             drop(transaction);
-            return Err(self.unknown(&run.id)?);
+            return Err(self.unknown_run_error(&run.id)?);
         }
         transaction.commit().map_err(failed)
     }
 
-    fn keep(&mut self, run_id: &str, records: &[Record], replace: bool) -> Result<(), StoreError> {
+    fn write_records(
+        &mut self,
+        run_id: &str,
+        records: &[Record],
+        should_replace: bool,
+    ) -> Result<(), StoreError> {
         let packed: Vec<_> = records.iter().map(PackedRecord::new).collect::<Result<_, _>>()?;
         let (transaction, failed) = self.transaction()?;
         let Some(run) = find_exact(&transaction, run_id).map_err(&failed)? else {
             drop(transaction);
-            return Err(self.unknown(run_id)?);
+            return Err(self.unknown_run_error(run_id)?);
         };
         let mut places = Vec::new();
         for record in &packed {
-            let place =
-                if replace { take_out(&transaction, run, record).map_err(&failed)? } else { None };
+            let place = if should_replace {
+                remove_record(&transaction, run, record).map_err(&failed)?
+            } else {
+                None
+            };
             places.push(place);
         }
         let mut parts = 0;
@@ -198,7 +206,7 @@ impl Store {
             StoredRun::COLUMNS
         );
         let mut tags = self.tags()?;
-        let failed = |refused| self.failed(refused);
+        let failed = |error| self.sqlite_error(error);
         let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         let mut listed = Vec::new();
@@ -252,7 +260,7 @@ impl Store {
             let place = ids.len().checked_sub(places).filter(|_| places > 0);
             return match place {
                 Some(place) => Ok(ids.swap_remove(place)),
-                None => Err(unknown(asked, &ids)),
+                None => Err(unknown_run(asked, &ids)),
             };
         }
         if ids.iter().any(|id| id == asked) {
@@ -261,17 +269,17 @@ impl Store {
         if let Some(latest) = self.named(asked)?.pop() {
             return Ok(latest);
         }
-        let mut begin_so: Vec<String> =
+        let mut matching_ids: Vec<String> =
             ids.iter().filter(|id| !asked.is_empty() && id.starts_with(asked)).cloned().collect();
-        match begin_so.len() {
-            0 => Err(self.unknown(asked)?),
-            1 => Ok(begin_so.remove(0)),
+        match matching_ids.len() {
+            0 => Err(self.unknown_run_error(asked)?),
+            1 => Ok(matching_ids.remove(0)),
             count => {
                 // The latest run is the most likely one.
-                begin_so.reverse();
-                begin_so.truncate(OFFERED_MAX);
+                matching_ids.reverse();
+                matching_ids.truncate(SUGGESTIONS_MAX);
                 let asked = pack::shortened(asked);
-                Err(StoreError::Ambiguous { asked, count, candidates: begin_so })
+                Err(StoreError::Ambiguous { asked, count, candidates: matching_ids })
             }
         }
     }
@@ -284,12 +292,12 @@ impl Store {
     /// # Cost
     /// Reads the whole file.
     pub fn check(&self) -> Result<(), StoreError> {
-        let said: String = self
+        let report: String = self
             .connection
             .query_one("PRAGMA integrity_check(1)", [], |row| row.get(0))
-            .map_err(|refused| self.failed(refused))?;
-        if said != "ok" {
-            return Err(self.damaged(said));
+            .map_err(|error| self.sqlite_error(error))?;
+        if report != "ok" {
+            return Err(self.damaged_error(report));
         }
         for id in self.ids()? {
             self.load_exact(&id)?;
@@ -304,7 +312,7 @@ impl Store {
             .connection
             .prepare_cached(query)
             .and_then(|mut statement| statement.query_map([], |row| row.get(0))?.collect())
-            .map_err(|refused| self.failed(refused))?;
+            .map_err(|error| self.sqlite_error(error))?;
         self.check_count("runs")?;
         Ok(ids)
     }
@@ -319,18 +327,19 @@ impl Store {
             .connection
             .prepare_cached(&query)
             .and_then(|mut query| query.query_one([], |row| Ok((row.get(0)?, row.get(1)?))))
-            .map_err(|refused| self.failed(refused))?;
+            .map_err(|error| self.sqlite_error(error))?;
         match count == indexed {
             true => Ok(()),
             false => {
-                Err(self.damaged(format!("it has {count} {table}, and {indexed} in their index")))
+                Err(self
+                    .damaged_error(format!("it has {count} {table}, and {indexed} in their index")))
             }
         }
     }
 
     /// Loads one run in one read transaction.
     pub(crate) fn load_exact(&self, id: &str) -> Result<Document, StoreError> {
-        let failed = |refused| self.failed(refused);
+        let failed = |error| self.sqlite_error(error);
         let transaction = self.connection.unchecked_transaction().map_err(failed)?;
         let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::COLUMNS);
         let found = transaction
@@ -338,9 +347,9 @@ impl Store {
             .and_then(|mut query| query.query_one([id], StoredRun::of).optional())
             .map_err(failed)?;
         let Some(stored) = found else {
-            return Err(self.unknown(id)?);
+            return Err(self.unknown_run_error(id)?);
         };
-        let damaged = |why: String| self.damaged(format!("run {id}: {why}"));
+        let damaged = |why: String| self.damaged_error(format!("run {id}: {why}"));
         let run = pack::unpack_run(&stored.body).map_err(damaged)?;
         self.check_sum(&stored)?;
         let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
@@ -368,7 +377,9 @@ impl Store {
     pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
         match stored.checksum == checksum::of_run(&stored.row, &stored.body) {
             true => Ok(()),
-            false => Err(self.damaged(format!("run {} does not have its checksum", stored.row.id))),
+            false => {
+                Err(self.damaged_error(format!("run {} does not have its checksum", stored.row.id)))
+            }
         }
     }
 
@@ -377,32 +388,32 @@ impl Store {
         &mut self,
     ) -> Result<(Transaction<'_>, impl Fn(rusqlite::Error) -> StoreError + use<>), StoreError> {
         let path = self.path.clone();
-        let failed = move |refused| StoreError::from_sqlite(&path, wait_ms(WRITE_WAIT), refused);
+        let failed = move |error| StoreError::from_sqlite(&path, wait_ms(WRITE_WAIT), error);
         match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(transaction) => Ok((transaction, failed)),
-            Err(refused) => Err(failed(refused)),
+            Err(error) => Err(failed(error)),
         }
     }
 
-    pub(crate) fn failed(&self, refused: rusqlite::Error) -> StoreError {
-        StoreError::from_sqlite(&self.path, wait_ms(WRITE_WAIT), refused)
+    pub(crate) fn sqlite_error(&self, error: rusqlite::Error) -> StoreError {
+        StoreError::from_sqlite(&self.path, wait_ms(WRITE_WAIT), error)
     }
 
-    pub(crate) fn damaged(&self, why: String) -> StoreError {
+    pub(crate) fn damaged_error(&self, why: String) -> StoreError {
         StoreError::Damaged { path: self.path.clone(), why }
     }
 
-    fn unknown(&self, asked: &str) -> Result<StoreError, StoreError> {
+    fn unknown_run_error(&self, asked: &str) -> Result<StoreError, StoreError> {
         let mut known = self.ids()?;
         let mut names: Vec<String> = self.tags()?.into_values().flatten().collect();
         names.sort_unstable();
         names.dedup();
         known.extend(names);
-        Ok(unknown(asked, &known))
+        Ok(unknown_run(asked, &known))
     }
 }
 
-fn unknown(asked: &str, ids: &[String]) -> StoreError {
+fn unknown_run(asked: &str, ids: &[String]) -> StoreError {
     StoreError::UnknownRun { asked: pack::shortened(asked), nearest: nearest(asked, ids) }
 }
 
@@ -411,11 +422,11 @@ fn unknown(asked: &str, ids: &[String]) -> StoreError {
 pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
     // Comparing takes time proportional to the product of both lengths.
     let asked = &pack::shortened(asked);
-    let mut likeness: Vec<_> =
+    let mut by_similarity: Vec<_> =
         names.iter().map(|name| (strsim::normalized_levenshtein(asked, name), name)).collect();
-    likeness.reverse();
-    likeness.sort_by(|a, b| b.0.total_cmp(&a.0));
-    likeness.into_iter().take(OFFERED_MAX).map(|(_, name)| name.clone()).collect()
+    by_similarity.reverse();
+    by_similarity.sort_by(|a, b| b.0.total_cmp(&a.0));
+    by_similarity.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name.clone()).collect()
 }
 
 /// Row of a run.
@@ -437,11 +448,11 @@ impl StoredRun {
 
     /// Reads a row that begins with [`COLUMNS`](StoredRun::COLUMNS).
     pub fn of(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
-        StoredRun::behind(row, 0)
+        StoredRun::after_columns(row, 0)
     }
 
     /// Reads a row in which `others` other columns precede [`COLUMNS`](StoredRun::COLUMNS).
-    pub fn behind(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
+    pub fn after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {
             key: row.get(others)?,
             row: RunRow {
@@ -506,7 +517,7 @@ fn write_run(
 }
 
 /// Removes the record with this id, contender and arguments from a run, and returns its place.
-fn take_out(
+fn remove_record(
     connection: &Connection,
     run: i64,
     PackedRecord { record, .. }: &PackedRecord<'_>,
@@ -573,7 +584,7 @@ mod tests {
     use handover_record::Host;
 
     #[test]
-    fn a_store_that_runs_full_says_so_and_keeps_what_it_has() {
+    fn full_store_reports_it_and_keeps_its_records() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut store = Store::open(folder.path().join("results.db")).expect("a store");
         // Simulates a full disk: the write fails at the same point.
@@ -595,12 +606,12 @@ mod tests {
         };
         let ids = (0..1000).map(|place| format!("run-{place}"));
         let mut kept = Vec::new();
-        let refused = ids
+        let error = ids
             .map(|id| store.begin(&run(id.clone())).map(|()| kept.push(id)))
             .find_map(Result::err)
             .expect("16 pages are full one day");
-        assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
-        assert!(refused.to_string().contains("no space left"));
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert!(error.to_string().contains("no space left"));
         store.check().expect("sound");
         assert!(!kept.is_empty());
         assert_eq!(store.ids().expect("ids"), kept);

@@ -74,10 +74,10 @@ impl Store {
                 let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
                 statement.query_map([], read)?.collect()
             });
-        let rows = rows.map_err(|refused| self.failed(refused))?;
+        let rows = rows.map_err(|refused| self.sqlite_error(refused))?;
         match rows.iter().find(|(id, tag, checksum)| *checksum != of_tag(id, tag)) {
             Some((id, ..)) => {
-                Err(self.damaged(format!("a name of run {id} does not have its checksum")))
+                Err(self.damaged_error(format!("a name of run {id} does not have its checksum")))
             }
             None => Ok(rows.into_iter().map(|(id, tag, _)| (id, tag)).collect()),
         }
@@ -145,7 +145,7 @@ impl Store {
     /// Rewrites the whole file.
     pub fn vacuum(&mut self) -> Result<(u64, u64), StoreError> {
         let before = self.length_bytes()?;
-        self.connection.execute_batch("VACUUM").map_err(|refused| self.failed(refused))?;
+        self.connection.execute_batch("VACUUM").map_err(|refused| self.sqlite_error(refused))?;
         Ok((before, self.length_bytes()?))
     }
 
@@ -153,7 +153,7 @@ impl Store {
         let read = |query| self.connection.query_one(query, [], |row| row.get::<_, i64>(0));
         let bytes = read("PRAGMA page_count")
             .and_then(|pages| Ok(pages * read("PRAGMA page_size")?))
-            .map_err(|refused| self.failed(refused))?;
+            .map_err(|refused| self.sqlite_error(refused))?;
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
 }

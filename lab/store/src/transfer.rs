@@ -72,7 +72,7 @@ impl Store {
     /// without a run; a run that is in the store with other content; an input that cannot be read;
     /// a store that cannot be written.
     pub fn import(&mut self, input: &mut dyn BufRead) -> Result<Imported, ImportError> {
-        self.take(&Staged::read(input)?)
+        self.merge(&Staged::read(input)?)
     }
 
     /// Imports runs like [`import`](Store::import) into the store at `path`, which is created if it
@@ -91,12 +91,12 @@ impl Store {
         let path = path.as_ref();
         if file::is_absent(path) {
             let staged = Staged::read(input)?;
-            return Store::open(path)?.take(&staged);
+            return Store::open(path)?.merge(&staged);
         }
         Store::open(path)?.import(input)
     }
 
-    fn take(&mut self, staged: &Staged) -> Result<Imported, ImportError> {
+    fn merge(&mut self, staged: &Staged) -> Result<Imported, ImportError> {
         let mut ids = self.ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
         for StagedRun { line, tags, .. } in &staged.runs {
@@ -143,8 +143,8 @@ pub fn import_bytes(mut bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
     let mut exported = Vec::new();
     match store.export(&[], &mut exported) {
         Ok(_) => Ok(exported),
-        Err(ExportError::Store(refused)) => Err(refused.into()),
-        Err(ExportError::Write(refused)) => Err(refused.into()),
+        Err(ExportError::Store(error)) => Err(error.into()),
+        Err(ExportError::Write(error)) => Err(error.into()),
     }
 }
 
@@ -170,8 +170,8 @@ struct StagedRun {
 impl Staged {
     fn read(input: &mut dyn BufRead) -> Result<Staged, ImportError> {
         let connection = file::open_temporary()?;
-        let failed = |refused| {
-            ImportError::from(StoreError::from_sqlite(Path::new("(temporary file)"), 0, refused))
+        let failed = |error| {
+            ImportError::from(StoreError::from_sqlite(Path::new("(temporary file)"), 0, error))
         };
         let mut staged = Staged { connection, runs: Vec::new() };
         let transaction = staged.connection.unchecked_transaction().map_err(failed)?;
@@ -179,12 +179,12 @@ impl Staged {
         let mut place = 0;
         while let Some(parsed) = lines.next()? {
             let line = lines.number;
-            let bad = |refused: StoreError| ImportError::BadLine { line, why: refused.to_string() };
+            let bad = |error: StoreError| ImportError::BadLine { line, why: error.to_string() };
             match parsed {
                 Line::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
                     if find_exact(&transaction, &run.id).map_err(failed)?.is_some() {
-                        let why = format!("run {} comes a second time", run.id);
+                        let why = format!("run {} occurs a second time", run.id);
                         return Err(ImportError::BadLine { line, why });
                     }
                     insert_run(&transaction, &packed).map_err(failed)?;
@@ -260,7 +260,7 @@ fn difference(
     here: &Connection,
     here_key: i64,
 ) -> Result<Option<String>, StoreError> {
-    let failed = |refused| StoreError::from_sqlite(Path::new("(import)"), 0, refused);
+    let failed = |error| StoreError::from_sqlite(Path::new("(import)"), 0, error);
     let damaged = |why| StoreError::Damaged { path: "(import)".into(), why };
     let run = |connection: &Connection, key| {
         connection

@@ -25,7 +25,7 @@ const RUN: &str = "HANDOVER_STORE_RUN";
 /// Environment variable for the limit of descriptors, if there is one.
 const LIMIT: &str = "HANDOVER_STORE_DESCRIPTORS";
 const RECORDS_MAX: u32 = 100_000;
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED_UID: u32 = 65_534;
 
 /// Reason for which a test could not run here, if it could not.
 type Skipped = Option<&'static str>;
@@ -34,21 +34,21 @@ type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
     (
-        "a_process_killed_at_any_moment_loses_at_most_what_was_in_flight",
-        a_process_killed_at_any_moment_loses_at_most_what_was_in_flight,
+        "killed_process_loses_at_most_the_record_in_flight",
+        killed_process_loses_at_most_the_record_in_flight,
     ),
     (
-        "a_file_size_limit_is_an_error_and_loses_nothing",
-        a_file_size_limit_is_an_error_and_loses_nothing,
+        "file_size_limit_is_an_error_and_loses_nothing",
+        file_size_limit_is_an_error_and_loses_nothing,
     ),
     (
-        "a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written",
-        a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written,
+        "missing_descriptor_and_unwritable_file_give_different_errors",
+        missing_descriptor_and_unwritable_file_give_different_errors,
     ),
-    ("a_full_disk_is_an_error_and_loses_nothing", a_full_disk_is_an_error_and_loses_nothing),
+    ("full_disk_is_an_error_and_loses_nothing", full_disk_is_an_error_and_loses_nothing),
     (
-        "what_cannot_be_written_is_refused_beforehand_and_can_be_read",
-        what_cannot_be_written_is_refused_beforehand_and_can_be_read,
+        "unwritable_store_is_refused_at_opening_and_can_be_read",
+        unwritable_store_is_refused_at_opening_and_can_be_read,
     ),
 ];
 
@@ -84,12 +84,12 @@ fn child(role: &str) -> ExitCode {
         let limit = Rlimit { current, maximum: current };
         setrlimit(Resource::Nofile, limit).expect("a lower limit");
     }
-    let told = match role {
+    let progress_of = match role {
         "insert" => insert(&path),
         "open" => Store::open(&path).map(drop),
         _ => Store::open_existing(&path).and_then(|store| store.check()),
     };
-    match told {
+    match progress_of {
         Ok(()) => println!("fine"),
         Err(refused) => println!("{refused:?}\n{refused}"),
     }
@@ -108,14 +108,14 @@ fn insert(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn me(role: &str, path: &Path) -> Command {
+fn child_command(role: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this file"));
     command.env(CHILD, role).env(FILE, path).env(RUN, "one");
     command
 }
 
 /// Returns the last number that a child printed, and its other output.
-fn told(output: impl Read) -> (u32, String) {
+fn progress_of(output: impl Read) -> (u32, String) {
     let (mut last, mut rest) = (0, String::new());
     for line in BufReader::new(output).lines() {
         let line = line.expect("text");
@@ -130,7 +130,7 @@ fn told(output: impl Read) -> (u32, String) {
 }
 
 /// Asserts that every acknowledged record is stored, in order, and at most one more.
-fn assert_kept(path: &Path, id: &str, acknowledged: u32) {
+fn assert_records_kept(path: &Path, id: &str, acknowledged: u32) {
     let store = Store::open(path).expect("the next run opens it");
     store.check().expect("sound");
     let medians: Vec<f64> = match store.load(id) {
@@ -144,7 +144,7 @@ fn assert_kept(path: &Path, id: &str, acknowledged: u32) {
     assert!((acknowledged..=acknowledged + 1).contains(&kept), "{kept} of {acknowledged} are kept");
 }
 
-fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped {
+fn killed_process_loses_at_most_the_record_in_flight() -> Skipped {
     let folder = tempdir().expect("a folder");
     let shared = folder.path().join("shared.db");
     // A fixed sequence of random moments, as far as the scheduler allows.
@@ -157,15 +157,18 @@ fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped 
         let fresh = folder.path().join(format!("fresh-{round}.db"));
         let path = if round % 2 == 0 { &shared } else { &fresh };
         let id = format!("run-{round}");
-        let mut child =
-            me("insert", path).env(RUN, &id).stdout(Stdio::piped()).spawn().expect("a child");
+        let mut child = child_command("insert", path)
+            .env(RUN, &id)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a child");
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
         for place in 1..=after {
             let mut line = String::new();
             output.read_line(&mut line).expect("text");
             assert_eq!(line, format!("stored {place}\n"));
         }
-        let reader = std::thread::spawn(move || told(output));
+        let reader = std::thread::spawn(move || progress_of(output));
         std::thread::sleep(moment);
         child.kill().expect("SIGKILL");
         child.wait().expect("its end");
@@ -173,7 +176,7 @@ fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped 
         assert_eq!(rest, "", "killed before it ended");
         let acknowledged = acknowledged.max(after);
         if path.exists() {
-            assert_kept(path, &id, acknowledged);
+            assert_records_kept(path, &id, acknowledged);
         } else {
             assert_eq!(acknowledged, 0);
         }
@@ -181,7 +184,7 @@ fn a_process_killed_at_any_moment_loses_at_most_what_was_in_flight() -> Skipped 
     None
 }
 
-fn a_file_size_limit_is_an_error_and_loses_nothing() -> Skipped {
+fn file_size_limit_is_an_error_and_loses_nothing() -> Skipped {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("results.db");
     // With SIGXFSZ ignored the write fails, as on a full disk, instead of ending the process.
@@ -195,7 +198,7 @@ fn a_file_size_limit_is_an_error_and_loses_nothing() -> Skipped {
     None
 }
 
-fn a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written() -> Skipped {
+fn missing_descriptor_and_unwritable_file_give_different_errors() -> Skipped {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("results.db");
     let mut store = Store::open(&path).expect("a store");
@@ -203,7 +206,7 @@ fn a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written() -
     drop(store);
     let before = contents(folder.path());
     let ask = |role: &str, path: &Path, descriptors_count: u32| {
-        let output = me(role, path).env(LIMIT, descriptors_count.to_string()).output();
+        let output = child_command(role, path).env(LIMIT, descriptors_count.to_string()).output();
         String::from_utf8(output.expect("a child").stdout).expect("text")
     };
     for role in ["open", "read"] {
@@ -224,7 +227,7 @@ fn a_store_without_a_descriptor_left_is_told_from_one_that_cannot_be_written() -
     None
 }
 
-fn a_full_disk_is_an_error_and_loses_nothing() -> Skipped {
+fn full_disk_is_an_error_and_loses_nothing() -> Skipped {
     // A tmpfs in a mount namespace of its own, which ends with the process.
     let namespace = ["--mount", "--map-root-user", "sh", "-c"];
     let can = Command::new("unshare")
@@ -255,15 +258,15 @@ fn a_full_disk_is_an_error_and_loses_nothing() -> Skipped {
 }
 
 fn assert_full(path: &Path, said: &[u8]) {
-    let (acknowledged, rest) = told(said);
+    let (acknowledged, rest) = progress_of(said);
     assert!(acknowledged > 5, "some records fit: {rest}");
     assert!(rest.starts_with("Full {"), "{rest}");
     assert!(rest.contains("no space left") && rest.contains("--db FILE"), "{rest}");
-    assert_kept(path, "one", acknowledged);
+    assert_records_kept(path, "one", acknowledged);
 }
 
 /// Copies this binary to where any user can run it.
-fn for_anybody(folder: &TempDir) -> PathBuf {
+fn world_readable_copy(folder: &TempDir) -> PathBuf {
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
     let copy = folder.path().join("child");
     fs::copy(std::env::current_exe().expect("this file"), &copy).expect("a copy");
@@ -271,9 +274,9 @@ fn for_anybody(folder: &TempDir) -> PathBuf {
     copy
 }
 
-fn what_cannot_be_written_is_refused_beforehand_and_can_be_read() -> Skipped {
+fn unwritable_store_is_refused_at_opening_and_can_be_read() -> Skipped {
     let folder = tempdir().expect("a folder");
-    let copy = for_anybody(&folder);
+    let copy = world_readable_copy(&folder);
     let is_root = fs::metadata("/proc/self").expect("a process").uid() == 0;
     let set = |path: &Path, mode: u32| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
@@ -282,7 +285,7 @@ fn what_cannot_be_written_is_refused_beforehand_and_can_be_read() -> Skipped {
         let mut command = Command::new(&copy);
         command.env(CHILD, role).env(FILE, path).current_dir("/");
         if is_root {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED_UID).gid(UNPRIVILEGED_UID);
         }
         let output = command.output().expect("a child");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

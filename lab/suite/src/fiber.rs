@@ -4,6 +4,8 @@
 mod contenders;
 mod eventuals;
 pub mod local;
+#[cfg(feature = "peers-may")]
+mod may;
 mod parked;
 #[cfg(feature = "peers")]
 mod peers;
@@ -201,6 +203,8 @@ const THREADS: Contender = Contender::peer("threads");
 const TOKIO: Contender = Contender::peer("tokio");
 #[cfg(feature = "peers")]
 const GENERATOR: Contender = Contender::peer("generator");
+#[cfg(feature = "peers-may")]
+const MAY: Contender = Contender::peer("may");
 /// The kernel's sleep.
 const KERNEL: Contender = Contender::floor("kernel").waits(Wait::Sleep);
 /// Two CPUs and a cache line.
@@ -216,12 +220,16 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Yields<peers::Generators>>(GENERATOR),
     #[cfg(feature = "peers")]
     Bench::one::<Yields<peers::Tasks>>(TOKIO),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Yields<may::Coroutines>>(MAY),
     Bench::one::<YieldsAlone<Ours>>(OURS),
     Bench::one::<YieldsAlone<Threads>>(THREADS),
     #[cfg(feature = "peers")]
     Bench::one::<YieldsAlone<peers::Generators>>(GENERATOR),
     #[cfg(feature = "peers")]
     Bench::one::<YieldsAlone<peers::Tasks>>(TOKIO),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<YieldsAlone<may::Coroutines>>(MAY),
     Bench::one::<Spawns<Ours>>(OURS),
     Bench::one::<Spawns<Bare>>(BARE),
     Bench::one::<Spawns<Threads>>(THREADS.waits(Wait::Sleep).allocates()),
@@ -229,15 +237,21 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Spawns<peers::Generators>>(GENERATOR.allocates()),
     #[cfg(feature = "peers")]
     Bench::one::<Spawns<peers::Tasks>>(TOKIO.allocates()),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Spawns<may::Coroutines>>(MAY.allocates()),
     Bench::one::<Detaches<Ours>>(OURS),
     Bench::one::<Detaches<Bare>>(BARE),
     Bench::one::<Detaches<Threads>>(THREADS.waits(Wait::Spin).allocates()),
     #[cfg(feature = "peers")]
     Bench::one::<Detaches<peers::Tasks>>(TOKIO.allocates()),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Detaches<may::Coroutines>>(MAY.allocates()),
     Bench::one::<Hands<Ours>>(OURS),
     Bench::one::<Hands<Bare>>(BARE),
     #[cfg(feature = "peers")]
     Bench::one::<Hands<peers::Tasks>>(TOKIO),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Hands<may::Coroutines>>(MAY),
     Bench::one::<HandsAcross<Ours>>(OURS.waits(Wait::SpinThenSleep)),
     Bench::one::<HandsAcross<Words>>(LINE),
     Bench::one::<HandsAcross<Threads>>(THREADS.waits(Wait::SpinThenSleep)),
@@ -245,15 +259,21 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Locks<Bare>>(BARE),
     #[cfg(feature = "peers")]
     Bench::one::<Locks<peers::Tasks>>(TOKIO),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Locks<may::Coroutines>>(MAY),
     Bench::one::<Sleeps<Ours>>(OURS.waits(Wait::Sleep)),
     Bench::one::<Sleeps<Kernel>>(KERNEL),
     Bench::one::<Sleeps<Threads>>(THREADS.waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
     Bench::one::<Sleeps<peers::Tasks>>(TOKIO.waits(Wait::Sleep)),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Sleeps<may::Coroutines>>(MAY.waits(Wait::Sleep)),
     Bench::one::<Loops<Ours>>(OURS.waits(Wait::Sleep).allocates()),
     Bench::one::<Loops<Kernel>>(KERNEL),
     #[cfg(feature = "peers")]
     Bench::one::<Loops<peers::Tasks>>(TOKIO.waits(Wait::Sleep).allocates()),
+    #[cfg(feature = "peers-may")]
+    Bench::one::<Loops<may::Coroutines>>(MAY.waits(Wait::Sleep).allocates()),
     parked::OURS,
     parked::THREADS,
     #[cfg(feature = "peers")]

@@ -3,6 +3,7 @@
 
 pub mod bulk;
 pub mod call;
+mod channels;
 pub mod clock;
 pub mod event;
 pub mod fiber;
@@ -51,19 +52,28 @@ pub static ALL: &[&[Bench]] = &[
     null::ALL,
 ];
 
-/// Returns one line about the peers that this binary was built without, each with the feature that
-/// adds it; `None` if there are none.
+/// Returns one line about the peers that this binary was built without, each with the feature or
+/// the installed library that adds it; `None` if there are none.
 pub fn not_built() -> Option<String> {
-    let peers: [(bool, &str); 4] = [
+    let peers = cfg!(feature = "peers");
+    let all: [(bool, &str); 9] = [
         (
-            cfg!(feature = "peers"),
-            "crossbeam, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, tokio, tracing \
-             (feature peers)",
+            peers,
+            "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
+             tokio, tracing (feature peers)",
         ),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
+        (cfg!(feature = "peers-may"), "may (feature peers-may)"),
         (cfg!(feature = "peers-mpi"), "Open MPI, MPICH (feature peers-mpi)"),
         (cfg!(feature = "fastrace"), "fastrace (feature fastrace)"),
+        (
+            cfg!(handover_moodycamel) || !peers,
+            "moodycamel (needs g++, libreaderwriterqueue-dev, libconcurrentqueue-dev)",
+        ),
+        (cfg!(handover_boost_lockfree) || !peers, "boost.lockfree (needs g++, libboost-dev)"),
+        (cfg!(handover_boost_asio) || !peers, "boost.asio (needs g++, libboost-dev)"),
+        (cfg!(handover_libuv) || !peers, "libuv (needs g++, libuv1-dev)"),
     ];
-    let missing: Vec<&str> = peers.iter().filter(|it| !it.0).map(|it| it.1).collect();
+    let missing: Vec<&str> = all.iter().filter(|it| !it.0).map(|it| it.1).collect();
     (!missing.is_empty()).then(|| format!("not built here: {}", missing.join("; ")))
 }

@@ -22,6 +22,12 @@ pub const ALL: &[Bench] = &[
         Contender::ours("spin").waits(Wait::SpinThenSleep),
     ),
     Bench::many::<echo::Relayed<echo::Epoll<false>>>(Contender::peer("epoll").waits(Wait::Sleep)),
+    #[cfg(all(feature = "peers", handover_libuv))]
+    Bench::many::<echo::Relayed<servers::foreign::Uv>>(Contender::peer("libuv").waits(Wait::Sleep)),
+    #[cfg(all(feature = "peers", handover_boost_asio))]
+    Bench::many::<echo::Relayed<servers::foreign::Asio>>(
+        Contender::peer("boost-asio").waits(Wait::Sleep),
+    ),
     Bench::many::<echo::Relayed<echo::Bare>>(Contender::floor("bare").waits(Wait::SpinThenSleep)),
     Bench::many::<echo::Spinning<echo::Ours<50_000>>>(
         Contender::ours("handover").waits(Wait::SpinThenSleep),
@@ -40,6 +46,12 @@ pub const ALL: &[Bench] = &[
     Bench::many::<load::Load<servers::Mio>>(Contender::peer("mio").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]
     Bench::many::<load::Load<servers::Tokio>>(Contender::peer("tokio").waits(Wait::Sleep)),
+    #[cfg(all(feature = "peers", handover_libuv))]
+    Bench::many::<load::Load<servers::foreign::Uv>>(Contender::peer("libuv").waits(Wait::Sleep)),
+    #[cfg(all(feature = "peers", handover_boost_asio))]
+    Bench::many::<load::Load<servers::foreign::Asio>>(
+        Contender::peer("boost-asio").waits(Wait::Sleep),
+    ),
     Bench::many::<Connect<connect::Ours>>(Contender::ours("handover").waits(Wait::Sleep)),
     Bench::many::<Connect<connect::Epoll>>(Contender::peer("epoll").waits(Wait::Sleep)),
     #[cfg(feature = "peers")]

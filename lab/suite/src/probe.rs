@@ -18,12 +18,12 @@ mod traced;
 mod usdt;
 
 use handover_base::clock;
+use handover_harness::Scratch;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Part, Spec, args};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::path::Path;
-use tempfile::TempDir;
 
 args! {
     /// Number of calls timed together.
@@ -63,10 +63,11 @@ fn refused(error: impl std::error::Error) -> Fault {
 }
 
 /// Creates a folder for the files of a round: in memory if possible, so that no disk is measured.
-fn folder() -> Result<TempDir, Fault> {
+/// The next process removes those that a killed one has left.
+fn folder() -> Result<Scratch, Fault> {
     let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    Ok(made?)
+    let within = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+    Ok(Scratch::new("handover-probe-", &within)?)
 }
 
 /// Makes `count` calls; returns the number that the functions counted.

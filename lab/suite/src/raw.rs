@@ -12,5 +12,7 @@ pub(crate) mod locks;
 pub(crate) mod mapped;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
+#[cfg(feature = "peers")]
+pub(crate) mod peers;
 pub(crate) mod shared;
 pub(crate) mod usdt;

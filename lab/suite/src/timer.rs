@@ -1,16 +1,18 @@
 //! Timers: the cost of starting, cancelling and expiring one while many others are outstanding.
 
+mod kernel;
 #[cfg(feature = "peers")]
 mod peers;
 mod walk;
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Part, Spec, args};
+use handover_record::{Args, Contender, Part, Spec, args};
 use handover_timer::{Config, TimerId, Wheel};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hint::black_box;
+use std::marker::PhantomData;
 
 const MS_NS: u64 = 1_000_000;
 /// Maximum distance of a deadline.
@@ -26,6 +28,45 @@ args! {
     }
 }
 
+args! {
+    /// Number of outstanding timers, for each of which a contender may need a descriptor.
+    pub struct Few {
+        /// Timers that are outstanding all the time.
+        timers_count: u32 = 500 (smoke 200, range 100..=10_000)
+    }
+}
+
+/// Number of outstanding timers, and the benchmark that it belongs to.
+trait Crowd: Args {
+    const SPEC: Spec;
+    fn timers_count(&self) -> u32;
+}
+
+impl Crowd for Outstanding {
+    const SPEC: Spec = Spec {
+        id: "timer/outstanding",
+        what: "one timer among many outstanding ones, due at random within 10 s",
+        ladder: true,
+        ..SPEC
+    };
+
+    fn timers_count(&self) -> u32 {
+        self.timers_count
+    }
+}
+
+impl Crowd for Few {
+    const SPEC: Spec = Spec {
+        id: "timer/few",
+        what: "one timer among some hundred outstanding ones, due at random within 10 s",
+        ..SPEC
+    };
+
+    fn timers_count(&self) -> u32 {
+        self.timers_count
+    }
+}
+
 /// Timers ordered by their deadlines; each returns its key when it expires. Time begins at 0.
 trait Timers: Sized {
     /// Handle by which a timer is cancelled.
@@ -34,11 +75,15 @@ trait Timers: Sized {
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
     /// Cancels a timer; returns `true` if it was running. Not called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
+    /// Prepares for an advance of the time to `now_ns`, untimed, if the time is not an argument.
+    fn prepare(&mut self, _now_ns: u64) -> Result<(), Fault> {
+        Ok(())
+    }
     /// Advances the time to `now_ns`: appends the keys of the timers that are due.
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
     /// Checks that timers expire when due, all of them and none that was cancelled.
     fn obeys() -> Result<(), Fault> {
-        obeys::<Self>()
+        obeys::<Self>(1000)
     }
     /// Calls `f` in the context that these timers need.
     fn within<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
@@ -246,13 +291,26 @@ impl Timers for IndexedHeap {
     }
 }
 
+const SPEC: Spec = Spec {
+    batched: true,
+    parts: &[
+        Part::new("start", "starting one"),
+        Part::new("cancel", "cancelling one of them, at random"),
+        Part::new("expire", "finding one due, in its turn, and taking it out"),
+        Part::new("pair", "starting one more and cancelling it at once"),
+    ],
+    file: file!(),
+    line: line!(),
+    ..Spec::DEFAULT
+};
+
 const START: usize = 0;
 const CANCEL: usize = 1;
 const EXPIRE: usize = 2;
 const PAIR: usize = 3;
 
 /// Workload: timers that come and go; their number is the same at the end of each step.
-struct Turnover<T: Timers> {
+struct Turnover<T: Timers, A = Outstanding> {
     timers: T,
     /// Each timer's id, by its key; keys are assigned in random order.
     ids: Vec<T::Id>,
@@ -263,31 +321,18 @@ struct Turnover<T: Timers> {
     deadlines_ns: Vec<u64>,
     due: Vec<u32>,
     random: u64,
+    crowd: PhantomData<fn() -> A>,
 }
 
-impl<T: Timers> Workload for Turnover<T> {
-    type Args = Outstanding;
-    const SPEC: Spec = Spec {
-        id: "timer/outstanding",
-        what: "one timer among many outstanding ones, due at random within 10 s",
-        ladder: true,
-        batched: true,
-        parts: &[
-            Part::new("start", "starting one"),
-            Part::new("cancel", "cancelling one of them, at random"),
-            Part::new("expire", "finding one due, in its turn, and taking it out"),
-            Part::new("pair", "starting one more and cancelling it at once"),
-        ],
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+impl<T: Timers, A: Crowd + 'static> Workload for Turnover<T, A> {
+    type Args = A;
+    const SPEC: Spec = A::SPEC;
 
-    fn rig(args: &Outstanding, _: &mut Rig) -> Result<Self, Fault> {
-        let count = args.timers_count as usize;
+    fn rig(args: &A, _: &mut Rig) -> Result<Self, Fault> {
+        let count = args.timers_count() as usize;
         let batch = BATCH.min(count / 4);
         let mut rigged = Turnover {
-            timers: T::new(args.timers_count)?,
+            timers: T::new(args.timers_count())?,
             ids: Vec::with_capacity(count),
             batch,
             cursor: 0,
@@ -295,8 +340,9 @@ impl<T: Timers> Workload for Turnover<T> {
             deadlines_ns: vec![0; 4 * batch],
             due: Vec::with_capacity(4 * batch),
             random: 0x2545_F491_4F6C_DD1D,
+            crowd: PhantomData,
         };
-        rigged.fill(count);
+        rigged.fill(count)?;
         Ok(rigged)
     }
 
@@ -306,7 +352,8 @@ impl<T: Timers> Workload for Turnover<T> {
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            let ticks = self.step();
+            // A failed step yields no sample; check() reports the fault.
+            let Ok(ticks) = self.step() else { break };
             for (part, ticks) in ticks.into_iter().enumerate() {
                 out.note_batch(part, ticks, self.batch as u64);
             }
@@ -314,10 +361,10 @@ impl<T: Timers> Workload for Turnover<T> {
     }
 }
 
-impl<T: Timers> Turnover<T> {
+impl<T: Timers, A> Turnover<T, A> {
     /// Creates the timers, and then replaces as many: timers that have run for a while are
     /// scattered in memory, and work that was deferred by cancellations has become due.
-    fn fill(&mut self, count: usize) {
+    fn fill(&mut self, count: usize) -> Result<(), Fault> {
         let mut keys: Vec<u32> = (0..count as u32).collect();
         for i in (1..count).rev() {
             let other = (self.random() % (i as u64 + 1)) as usize;
@@ -332,12 +379,13 @@ impl<T: Timers> Turnover<T> {
             self.ids[key as usize] = id;
         }
         for _ in 0..count.div_ceil(self.batch) {
-            self.step();
+            self.step()?;
         }
+        Ok(())
     }
 
     /// Does some of each operation; returns the clock ticks of each.
-    fn step(&mut self) -> [u64; 4] {
+    fn step(&mut self) -> Result<[u64; 4], Fault> {
         let mut ticks = [0; 4];
         if self.cursor + self.batch > self.ids.len() {
             self.cursor = 0;
@@ -367,8 +415,9 @@ impl<T: Timers> Turnover<T> {
                     black_box(timers.cancel(id));
                 }
             });
-            ticks[EXPIRE] = timed(|| timers.expire(*now_ns, due));
         });
+        timers.prepare(*now_ns)?;
+        timers.within(|timers| ticks[EXPIRE] = timed(|| timers.expire(*now_ns, due)));
         // Scaled to a batch, as about a batch is due and every sample must have the same length.
         let due_count = self.due.len().max(1) as u64;
         ticks[EXPIRE] = ticks[EXPIRE] * self.batch as u64 / due_count;
@@ -376,7 +425,7 @@ impl<T: Timers> Turnover<T> {
             let (key, deadline_ns) = (self.due[at], self.any_deadline_ns());
             self.ids[key as usize] = self.timers.within(|timers| timers.start(deadline_ns, key));
         }
-        ticks
+        Ok(ticks)
     }
 
     /// Returns a deadline after this step and at least two milliseconds ahead, as some timers
@@ -401,28 +450,28 @@ fn timed(operations: impl FnOnce()) -> u64 {
 }
 
 /// Checks that timers expire when due, all of them and none that was cancelled.
-fn obeys<T: Timers>() -> Result<(), Fault> {
-    const COUNT: u32 = 1000;
-    let mut timers = T::new(COUNT)?;
+fn obeys<T: Timers>(count: u32) -> Result<(), Fault> {
+    let mut timers = T::new(count)?;
     // Each in its own millisecond, in scrambled order.
-    let deadline_ns = |key: u32| u64::from(key * 7919 % COUNT + 1) * MS_NS;
+    let deadline_ns = |key: u32| u64::from(key * 7919 % count + 1) * MS_NS;
     let ids: Vec<T::Id> =
-        (0..COUNT).map(|key| timers.within(|timers| timers.start(deadline_ns(key), key))).collect();
+        (0..count).map(|key| timers.within(|timers| timers.start(deadline_ns(key), key))).collect();
     for (key, &id) in ids.iter().enumerate().filter(|(key, _)| key % 3 == 0) {
         if !timers.within(|timers| timers.cancel(id)) {
             return Err(Fault::new(format!("timer {key} was running and could not be cancelled")));
         }
     }
     let mut seen = Vec::new();
-    for now_ns in (0..=u64::from(COUNT)).step_by(10).map(|ms| ms * MS_NS) {
+    for now_ns in (0..=u64::from(count)).step_by(10).map(|ms| ms * MS_NS) {
         let mut keys = Vec::new();
+        timers.prepare(now_ns)?;
         timers.within(|timers| timers.expire(now_ns, &mut keys));
         if let Some(key) = keys.iter().find(|&&key| deadline_ns(key) > now_ns) {
             return Err(Fault::new(format!("timer {key} expired early")));
         }
         seen.extend(keys);
         let due_count =
-            (0..COUNT).filter(|&key| key % 3 != 0 && deadline_ns(key) <= now_ns).count();
+            (0..count).filter(|&key| key % 3 != 0 && deadline_ns(key) <= now_ns).count();
         if seen.len() != due_count {
             let (now_ms, seen_count) = (now_ns / MS_NS, seen.len());
             let why = format!("{due_count} timers were due by {now_ms} ms, {seen_count} expired");
@@ -431,7 +480,7 @@ fn obeys<T: Timers>() -> Result<(), Fault> {
     }
     seen.sort_unstable();
     seen.dedup();
-    match seen.iter().all(|key| key % 3 != 0) && seen.len() == (COUNT - COUNT.div_ceil(3)) as usize
+    match seen.iter().all(|key| key % 3 != 0) && seen.len() == (count - count.div_ceil(3)) as usize
     {
         true => Ok(()),
         false => Err(Fault::new("a cancelled timer expired, or one expired twice")),
@@ -449,4 +498,8 @@ pub const ALL: &[Bench] = &[
     Bench::one::<Turnover<IndexedHeap>>(Contender::peer("indexed-heap")),
     Bench::one::<Turnover<Tree>>(Contender::peer("BTreeMap").allocates()),
     Bench::one::<Turnover<walk::Walk>>(Contender::floor("random-walk")),
+    Bench::one::<Turnover<Wheel<u32>, Few>>(Contender::ours("handover")),
+    Bench::one::<Turnover<kernel::TimerFds, Few>>(Contender::peer("timerfd")),
+    Bench::one::<Turnover<IndexedHeap, Few>>(Contender::peer("indexed-heap")),
+    Bench::one::<Turnover<walk::Walk, Few>>(Contender::floor("random-walk")),
 ];

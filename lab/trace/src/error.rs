@@ -18,7 +18,7 @@ pub enum TraceError {
         source: ReadError,
     },
     /// The folder of a trace could not be read to find the traces of its children.
-    #[error("{}: cannot look for its children's traces beside it", path.display())]
+    #[error("{}: cannot search its folder for the traces of its children", path.display())]
     Beside {
         /// Path of the trace.
         path: PathBuf,
@@ -28,8 +28,8 @@ pub enum TraceError {
     },
     /// Two traces have no common time line.
     #[error(
-        "{} was recorded by another clock than {}, or before or after a restart of the machine: \
-         show them one by one", path.display(), first.display()
+        "{} was recorded with another clock than {}, or in another boot of the machine: \
+         show them separately", path.display(), first.display()
     )]
     Incomparable {
         /// Path of the trace that differs from the first.

@@ -4,7 +4,7 @@
 
 use crate::names::{NameId, Names};
 use crate::traces::Traces;
-use crate::walk::{At, Call, Ending, Visitor};
+use crate::walk::{Call, Ending, Position, Visitor};
 use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
@@ -12,7 +12,7 @@ use std::io;
 /// Part of a function, or mark, in a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Share {
+pub struct FunctionCost {
     /// Name of the function.
     pub name: String,
     /// Number of events, two for each call.
@@ -51,7 +51,7 @@ impl Default for Limits {
 #[non_exhaustive]
 pub struct Estimate {
     /// All functions and marks, sorted by descending number of events.
-    pub shares: Vec<Share>,
+    pub shares: Vec<FunctionCost>,
     /// Number of all events.
     pub events: u64,
     /// Size of all events in a stream, in bytes.
@@ -67,7 +67,7 @@ pub struct Estimate {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Sums {
+struct EventSums {
     events: u64,
     stream_bytes: u64,
     ring_bytes: u64,
@@ -75,14 +75,14 @@ struct Sums {
     total_ns: u64,
 }
 
-struct Durations<'a>(&'a mut [Sums]);
+struct DurationSums<'a>(&'a mut [EventSums]);
 
-impl Visitor for Durations<'_> {
-    fn enter(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+impl Visitor for DurationSums<'_> {
+    fn enter(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 
-    fn leave(&mut self, _: &At, call: &Call) -> io::Result<()> {
+    fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
         if call.ending == Ending::Left {
             let sums = &mut self.0[call.name.index()];
             sums.calls += 1;
@@ -91,7 +91,7 @@ impl Visitor for Durations<'_> {
         Ok(())
     }
 
-    fn mark(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+    fn mark(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 }
@@ -105,7 +105,7 @@ pub fn estimate<S: ReadAt>(
     names: &Names,
     limits: &Limits,
 ) -> io::Result<Estimate> {
-    let mut sums = vec![Sums::default(); names.count()];
+    let mut sums = vec![EventSums::default(); names.count()];
     for (process, trace) in traces.all().iter().enumerate() {
         for thread in 0..trace.threads().len() {
             let mut last_ticks = None;
@@ -127,19 +127,19 @@ pub fn estimate<S: ReadAt>(
             }
         }
     }
-    crate::walk::walk(traces, names, &mut Durations(&mut sums))?;
-    Ok(of_sums(&sums, names, limits))
+    crate::walk::walk(traces, names, &mut DurationSums(&mut sums))?;
+    Ok(estimate_from(&sums, names, limits))
 }
 
-fn of_sums(sums: &[Sums], names: &Names, limits: &Limits) -> Estimate {
-    let sum = |of: fn(&Sums) -> u64| sums.iter().map(of).sum::<u64>();
+fn estimate_from(sums: &[EventSums], names: &Names, limits: &Limits) -> Estimate {
+    let sum = |of: fn(&EventSums) -> u64| sums.iter().map(of).sum::<u64>();
     let events = sum(|sums| sums.events);
     let share = |(id, name): (NameId, &str)| {
         let sums = &sums[id.index()];
         let mean_ns = sums.total_ns.checked_div(sums.calls);
         let is_many = sums.events as f64 * 100.0 >= limits.share_percent_min * events as f64;
         let is_short = mean_ns.is_some_and(|mean_ns| mean_ns <= limits.mean_ns_max);
-        (sums.events > 0).then(|| Share {
+        (sums.events > 0).then(|| FunctionCost {
             name: name.to_owned(),
             events: sums.events,
             stream_bytes: sums.stream_bytes,
@@ -149,14 +149,14 @@ fn of_sums(sums: &[Sums], names: &Names, limits: &Limits) -> Estimate {
             is_left_out: is_many && is_short,
         })
     };
-    let mut shares: Vec<Share> = names.iter().filter_map(share).collect();
+    let mut shares: Vec<FunctionCost> = names.iter().filter_map(share).collect();
     shares.sort_by(|one, other| {
         other.events.cmp(&one.events).then_with(|| one.name.cmp(&other.name))
     });
-    let left_out: Vec<&Share> = shares.iter().filter(|share| share.is_left_out).collect();
-    let patterns: Vec<String> = left_out.iter().map(|share| but_not(&share.name)).collect();
+    let left_out: Vec<&FunctionCost> = shares.iter().filter(|share| share.is_left_out).collect();
+    let patterns: Vec<String> = left_out.iter().map(|share| exclusion_of(&share.name)).collect();
     let (stream_bytes, ring_bytes) = (sum(|sums| sums.stream_bytes), sum(|sums| sums.ring_bytes));
-    let out = |of: fn(&Share) -> u64| left_out.iter().map(|share| of(share)).sum::<u64>();
+    let out = |of: fn(&FunctionCost) -> u64| left_out.iter().map(|share| of(share)).sum::<u64>();
     Estimate {
         events,
         stream_bytes,
@@ -170,7 +170,7 @@ fn of_sums(sums: &[Sums], names: &Names, limits: &Limits) -> Estimate {
 
 /// Returns a pattern that matches everything but `name`. Other special characters match themselves;
 /// a comma, which would separate patterns, is replaced by `?`.
-fn but_not(name: &str) -> String {
+fn exclusion_of(name: &str) -> String {
     let plain = |c: char| if c == ',' { '?' } else { c };
     format!("-{}", name.chars().map(plain).collect::<String>())
 }
@@ -186,7 +186,7 @@ mod tests {
     use handover_probe::matches;
 
     #[test]
-    fn numbers_take_a_byte_for_each_seven_bits() {
+    fn varint_length_is_one_byte_per_seven_bits() {
         for (number, bytes) in [(0, 1), (127, 1), (128, 2), (16_383, 2), (16_384, 3)] {
             assert_eq!(varint_bytes(number), bytes, "{number}");
         }
@@ -194,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_leaves_out_its_name_whatever_that_is() {
+    fn exclusion_pattern_excludes_exactly_its_name() {
         for name in ["a::b", "f(int, char*)", "operator*", "x?y", "-z"] {
-            assert!(!matches(&but_not(name), name), "{name}");
-            assert!(matches(&but_not(name), "other"), "{name}");
+            assert!(!matches(&exclusion_of(name), name), "{name}");
+            assert!(matches(&exclusion_of(name), "other"), "{name}");
         }
     }
 }

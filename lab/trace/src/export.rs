@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_parse_as_they_print() {
+    fn format_parses_from_its_display() {
         for format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(*format));
             assert!(!format.extension().is_empty());

@@ -13,7 +13,7 @@ mod tree;
 mod walk;
 
 pub use error::TraceError;
-pub use estimate::{Estimate, Limits, Share, estimate};
+pub use estimate::{Estimate, FunctionCost, Limits, estimate};
 pub use export::{Format, FormatError, export};
 pub use names::{NameId, Names};
 pub use statistics::{Durations, Function, Order, OrderError, Statistics};
@@ -21,5 +21,5 @@ pub use text::{
     estimate_table, function_table, headline, tree_table, what_can_be_done, what_is_missing,
 };
 pub use traces::{Traces, nearest};
-pub use tree::{CallTree, Grouping, LEVELS_MAX, Line};
-pub use walk::{At, Call, DEPTH_MAX, Ending, Found, Here, Visitor, walk};
+pub use tree::{CallTree, Grouping, LEVELS_MAX, TreeLine};
+pub use walk::{Call, DEPTH_MAX, Ending, Found, Position, ThreadInfo, Visitor, walk};

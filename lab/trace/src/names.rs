@@ -23,7 +23,7 @@ pub struct Names {
     texts: Vec<String>,
     is_chosen: Vec<bool>,
     /// Name of each site, by trace and site number.
-    of: Vec<Vec<NameId>>,
+    by_site: Vec<Vec<NameId>>,
 }
 
 /// Name of sites without a name in the trace, because the part of the file with the names is
@@ -48,11 +48,11 @@ impl Names {
         let mut names = Self {
             texts: vec![UNNAMED.to_owned()],
             is_chosen: vec![is_chosen(UNNAMED)],
-            of: Vec::new(),
+            by_site: Vec::new(),
         };
         let mut known: HashMap<String, NameId> = HashMap::new();
         for trace in traces.all() {
-            let mut of = Vec::new();
+            let mut ids = Vec::new();
             // No event has a larger site number: only a damaged trace contains one.
             let is_known = |site: &&&Site| site.number <= SITES_MAX;
             for site in trace.sites().iter().filter(is_known) {
@@ -62,12 +62,12 @@ impl Names {
                     NameId(names.texts.len() as u32 - 1)
                 });
                 let at = site.number as usize;
-                if of.len() <= at {
-                    of.resize(at + 1, NameId(0));
+                if ids.len() <= at {
+                    ids.resize(at + 1, NameId(0));
                 }
-                of[at] = id;
+                ids[at] = id;
             }
-            names.of.push(of);
+            names.by_site.push(ids);
         }
         names
     }
@@ -75,7 +75,7 @@ impl Names {
     /// Returns the name of a site; the first name, `(unnamed)`, if the trace does not name it.
     #[must_use]
     pub fn of(&self, trace: usize, site: u32) -> NameId {
-        let of = self.of.get(trace);
+        let of = self.by_site.get(trace);
         of.and_then(|of| of.get(site as usize)).copied().unwrap_or(NameId(0))
     }
 

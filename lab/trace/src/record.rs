@@ -22,7 +22,7 @@ mod rings;
 mod stream;
 
 pub use names::complete;
-pub use program::{Found, Refusal, find};
+pub use program::{Refusal, TraceableProgram, find};
 
 use follow::Follower;
 use handover_probe::Policy;
@@ -45,18 +45,18 @@ pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover
 /// Header with the probe macros for C and C++.
 pub const HEADER: &str = include_str!("../../../mechanisms/probe/include/handover_probe.h");
 
-/// Environment variable that tells the library its folder.
+/// Environment variable with the folder of the library.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
 /// Interval at which rings are drained. A ring of 4 MiB holds half a million events.
 const PERIOD: Duration = Duration::from_millis(4);
 /// Time given to other processes to notice that the program has ended.
-const GRACE: Duration = Duration::from_millis(2);
+const END_DELAY: Duration = Duration::from_millis(2);
 /// Disk space that is reserved for the library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
 /// Maximum of [`Options::depth`]: the depth of the call stack that the library keeps per thread.
 const DEPTH_MAX: u32 = 1023;
 /// Error number by which the library reports that its own file was cut short.
-const CUT_SHORT: i32 = rustix::io::Errno::NODATA.raw_os_error();
+const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// Selection of events to record, and the file to record to.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ pub enum RecordError {
     Refused(#[from] Refusal),
     /// A pattern cannot be passed to the library.
     #[error(
-        "{pattern:?}: a pattern is one line without a comma at its ends, of less than 4000 bytes in all"
+        "{pattern:?}: patterns must be on one line, without a comma at the ends, and shorter than 4000 bytes together"
     )]
     Pattern {
         /// The pattern.
@@ -204,25 +204,25 @@ pub fn record(
 ) -> Result<Recorded, RecordError> {
     let found = program::find(command, options.force)?;
     let file = absolute(&options.file)?;
-    let older = Older::look(&file)?;
+    let older = OlderTraces::find(&file)?;
     // With this policy the library creates the file itself, and never replaces an existing one.
-    let is_beside = options.policy == Policy::Last && older.holds(&file);
+    let is_temporary = options.policy == Policy::Last && older.contains(&file);
     let suffix = format!("{}.new", std::process::id());
-    let target = if is_beside { with_suffix(&file, &suffix) } else { file.clone() };
-    let place = Place::make(options, &target)?;
-    let mut child = place.start(options, &found, command, &file)?;
-    let mut follower = place.rings.as_ref().map(|rings| Follower::new(rings.path(), &file));
+    let target = if is_temporary { with_suffix(&file, &suffix) } else { file.clone() };
+    let folders = RecorderFolders::create(options, &target)?;
+    let mut child = folders.start(options, &found, command, &file)?;
+    let mut follower = folders.rings.as_ref().map(|rings| Follower::new(rings.path(), &file));
     let status = wait(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
     let mut notes = Vec::new();
     let paths = match follower {
         Some(mut follower) => {
-            std::thread::sleep(GRACE);
+            std::thread::sleep(END_DELAY);
             follower.finish(&mut notes);
             follower.paths()
         }
         None => Vec::new(),
     };
-    if is_beside {
+    if is_temporary {
         rename(&target, &file, &mut notes);
     }
     let mut written = Vec::new();
@@ -240,7 +240,7 @@ pub fn record(
     if !written.is_empty() {
         older.remove();
     }
-    place.report(&found, &written, &mut notes);
+    folders.report(&found, &written, &mut notes);
     Ok(Recorded { status, written, notes })
 }
 
@@ -258,10 +258,10 @@ fn describe(path: PathBuf, trace: &Trace) -> Written {
 }
 
 /// Returns the paths of all traces: those written here and those of programs with their own probes.
-fn traces(file: &Path, known: Vec<PathBuf>, older: &Older) -> Vec<PathBuf> {
+fn traces(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf> {
     let mut all = known;
-    for path in read::family(file).unwrap_or_default() {
-        if path.exists() && !older.holds(&path) && !all.contains(&path) {
+    for path in read::find_traces(file).unwrap_or_default() {
+        if path.exists() && !older.contains(&path) && !all.contains(&path) {
             all.push(path);
         }
     }
@@ -279,7 +279,7 @@ fn wait(
             return Ok(status);
         }
         if let Some(follower) = &mut follower {
-            follower.look();
+            follower.drain();
         }
         let signal = signals().and_then(rustix::process::Signal::from_named_raw);
         if let (Some(signal), Some(pid)) =
@@ -294,12 +294,12 @@ fn wait(
 
 /// Returns the absolute path; for a link, that of its target.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
-    let whole = path
+    let absolute = path
         .canonicalize()
         .or_else(|_| std::path::absolute(path))
         .map_err(|source| RecordError::File { path: path.to_owned(), source })?;
-    let text = whole.to_str().filter(|text| text.len() < 4000 && !text.contains('\n'));
-    text.map(PathBuf::from).ok_or(RecordError::Path { path: whole.clone() })
+    let text = absolute.to_str().filter(|text| text.len() < 4000 && !text.contains('\n'));
+    text.map(PathBuf::from).ok_or(RecordError::Path { path: absolute.clone() })
 }
 
 /// Identity of a file, independent of its name: device and inode.
@@ -312,23 +312,25 @@ fn identity(path: &Path) -> Option<Identity> {
 /// Traces of an earlier recording with the same name: those of children would be taken for new
 /// ones.
 #[derive(Debug)]
-struct Older(Vec<(PathBuf, Identity)>);
+struct OlderTraces(Vec<(PathBuf, Identity)>);
 
-impl Older {
+impl OlderTraces {
     /// Finds the older traces; fails if `file` exists and is not a trace.
-    fn look(file: &Path) -> Result<Self, RecordError> {
-        let wrong = |source| RecordError::File { path: file.to_owned(), source };
+    fn find(file: &Path) -> Result<Self, RecordError> {
+        let error = |source| RecordError::File { path: file.to_owned(), source };
         // Checks now, not after the program has run, that the file can be created.
-        claim::check(file).map_err(wrong)?;
+        claim::check(file).map_err(error)?;
         let is_older = |path: &PathBuf| {
             let trace = Trace::open(path);
-            trace.is_ok_and(|trace| trace.end() != End::Open || !claim::lives(trace.pid()))
+            trace.is_ok_and(|trace| {
+                trace.end() != End::Open || !claim::is_process_alive(trace.pid())
+            })
         };
-        let paths = read::family(file).map_err(wrong)?.into_iter().filter(is_older);
+        let paths = read::find_traces(file).map_err(error)?.into_iter().filter(is_older);
         Ok(Self(paths.filter_map(|path| identity(&path).map(|it| (path, it))).collect()))
     }
 
-    fn holds(&self, path: &Path) -> bool {
+    fn contains(&self, path: &Path) -> bool {
         identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
     }
 
@@ -345,20 +347,21 @@ impl Older {
 }
 
 /// Renames traces that were written under temporary names to their final names.
-fn rename(beside: &Path, file: &Path, notes: &mut Vec<String>) {
-    for path in read::family(beside).unwrap_or_default().iter().filter(|path| path.exists()) {
+fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
+    for path in read::find_traces(temporary).unwrap_or_default().iter().filter(|path| path.exists())
+    {
         let name = path.as_os_str().as_encoded_bytes();
         let mut target = file.as_os_str().to_owned();
-        target.push(OsStr::from_bytes(&name[beside.as_os_str().len()..]));
+        target.push(OsStr::from_bytes(&name[temporary.as_os_str().len()..]));
         if let Err(error) = std::fs::rename(path, &target) {
-            notes.push(format!("{}: it stays there: {error}", path.display()));
+            notes.push(format!("{}: cannot rename the trace: {error}", path.display()));
         }
     }
 }
 
 /// Folders that a recording needs.
 #[derive(Debug)]
-struct Place {
+struct RecorderFolders {
     /// Folder with the library, its settings and its log.
     folder: TempDir,
     /// Folder with the rings of a stream.
@@ -374,9 +377,9 @@ const FOLDER_PREFIX: &str = "handover-trace.";
 const LOCK: &str = "recorder";
 
 /// Marks a folder as this process's.
-fn hold(folder: &Path) -> io::Result<File> {
+fn lock_folder(folder: &Path) -> io::Result<File> {
     let mut file = File::create_new(folder.join(LOCK))?;
-    // Until the PID is written below, the file is empty and `is_left` keeps the folder.
+    // Until the PID is written below, the file is empty and `is_stale` keeps the folder.
     if !claim::lock(&file) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
@@ -385,13 +388,13 @@ fn hold(folder: &Path) -> io::Result<File> {
 }
 
 /// Removes folders in `parent` that killed recorders have left.
-fn sweep(parent: &Path) {
+fn remove_stale_folders(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX)
             && entry.metadata().is_ok_and(|data| {
                 data.is_dir() && data.uid() == rustix::process::geteuid().as_raw()
             });
-        if is_ours && is_left(&entry.path()) {
+        if is_ours && is_stale(&entry.path()) {
             // A failure is harmless: the folder only takes space.
             let _ = std::fs::remove_dir_all(entry.path());
         }
@@ -399,22 +402,22 @@ fn sweep(parent: &Path) {
 }
 
 /// Returns `true` if neither a recorder, nor its program, nor a trace needs a folder.
-fn is_left(folder: &Path) -> bool {
+fn is_stale(folder: &Path) -> bool {
     let Ok(file) = File::open(folder.join(LOCK)) else { return false };
     let pids = std::fs::read_to_string(folder.join(LOCK)).unwrap_or_default();
     let program = pids.lines().nth(1).and_then(|pid| pid.parse().ok());
     let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
     !pids.is_empty()
         && claim::lock(&file)
-        && !program.is_some_and(claim::lives)
+        && !program.is_some_and(claim::is_process_alive)
         // Files that are not rings are not needed without their recorder.
         && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_needed(&path))
 }
 
-impl Place {
-    fn make(options: &Options, file: &Path) -> Result<Self, RecordError> {
+impl RecorderFolders {
+    fn create(options: &Options, file: &Path) -> Result<Self, RecordError> {
         let temporary = std::env::temp_dir();
-        let wrong = |path: &Path| {
+        let error = |path: &Path| {
             let path = path.to_owned();
             move |source| RecordError::File { path, source }
         };
@@ -424,32 +427,34 @@ impl Place {
             builder
         };
         let memory = Path::new("/dev/shm");
-        [&temporary, memory].into_iter().for_each(sweep);
-        let folder = builder().tempdir_in(&temporary).map_err(wrong(&temporary))?;
+        [&temporary, memory].into_iter().for_each(remove_stale_folders);
+        let folder = builder().tempdir_in(&temporary).map_err(error(&temporary))?;
         let rings = match options.policy {
             Policy::Last => None,
             // In memory, which needs no disk; otherwise beside the file.
             Policy::Stream => Some(builder().tempdir_in(memory).or_else(|_| {
-                let beside = file.parent().unwrap_or(Path::new("/"));
-                builder().tempdir_in(beside).map_err(wrong(beside))
+                let temporary = file.parent().unwrap_or(Path::new("/"));
+                builder().tempdir_in(temporary).map_err(error(temporary))
             })?),
         };
         let folders = [Some(&folder), rings.as_ref()];
-        let locked =
-            folders.into_iter().flatten().map(|it| hold(it.path()).map_err(wrong(it.path())));
+        let locked = folders
+            .into_iter()
+            .flatten()
+            .map(|it| lock_folder(it.path()).map_err(error(it.path())));
         let locks = locked.collect::<Result<_, _>>()?;
-        let place = Self { folder, rings, locks };
+        let folders = Self { folder, rings, locks };
         // Reserves space for the library's messages, for the case of a full disk.
-        let log = place.log();
-        let made = File::create_new(&log).map_err(wrong(&log))?;
+        let log = folders.log();
+        let made = File::create_new(&log).map_err(error(&log))?;
         let _ = rustix::fs::fallocate(&made, FallocateFlags::KEEP_SIZE, 0, LOG_BYTES);
-        let failure = place.failure();
-        std::fs::write(&failure, [0; 4]).map_err(wrong(&failure))?;
-        let library = place.library();
-        std::fs::write(&library, LIBRARY).map_err(wrong(&library))?;
-        let settings = place.folder.path().join("settings");
-        std::fs::write(&settings, place.settings(options, file)?).map_err(wrong(&settings))?;
-        Ok(place)
+        let failure = folders.failure();
+        std::fs::write(&failure, [0; 4]).map_err(error(&failure))?;
+        let library = folders.library();
+        std::fs::write(&library, LIBRARY).map_err(error(&library))?;
+        let settings = folders.folder.path().join("settings");
+        std::fs::write(&settings, folders.settings(options, file)?).map_err(error(&settings))?;
+        Ok(folders)
     }
 
     fn library(&self) -> PathBuf {
@@ -474,9 +479,9 @@ impl Place {
         };
         let list = |patterns: &[String]| -> Result<String, RecordError> {
             let joined = patterns.join(",");
-            let wrong = joined.contains('\n') || joined.len() >= 4000;
+            let is_invalid = joined.contains('\n') || joined.len() >= 4000;
             let pattern = || patterns.last().cloned().unwrap_or_default();
-            if wrong { Err(RecordError::Pattern { pattern: pattern() }) } else { Ok(joined) }
+            if is_invalid { Err(RecordError::Pattern { pattern: pattern() }) } else { Ok(joined) }
         };
         let calibration = handover_base::clock::calibration();
         let hz = match calibration.source {
@@ -499,12 +504,12 @@ impl Place {
     fn start(
         &self,
         options: &Options,
-        found: &Found,
-        words: &[OsString],
+        found: &TraceableProgram,
+        command_line: &[OsString],
         file: &Path,
     ) -> Result<Child, RecordError> {
         let mut command = Command::new(&found.path);
-        command.args(&words[1..]).arg0(&words[0]);
+        command.args(&command_line[1..]).arg0(&command_line[0]);
         if found.loads_library {
             let mut preload = self.library().into_os_string();
             if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty())
@@ -536,21 +541,21 @@ impl Place {
     }
 
     /// Adds the library's findings to `notes`, as far as they are unexpected.
-    fn report(&self, found: &Found, written: &[Written], notes: &mut Vec<String>) {
+    fn report(&self, found: &TraceableProgram, written: &[Written], notes: &mut Vec<String>) {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let sum = |key: &str| -> u64 {
             let values = log.split_whitespace().filter_map(|word| word.strip_prefix(key));
             values.filter_map(|value| value.parse::<u64>().ok()).sum()
         };
-        let (short, odd) = (sum("short="), sum("odd="));
-        if short > 0 {
+        let (too_short, unpatchable) = (sum("short="), sum("odd="));
+        if too_short > 0 {
             notes.push(format!(
-                "{short} functions have room for less than a jump and are not traced: compile with \
+                "{too_short} functions have less room than a jump needs and are not traced: compile with \
                  -fpatchable-function-entry=5"
             ));
         }
-        if odd > 0 {
-            notes.push(format!("{odd} functions could not be patched and are not traced"));
+        if unpatchable > 0 {
+            notes.push(format!("{unpatchable} functions could not be patched and are not traced"));
         }
         let unread = sum("unread=");
         if unread > 0 {
@@ -563,19 +568,19 @@ impl Place {
         let errno = failure.first_chunk().map_or(0, |word| i32::from_le_bytes(*word));
         if errno != 0 {
             let why = match errno {
-                CUT_SHORT => "its file was cut short while it was recorded".to_owned(),
+                ERRNO_TRUNCATED => "the trace file was truncated during the recording".to_owned(),
                 errno => io::Error::from_raw_os_error(errno).to_string(),
             };
-            notes.push(format!("not everything could be recorded: {why}"));
+            notes.push(format!("the recording is incomplete: {why}"));
         } else if found.loads_library && log.is_empty() {
             notes.push(
                 "the recording library was not loaded: LD_PRELOAD has no effect on this program, or \
-                 the folder for temporary files forbids to run what is in it (TMPDIR=DIR)"
+                 the folder for temporary files is mounted with noexec (choose another with TMPDIR=DIR)"
                     .to_owned(),
             );
         } else if written.is_empty() && notes.is_empty() {
             notes.push(
-                "nothing was recorded: no function that is to be traced was called, and no probe \
+                "nothing was recorded: no selected function was called, and no probe \
                  was passed"
                     .to_owned(),
             );

@@ -1,7 +1,7 @@
 //! Cost of each function: calls, total and self time, and the distribution of durations.
 
 use crate::names::{NameId, Names};
-use crate::walk::{At, Call, Ending, Here, Visitor};
+use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::io;
@@ -9,9 +9,9 @@ use std::str::FromStr;
 
 /// Significant digits of histograms: p50 and p99 are within 1 %, and ten thousand functions fit
 /// into memory.
-const DIGITS: u8 = 2;
+const SIGNIFICANT_DIGITS: u8 = 2;
 /// Maximum recorded duration; only a damaged trace has longer calls.
-const LONGEST_NS: u64 = u64::MAX / 4;
+const DURATION_NS_MAX: u64 = u64::MAX / 4;
 
 /// Statistics of a function or a mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -95,7 +95,7 @@ impl FromStr for Order {
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct FunctionSums {
     calls: u64,
     marks: u64,
     threads: u64,
@@ -114,7 +114,7 @@ struct Sums {
 /// Visitor that adds up the calls of a [`walk`](crate::walk).
 #[derive(Debug, Default)]
 pub struct Statistics {
-    of: Vec<Sums>,
+    sums: Vec<FunctionSums>,
     threads: u64,
     /// `true` if the current thread has lost events.
     has_losses: bool,
@@ -131,7 +131,7 @@ impl Statistics {
     #[must_use]
     pub fn functions(&self, names: &Names, order: Order) -> Vec<Function> {
         let function = |(id, name): (NameId, &str)| {
-            let sums = self.of.get(id.index()).filter(|sums| sums.calls + sums.marks > 0)?;
+            let sums = self.sums.get(id.index()).filter(|sums| sums.calls + sums.marks > 0)?;
             Some(Function {
                 name: name.to_owned(),
                 calls: sums.calls,
@@ -160,15 +160,15 @@ impl Statistics {
     /// Returns the time in all outermost calls, which is the sum of all self times.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
-        self.of.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
+        self.sums.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
     }
 
     #[inline]
-    fn sums(&mut self, name: NameId) -> &mut Sums {
-        if self.of.len() <= name.index() {
-            self.of.resize_with(name.index() + 1, Sums::default);
+    fn sums(&mut self, name: NameId) -> &mut FunctionSums {
+        if self.sums.len() <= name.index() {
+            self.sums.resize_with(name.index() + 1, FunctionSums::default);
         }
-        let sums = &mut self.of[name.index()];
+        let sums = &mut self.sums[name.index()];
         if sums.thread != self.threads {
             sums.thread = self.threads;
             sums.threads += 1;
@@ -194,17 +194,17 @@ fn key(function: &Function, order: Order) -> (u64, u64) {
 }
 
 impl Visitor for Statistics {
-    fn thread(&mut self, _: usize, here: &Here<'_>) -> io::Result<()> {
+    fn thread(&mut self, _: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.threads += 1;
-        self.has_losses = here.has_losses();
+        self.has_losses = thread_info.has_losses();
         Ok(())
     }
 
-    fn enter(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+    fn enter(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 
-    fn leave(&mut self, _: &At, call: &Call) -> io::Result<()> {
+    fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
         let sums = self.sums(call.name);
         sums.calls += 1;
         sums.self_ns = sums.self_ns.saturating_add(call.self_ns);
@@ -217,18 +217,18 @@ impl Visitor for Statistics {
         }
         if sums.histogram.is_none() {
             sums.min_ns = u64::MAX;
-            sums.histogram = Histogram::new(DIGITS).ok();
+            sums.histogram = Histogram::new(SIGNIFICANT_DIGITS).ok();
         }
         sums.min_ns = sums.min_ns.min(call.total_ns);
         sums.max_ns = sums.max_ns.max(call.total_ns);
         if let Some(histogram) = &mut sums.histogram {
             // The histogram resizes itself; values beyond its limit were clamped to a century.
-            let _ = histogram.record(call.total_ns.min(LONGEST_NS));
+            let _ = histogram.record(call.total_ns.min(DURATION_NS_MAX));
         }
         Ok(())
     }
 
-    fn mark(&mut self, _: &At, name: NameId, _: &[u64]) -> io::Result<()> {
+    fn mark(&mut self, _: &Position, name: NameId, _: &[u64]) -> io::Result<()> {
         self.sums(name).marks += 1;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::estimate::Estimate;
 use crate::statistics::Function;
 use crate::traces::Traces;
-use crate::tree::Line;
+use crate::tree::TreeLine;
 use crate::walk::{DEPTH_MAX, Found};
 use handover_base::units::{show_bytes_rate, show_count, show_ns};
 use handover_probe::read::{End, ReadAt};
@@ -54,7 +54,7 @@ fn bytes(bytes: u64) -> String {
     show_bytes_rate(bytes as f64).trim_end_matches("/s").to_owned()
 }
 
-fn percent(part: u64, whole: u64) -> String {
+fn percentage(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
 }
 
@@ -81,7 +81,7 @@ pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
                 let why = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
                 format!(", recording stopped early: {why}")
             }
-            _ => ", not finished: the process was killed, or records still".into(),
+            _ => ", not finished: the process was killed or is still recording".into(),
         };
         let line = format!(
             "{program} [{}], {threads} thread{}, {} events{ended}  {}",
@@ -102,16 +102,19 @@ pub fn what_is_missing<S: ReadAt>(traces: &Traces<S>, found: &Found) -> Vec<Stri
     let missing = traces.missing();
     let damaged_bytes: u64 = traces.all().iter().map(|trace| trace.damaged_bytes()).sum();
     let refused: u64 = traces.all().iter().map(|trace| trace.threads_refused()).sum();
-    let depth = format!("calls deeper than {DEPTH_MAX} were passed over");
+    let depth = format!("calls deeper than {DEPTH_MAX} were skipped");
     let mut lines = Vec::new();
     for (count, what) in [
         (missing.lost, "events were lost while recording: no room, a full disk, or no ring"),
-        (missing.overwritten, "older events were given up for newer ones, as asked"),
+        (
+            missing.overwritten,
+            "older events were overwritten by newer ones, as the policy `last` requests",
+        ),
         (missing.damaged, "events are in parts of the file that are damaged or cut off"),
-        (missing.unread_max, "events at most were in rings that are not there any more"),
-        (damaged_bytes, "bytes of the file could not be made sense of"),
+        (missing.unread_max, "events at most were in ring files that no longer exist"),
+        (damaged_bytes, "bytes of the file could not be parsed"),
         (refused, "threads got no ring"),
-        (found.unmatched_leaves, "ends without a beginning were passed over"),
+        (found.unmatched_leaves, "ends without a beginning were skipped"),
         (found.unmatched_enters, "beginnings without an end were ended with the call around them"),
         (found.open, "calls had not ended when their thread or the recording did"),
         (found.too_deep, depth.as_str()),
@@ -138,11 +141,11 @@ pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
         if missing.damaged > 0 || trace.damaged_bytes() > 0 {
             lines.push(match trace.end() {
                 End::Open => format!(
-                    "{path} ends in the middle, or is damaged: if it is a copy, or was written when the disk \
-                     was full, the original may have more; what is whole is shown"
+                    "{path} is incomplete or damaged: if it is a copy, or was written when the disk \
+                     was full, the original may have more; the intact parts are shown"
                 ),
                 _ => format!(
-                    "{path} was complete, and is cut off or damaged since: copy it again; what is whole is shown"
+                    "{path} was complete, but has since been truncated or damaged: copy it again; the intact parts are shown"
                 ),
             });
         }
@@ -156,7 +159,7 @@ pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
         }
         if missing.unread_max > 0 {
             lines.push(format!(
-                "the newest events of {path} were in its rings, in /dev/shm or beside it, which are gone: \
+                "the newest events of {path} were in its rings, in /dev/shm or beside it, which no longer exist: \
                  removed, left behind when it was copied, or lost when the machine was restarted"
             ));
         }
@@ -165,8 +168,8 @@ pub fn what_can_be_done<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
             && !matches!(trace.end(), End::Failed(_))
         {
             lines.push(format!(
-                "{path}: nothing is lost if fewer sites are on (`handover trace estimate {path}` says which \
-                 tell little), rings are larger (HANDOVER_TRACE_RING) or the program may be held up \
+                "{path}: to lose nothing, switch fewer sites on (`handover trace estimate {path}` names those that \
+                 contribute little), use larger rings (HANDOVER_TRACE_RING) or let the program wait \
                  (HANDOVER_TRACE_WAIT)"
             ));
         }
@@ -194,7 +197,7 @@ pub fn function_table(functions: &[Function], time_ns: u64) -> String {
             one.calls.to_string()
         };
         let self_time = format!("{}{}", if one.has_losses { "~" } else { "" }, ns(one.self_ns));
-        let front = [self_time, percent(one.self_ns, time_ns), ns(one.total_ns), calls];
+        let front = [self_time, percentage(one.self_ns, time_ns), ns(one.total_ns), calls];
         let back = [one.threads.to_string(), escaped(&one.name)];
         table.row(front.into_iter().chain(durations).chain(back));
     }
@@ -214,7 +217,7 @@ pub fn function_table(functions: &[Function], time_ns: u64) -> String {
 
 /// Returns a table with one row per line of a call tree.
 #[must_use]
-pub fn tree_table(lines: &[Line]) -> String {
+pub fn tree_table(lines: &[TreeLine]) -> String {
     let mut table = Table::new(&["total", "%", "self", "calls", "call tree"]);
     let mut whole_ns = 0;
     for line in lines {
@@ -222,8 +225,8 @@ pub fn tree_table(lines: &[Line]) -> String {
             whole_ns = line.total_ns;
         }
         let name = format!("{:indent$}{}", "", escaped(&line.name), indent = 2 * line.level);
-        let percent = percent(line.total_ns, whole_ns);
-        table.row([ns(line.total_ns), percent, ns(line.self_ns), line.calls.to_string(), name]);
+        let percentage = percentage(line.total_ns, whole_ns);
+        table.row([ns(line.total_ns), percentage, ns(line.self_ns), line.calls.to_string(), name]);
     }
     table.text()
 }
@@ -235,7 +238,7 @@ pub fn estimate_table(estimate: &Estimate) -> String {
     for share in &estimate.shares {
         table.row([
             share.events.to_string(),
-            percent(share.events, estimate.events),
+            percentage(share.events, estimate.events),
             bytes(share.stream_bytes),
             if share.calls > 0 { share.calls.to_string() } else { "-".into() },
             share.mean_ns.map_or("-".into(), ns),
@@ -253,9 +256,9 @@ pub fn estimate_table(estimate: &Estimate) -> String {
     match &estimate.filter {
         None => text.push_str("nothing need be left out\n"),
         Some(filter) => text.push_str(&format!(
-            "without those that are out: {} events ({} %), about {}\n{}\n",
+            "without the functions marked out: {} events ({} %), about {}\n{}\n",
             estimate.events_left,
-            percent(estimate.events_left, estimate.events),
+            percentage(estimate.events_left, estimate.events),
             bytes(estimate.stream_bytes_left),
             escaped(filter),
         )),

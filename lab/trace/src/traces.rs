@@ -2,7 +2,7 @@
 
 use crate::error::TraceError;
 use handover_probe::claim::with_suffix;
-use handover_probe::read::{self, MergedOf, Missing, ReadAt, Trace};
+use handover_probe::read::{self, MergedProcesses, Missing, ReadAt, Trace};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl Traces {
     fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
         let beside = |source| TraceError::Beside { path: path.to_owned(), source };
         let mut candidates = Vec::new();
-        for child in read::family(path).map_err(beside)?.into_iter().skip(1) {
+        for child in read::find_traces(path).map_err(beside)?.into_iter().skip(1) {
             match open(&child) {
                 Ok(trace) => candidates.push((child, trace)),
                 Err(error) => self.passed_over.push(error),
@@ -134,7 +134,7 @@ impl<S: ReadAt> Traces<S> {
     ///
     /// # Panics
     /// Never: opening has checked that the traces can be merged.
-    pub fn events(&self) -> MergedOf<'_, S> {
+    pub fn events(&self) -> MergedProcesses<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
             Err(_) => unreachable!("checked when they were opened"),

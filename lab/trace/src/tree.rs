@@ -1,7 +1,7 @@
 //! Call tree: callers, callees and the time spent in each.
 
 use crate::names::{NameId, Names};
-use crate::walk::{At, Call, Here, Visitor};
+use crate::walk::{Call, Position, ThreadInfo, Visitor};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
@@ -19,10 +19,10 @@ pub enum Grouping {
     Threads,
 }
 
-/// Line of a tree: a root, or a function as called from the lines above it.
+/// TreeLine of a tree: a root, or a function as called from the lines above it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Line {
+pub struct TreeLine {
     /// Depth: 0 for roots.
     pub level: usize,
     /// Name of the function; for a root, of its process or thread.
@@ -84,10 +84,10 @@ impl CallTree {
     /// Returns the lines of the tree: each function is followed by its callees, those with the
     /// largest total time first, down to `levels_max` levels below the roots.
     #[must_use]
-    pub fn lines(&self, names: &Names, levels_max: usize) -> Vec<Line> {
+    pub fn lines(&self, names: &Names, levels_max: usize) -> Vec<TreeLine> {
         let mut lines = Vec::new();
         self.visit(levels_max, |node, level, root| {
-            lines.push(Line {
+            lines.push(TreeLine {
                 level,
                 name: node.name.map_or(root, |name| names.text(name)).to_owned(),
                 calls: node.calls,
@@ -186,15 +186,18 @@ impl CallTree {
 }
 
 impl Visitor for CallTree {
-    fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
+    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         if self.grouping == Grouping::Threads || self.process != Some(process) {
             self.process = Some(process);
             let root = self.add(None, NONE);
-            let program = here.program.rsplit('/').next().unwrap_or_default();
+            let program = thread_info.program.rsplit('/').next().unwrap_or_default();
             let title = match self.grouping {
-                Grouping::Processes => format!("{program} [{}]", here.pid),
+                Grouping::Processes => format!("{program} [{}]", thread_info.pid),
                 Grouping::Threads => {
-                    format!("{program} [{}] {} [{}]", here.pid, here.thread.name, here.thread.tid)
+                    format!(
+                        "{program} [{}] {} [{}]",
+                        thread_info.pid, thread_info.thread.name, thread_info.thread.tid
+                    )
                 }
             };
             self.roots.push((root, title));
@@ -204,7 +207,7 @@ impl Visitor for CallTree {
         Ok(())
     }
 
-    fn enter(&mut self, _: &At, name: NameId, _: &[u64]) -> io::Result<()> {
+    fn enter(&mut self, _: &Position, name: NameId, _: &[u64]) -> io::Result<()> {
         if self.level >= LEVELS_MAX {
             self.beyond += 1;
             return Ok(());
@@ -214,7 +217,7 @@ impl Visitor for CallTree {
         Ok(())
     }
 
-    fn leave(&mut self, _: &At, call: &Call) -> io::Result<()> {
+    fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
         let node = &mut self.nodes[self.at as usize];
         node.self_ns = node.self_ns.saturating_add(call.self_ns);
         if self.beyond > 0 {
@@ -233,7 +236,7 @@ impl Visitor for CallTree {
         Ok(())
     }
 
-    fn mark(&mut self, _: &At, _: NameId, _: &[u64]) -> io::Result<()> {
+    fn mark(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 }

@@ -10,9 +10,9 @@ use std::io;
 /// deep, and a trace that has lost its ends must not fill the memory.
 pub const DEPTH_MAX: usize = 1 << 16;
 
-/// Place and time of an event.
+/// Position and time of an event.
 #[derive(Debug, Clone, Copy)]
-pub struct At {
+pub struct Position {
     /// Index of its trace in [`Traces::all`].
     pub process: usize,
     /// Index of its thread in [`Trace::threads`].
@@ -56,7 +56,7 @@ pub trait Visitor {
     ///
     /// # Errors
     /// Those of the visitor's output; the walk ends.
-    fn thread(&mut self, process: usize, trace: &Here<'_>) -> io::Result<()> {
+    fn thread(&mut self, process: usize, trace: &ThreadInfo<'_>) -> io::Result<()> {
         let _ = (process, trace);
         Ok(())
     }
@@ -65,39 +65,39 @@ pub trait Visitor {
     ///
     /// # Errors
     /// Those of [`thread`](Visitor::thread).
-    fn enter(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()>;
+    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()>;
 
     /// Ends the innermost open call.
     ///
     /// # Errors
     /// Those of [`thread`](Visitor::thread).
-    fn leave(&mut self, at: &At, call: &Call) -> io::Result<()>;
+    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()>;
 
     /// Reports a mark.
     ///
     /// # Errors
     /// Those of [`thread`](Visitor::thread).
-    fn mark(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()>;
+    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()>;
 }
 
 /// Passes each step to both visitors.
 impl<A: Visitor, B: Visitor> Visitor for (A, B) {
-    fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
-        self.0.thread(process, here)?;
-        self.1.thread(process, here)
+    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+        self.0.thread(process, thread_info)?;
+        self.1.thread(process, thread_info)
     }
 
-    fn enter(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
+    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
         self.0.enter(at, name, values)?;
         self.1.enter(at, name, values)
     }
 
-    fn leave(&mut self, at: &At, call: &Call) -> io::Result<()> {
+    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
         self.0.leave(at, call)?;
         self.1.leave(at, call)
     }
 
-    fn mark(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
+    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
         self.0.mark(at, name, values)?;
         self.1.mark(at, name, values)
     }
@@ -105,12 +105,12 @@ impl<A: Visitor, B: Visitor> Visitor for (A, B) {
 
 /// Thread of a process.
 #[derive(Debug, Clone, Copy)]
-pub struct Here<'a> {
+pub struct ThreadInfo<'a> {
     /// PID of the process.
     pub pid: u32,
     /// Path of its program.
     pub program: &'a str,
-    /// Time at which the thread began to record, on the time line of [`At::ns`].
+    /// Time at which the thread began to record, on the time line of [`Position::ns`].
     pub begin_ns: i64,
     /// Same time in ns since 1970.
     pub begin_realtime_ns: i64,
@@ -120,7 +120,7 @@ pub struct Here<'a> {
     pub thread: &'a Thread,
 }
 
-impl Here<'_> {
+impl ThreadInfo<'_> {
     /// Returns `true` if events are missing between those of the thread.
     pub(crate) fn has_losses(&self) -> bool {
         self.thread.missing.lost > 0 || self.thread.missing.damaged > 0
@@ -208,7 +208,7 @@ impl<V: Visitor> Walk<'_, V> {
         index: usize,
     ) -> io::Result<()> {
         let thread = &trace.threads()[index];
-        let here = Here {
+        let thread_info = ThreadInfo {
             pid: trace.pid(),
             program: trace.program(),
             begin_ns: trace.ns(thread.begin_ticks),
@@ -216,9 +216,9 @@ impl<V: Visitor> Walk<'_, V> {
             index,
             thread,
         };
-        self.visitor.thread(process, &here)?;
-        self.found.threads_with_losses += u64::from(here.has_losses());
-        let mut at = At { process, thread: index, ns: i64::MIN };
+        self.visitor.thread(process, &thread_info)?;
+        self.found.threads_with_losses += u64::from(thread_info.has_losses());
+        let mut at = Position { process, thread: index, ns: i64::MIN };
         let mut events = trace.events(index);
         for event in events.by_ref() {
             let name = self.names.of(process, event.site);
@@ -236,19 +236,19 @@ impl<V: Visitor> Walk<'_, V> {
             self.found.open += 1;
             self.pop(&at, Ending::Open)?;
         }
-        self.forget_too_deep();
+        self.clear_too_deep();
         Ok(())
     }
 
     /// Forgets the open calls that are too deep: a call around them has ended.
-    fn forget_too_deep(&mut self) {
+    fn clear_too_deep(&mut self) {
         if self.too_deep_count > 0 {
             self.too_deep.fill(0);
             self.too_deep_count = 0;
         }
     }
 
-    fn step(&mut self, at: &At, name: NameId, event: &Event) -> io::Result<()> {
+    fn step(&mut self, at: &Position, name: NameId, event: &Event) -> io::Result<()> {
         self.found.events += 1;
         match event.kind {
             EventKind::Enter if self.stack.len() >= DEPTH_MAX => {
@@ -273,7 +273,7 @@ impl<V: Visitor> Walk<'_, V> {
             }
             EventKind::Leave => {
                 // Open calls of other names that are too deep have lost their ends.
-                self.forget_too_deep();
+                self.clear_too_deep();
                 while self.stack.last().is_some_and(|frame| frame.name != name) {
                     self.found.unmatched_enters += 1;
                     self.pop(at, Ending::Cut)?;
@@ -287,7 +287,7 @@ impl<V: Visitor> Walk<'_, V> {
         }
     }
 
-    fn pop(&mut self, at: &At, ending: Ending) -> io::Result<()> {
+    fn pop(&mut self, at: &Position, ending: Ending) -> io::Result<()> {
         let Some(frame) = self.stack.pop() else { return Ok(()) };
         let total_ns = at.ns.saturating_sub(frame.begin_ns).max(0) as u64;
         if let Some(around) = self.stack.last_mut() {

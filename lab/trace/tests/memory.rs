@@ -45,7 +45,7 @@ fn peak_bytes(work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn a_long_trace_is_written_in_constant_memory() {
+fn long_trace_is_exported_in_constant_memory() {
     // HANDOVER_LONG: the number of events in the documentation.
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let events = if is_long { 10_000_000 } else { 300_000 };

@@ -8,7 +8,7 @@ mod build;
 
 use build::{Built, build, build_by, program};
 use handover_probe::Policy;
-use handover_probe::read::{End, EventKind, Trace, family};
+use handover_probe::read::{End, EventKind, Trace, find_traces};
 use handover_trace::record::{Options, RecordError, Recorded, Refusal, record};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -61,7 +61,7 @@ fn counts<const N: usize>(expected: [(&str, u64); N]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn every_call_is_there_with_its_caller_its_name_and_its_place() {
+fn every_call_has_its_caller_name_and_source_position() {
     for flags in
         [&[HOOKS, "-g", "-O2"][..], &[PATCHABLE, "-g", "-O2"], &[PATCHABLE, "-g", "-O0", "-no-pie"]]
     {
@@ -83,7 +83,7 @@ fn every_call_is_there_with_its_caller_its_name_and_its_place() {
 }
 
 #[test]
-fn only_the_functions_that_are_asked_for_are_recorded() {
+fn only_selected_functions_are_recorded() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(CALLS, "calls.c", &[flag, "-O2"]) else { return };
         let of = |patterns: &[&str]| patterns.iter().map(|it| (*it).to_owned()).collect();
@@ -112,7 +112,7 @@ fn only_the_functions_that_are_asked_for_are_recorded() {
 }
 
 #[test]
-fn a_call_is_dropped_for_its_own_time_and_not_for_that_of_others() {
+fn min_duration_drops_calls_by_their_own_duration() {
     const SOURCE: &str = "
         #include <unistd.h>
         __attribute__((noinline)) void brief(void) { __asm__ volatile(\"\"); }
@@ -129,7 +129,7 @@ fn a_call_is_dropped_for_its_own_time_and_not_for_that_of_others() {
 }
 
 #[test]
-fn threads_have_their_own_calls_and_forks_and_programs_that_are_started_their_own_files() {
+fn threads_are_separate_and_child_processes_get_their_own_files() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(build::PROCESSES, "processes.c", &[flag, "-O1", "-pthread"]) else {
             return;
@@ -137,7 +137,7 @@ fn threads_have_their_own_calls_and_forks_and_programs_that_are_started_their_ow
         let options = options(&built);
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0);
-        let paths = family(&options.file).unwrap();
+        let paths = find_traces(&options.file).unwrap();
         assert_eq!(paths.len(), 3, "{flag}: itself, its fork, and what that one became: {paths:?}");
         let mut all = paths.iter().map(|path| Trace::open(path).unwrap()).collect::<Vec<_>>();
         assert!(all.iter().all(|trace| trace.missing().total() == 0));
@@ -160,7 +160,7 @@ fn threads_have_their_own_calls_and_forks_and_programs_that_are_started_their_ow
 }
 
 #[test]
-fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
+fn waiting_program_loses_no_event_with_the_smallest_ring() {
     const SOURCE: &str = "
         #include <errno.h>
         #include <pthread.h>
@@ -191,7 +191,7 @@ fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
 }
 
 #[test]
-fn a_killed_program_leaves_all_its_events() {
+fn killed_program_leaves_all_events_readable() {
     const SOURCE: &str = "
         #include <signal.h>
         __attribute__((noinline)) int work(int x) { __asm__ volatile(\"\"); return x + 1; }
@@ -211,7 +211,7 @@ fn a_killed_program_leaves_all_its_events() {
 }
 
 #[test]
-fn exceptions_jumps_and_ends_of_threads_pass_through_traced_functions() {
+fn exceptions_longjmp_and_thread_exit_unwind_through_traced_functions() {
     for flags in [
         &[PATCHABLE, "-O2"][..],
         &[PATCHABLE, "-O0", "-fcf-protection"],
@@ -238,7 +238,7 @@ fn exceptions_jumps_and_ends_of_threads_pass_through_traced_functions() {
 }
 
 #[test]
-fn a_traced_function_gets_and_returns_what_it_would_without() {
+fn traced_function_keeps_arguments_and_results() {
     for flags in
         [&["-O2"][..], &["-O0"], &["-O3", "-mavx2"], &["-O2", "-no-pie"], &["-O2", "-fPIC"]]
     {
@@ -257,7 +257,7 @@ fn a_traced_function_gets_and_returns_what_it_would_without() {
 }
 
 #[test]
-fn code_on_other_stacks_and_in_signal_handlers_runs_as_it_would() {
+fn code_on_other_stacks_and_in_signal_handlers_runs_unchanged() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(build::STACKS, "stacks.c", &[flag, "-O1"]) else { return };
         let options = options(&built);
@@ -268,7 +268,7 @@ fn code_on_other_stacks_and_in_signal_handlers_runs_as_it_would() {
 }
 
 #[test]
-fn functions_of_shared_objects_are_traced_those_that_are_opened_later_too() {
+fn functions_of_linked_and_dlopened_objects_are_traced() {
     let library = "
         __attribute__((noinline)) int inside(int x) { __asm__ volatile(\"\"); return x + 1; }
         int outside(int x) { return inside(x); }
@@ -296,7 +296,7 @@ fn functions_of_shared_objects_are_traced_those_that_are_opened_later_too() {
 }
 
 #[test]
-fn a_stripped_programs_functions_are_called_by_their_address_and_that_is_said() {
+fn functions_of_a_stripped_program_are_named_by_address_with_a_note() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(CALLS, "calls.c", &[flag, "-O2", "-s"]) else { return };
         let options = options(&built);
@@ -316,7 +316,7 @@ fn a_stripped_programs_functions_are_called_by_their_address_and_that_is_said() 
 }
 
 #[test]
-fn what_cannot_be_traced_is_refused_before_it_runs_and_says_why() {
+fn untraceable_program_is_refused_with_the_reason_before_it_runs() {
     let refused = |words: &[OsString], options: &Options| match record(options, words, &|| None) {
         Err(RecordError::Refused(refused)) => refused,
         other => panic!("not refused: {other:?}"),
@@ -333,7 +333,7 @@ fn what_cannot_be_traced_is_refused_before_it_runs_and_says_why() {
     let error = refused(&["no-such-program-anywhere".into()], &options(&built));
     assert!(matches!(error, Refusal::Absent { .. }), "{error}");
     let error = refused(&[built.folder.path().into()], &options(&built));
-    assert!(error.to_string().contains("no file that may be run"), "{error}");
+    assert!(error.to_string().contains("not an executable file"), "{error}");
 
     // With `force` it runs, and a note says that nothing was recorded.
     let options = Options { force: true, ..options(&built) };
@@ -346,20 +346,20 @@ fn what_cannot_be_traced_is_refused_before_it_runs_and_says_why() {
 }
 
 #[test]
-fn too_little_room_for_a_jump_is_said() {
+fn too_short_patch_area_is_noted() {
     let Some(built) = build(CALLS, "calls.c", &["-O2", "-fpatchable-function-entry=3"]) else {
         return;
     };
     let recorded = run(&built, &options(&built));
     assert_eq!(recorded.exit_code(), 0);
     assert!(
-        recorded.notes.iter().any(|note| note.contains("3 functions have room for less")),
+        recorded.notes.iter().any(|note| note.contains("3 functions have less room")),
         "{recorded:?}"
     );
 }
 
 #[test]
-fn probes_in_c_and_cpp_are_recorded_with_their_values() {
+fn c_and_cpp_probes_are_recorded_with_their_values() {
     for (name, flags) in [
         ("probes.c", &["-O0"][..]),
         ("probes.c", &["-O2", "-fPIC"]),
@@ -396,7 +396,7 @@ fn probes_in_c_and_cpp_are_recorded_with_their_values() {
 }
 
 #[test]
-fn what_clang_compiles_is_recorded_as_what_gcc_does() {
+fn clang_programs_are_recorded_like_gcc_programs() {
     for flags in [&[HOOKS, "-g", "-O2"][..], &[PATCHABLE, "-g", "-O2"], &[PATCHABLE, "-O0"]] {
         let Some(built) = build_by("clang", CALLS, "calls.c", flags) else { return };
         let options = options(&built);
@@ -418,12 +418,12 @@ fn what_clang_compiles_is_recorded_as_what_gcc_does() {
     }
 }
 
-fn is_noted(recorded: &Recorded, what: &str) -> bool {
-    recorded.notes.iter().any(|note| note.contains(what))
+fn has_note(recorded: &Recorded, text: &str) -> bool {
+    recorded.notes.iter().any(|note| note.contains(text))
 }
 
 #[test]
-fn what_is_no_trace_is_refused_and_stays() {
+fn file_that_is_no_trace_is_refused_and_kept() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     let place = |name: &str| built.folder.path().join(name);
     std::fs::write(place("text"), "mine").unwrap();
@@ -445,7 +445,7 @@ fn what_is_no_trace_is_refused_and_stays() {
 }
 
 #[test]
-fn an_older_trace_gives_way_once_something_is_recorded_and_not_before() {
+fn older_trace_is_replaced_only_after_an_event_is_recorded() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     let Some(other) = build(CALLS, "calls.c", &["-O1"]) else { return };
     let options = options(&built);
@@ -459,7 +459,7 @@ fn an_older_trace_gives_way_once_something_is_recorded_and_not_before() {
 
     let forced = Options { force: true, ..options.clone() };
     let recorded = run(&other, &forced);
-    assert!(recorded.written.is_empty() && is_noted(&recorded, "nothing was recorded"));
+    assert!(recorded.written.is_empty() && has_note(&recorded, "nothing was recorded"));
     assert_eq!(std::fs::read(&options.file).unwrap(), oldest);
     assert!(child.exists());
 
@@ -503,7 +503,7 @@ const LIMITED: &str = "
 ";
 
 #[test]
-fn of_calls_that_find_no_room_both_ends_are_missing() {
+fn calls_without_room_lose_both_ends() {
     for flag in [HOOKS, PATCHABLE] {
         let Some(built) = build(LIMITED, "limited.c", &[flag, "-O1", "-pthread"]) else { return };
         let options = options(&built);
@@ -567,14 +567,14 @@ const CUT_SHORT: &str = "
 ";
 
 #[test]
-fn program_goes_on_when_its_trace_is_cut_short_while_it_is_recorded() {
+fn program_continues_when_its_trace_is_truncated() {
     for flag in [HOOKS, PATCHABLE] {
         for policy in [Policy::Last, Policy::Stream] {
             let Some(built) = build(CUT_SHORT, "cut.c", &[flag, "-O1", "-pthread"]) else { return };
             let options = Options { policy, ..options(&built) };
             let recorded = run(&built, &options);
             assert_eq!(recorded.exit_code(), 0, "{flag} {policy} {recorded:?}");
-            assert!(is_noted(&recorded, "cut short"), "{flag} {policy} {recorded:?}");
+            assert!(has_note(&recorded, "truncated"), "{flag} {policy} {recorded:?}");
             let words = [OsString::from(&built.path), "fault".into()];
             let recorded = record(&options, &words, &|| None).unwrap();
             assert_eq!(recorded.exit_code(), 128 + 7, "{flag} {policy} {recorded:?}"); // SIGBUS
@@ -583,7 +583,7 @@ fn program_goes_on_when_its_trace_is_cut_short_while_it_is_recorded() {
 }
 
 #[test]
-fn that_no_file_could_be_made_is_not_taken_for_there_being_nothing_to_record() {
+fn failed_file_creation_is_reported_rather_than_nothing_to_record() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     for policy in [Policy::Stream, Policy::Last] {
         let options = Options { policy, ..options(&built) };
@@ -595,13 +595,13 @@ fn that_no_file_could_be_made_is_not_taken_for_there_being_nothing_to_record() {
         let recorded = record(&Options { force: true, ..options }, &words, &|| None).unwrap();
         assert_eq!(recorded.exit_code(), 0);
         assert!(recorded.written.is_empty());
-        assert!(!is_noted(&recorded, "no function that is to be traced"), "{recorded:?}");
-        assert!(is_noted(&recorded, "File too large"), "{recorded:?}");
+        assert!(!has_note(&recorded, "no selected function"), "{recorded:?}");
+        assert!(has_note(&recorded, "File too large"), "{recorded:?}");
     }
 }
 
 #[test]
-fn what_a_killed_recorder_has_left_is_removed_by_the_next() {
+fn files_of_a_killed_recorder_are_removed_by_the_next() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     ended.wait().unwrap();

@@ -78,3 +78,17 @@ struct ContextIsInvariant;
 /// }
 /// ```
 struct JoinedIsInvariant;
+
+/// The types above, without the conversion.
+///
+/// ```
+/// use handover_event::{Address, Context, Parcel, Pool, Publisher, Running, Shared, Topic};
+/// type Value = &'static str;
+/// fn keep<T>(it: T) -> T {
+///     it
+/// }
+/// let _ = (keep::<Address<Value>>, keep::<Topic<Value>>, keep::<Publisher<Value>>);
+/// let _ = (keep::<Pool<Value>>, keep::<Parcel<Value>>, keep::<Shared<Value>>);
+/// let _ = (keep::<Running<Value>>, keep::<Context<'static, Value>>);
+/// ```
+struct SameTypes;

@@ -20,25 +20,27 @@ type Error = Box<dyn std::error::Error>;
 const ROUNDS: usize = 15;
 
 fn main() -> Result<(), Error> {
-    let asked: Vec<String> = std::env::args().skip(1).collect();
-    let is_asked = |part: &str| asked.is_empty() || asked.iter().any(|one| one == part);
-    if is_asked("switch") {
+    let selected_parts: Vec<String> = std::env::args().skip(1).collect();
+    let is_selected =
+        |part: &str| selected_parts.is_empty() || selected_parts.iter().any(|one| one == part);
+    if is_selected("switch") {
         switches()?;
     }
-    if is_asked("spawn") {
+    if is_selected("spawn") {
         spawns()?;
     }
-    if is_asked("eventual") {
+    if is_selected("eventual") {
         eventuals()?;
     }
-    if is_asked("across") {
+    if is_selected("across") {
         across()?;
     }
-    if is_asked("memory") {
+    if is_selected("memory") {
         memory()?;
     }
-    if is_asked("loops") {
-        let counts = asked.iter().filter_map(|one| one.parse().ok()).collect::<Vec<usize>>();
+    if is_selected("loops") {
+        let counts =
+            selected_parts.iter().filter_map(|one| one.parse().ok()).collect::<Vec<usize>>();
         loops(if counts.is_empty() { &[16, 100, 1000, 4850] } else { &counts })?;
     }
     Ok(())
@@ -152,7 +154,7 @@ fn spawns() -> Result<(), Error> {
 
 /// Two fibers hand over to and fro through two eventuals; returns ns per hand-over, which is a set
 /// and a wait.
-fn to_and_fro(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
+fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
     static PAIR: [Eventual; 2] = [const { Eventual::new() }; 2];
     let builder = handover_fiber::Builder::new();
     PAIR.iter().for_each(|one| {
@@ -183,7 +185,7 @@ fn eventuals() -> Result<(), Error> {
     let runtime = Runtime::new(Config::default())?;
     let (mut handed, mut ready, mut heap) = (vec![], vec![], vec![]);
     for _ in 0..ROUNDS {
-        handed.push(to_and_fro(&runtime, [0, 0], 200_000)?);
+        handed.push(ping_pong(&runtime, [0, 0], 200_000)?);
         let count = 400_000;
         ready.push(
             runtime
@@ -248,7 +250,7 @@ fn across() -> Result<(), Error> {
     let (mut ours, mut bare) = (vec![], vec![]);
     for _ in 0..ROUNDS {
         bare.push(notified(20_000)?);
-        ours.push(to_and_fro(&runtime, [0, 1], 20_000)?);
+        ours.push(ping_pong(&runtime, [0, 1], 20_000)?);
     }
     let ratios = ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect();
     let ratio = median(ratios);
@@ -269,14 +271,14 @@ fn page_table_bytes() -> usize {
 }
 
 fn memory() -> Result<(), Error> {
-    static GO: Eventual = Eventual::new();
+    static START: Eventual = Eventual::new();
     let runtime = Runtime::new(Config::default())?;
     let count = 100_000;
     let before = (resident_bytes(), page_table_bytes());
     let begin = Instant::now();
     let parked = runtime.spawn(move || {
         for _ in 0..count {
-            spawn_detached(|| GO.wait()).unwrap();
+            spawn_detached(|| START.wait()).unwrap();
         }
         yield_now();
     })?;
@@ -288,7 +290,7 @@ fn memory() -> Result<(), Error> {
         each(resident_bytes(), before.0),
         each(page_table_bytes(), before.1),
     );
-    GO.set(()).unwrap();
+    START.set(()).unwrap();
     Ok(())
 }
 

@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         squares.into_iter().map(|one| one.unwrap().join().unwrap()).sum::<u32>()
     })?;
     println!("the sum of the squares is {}", sum.join()?);
-    let fails = runtime.spawn(|| -> u32 { std::panic::resume_unwind(Box::new("on purpose")) })?;
-    println!("this one failed: {}", fails.join().unwrap_err());
+    let failing = runtime.spawn(|| -> u32 { std::panic::resume_unwind(Box::new("on purpose")) })?;
+    println!("this one failed: {}", failing.join().unwrap_err());
 
     // An eventual is set once, from any thread; a waiting fiber leaves its worker to others.
     let answer = Arc::new(Eventual::new());
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("a thousand slept for 20 ms, in {} ms", begin.elapsed().as_millis());
 
     // A mutex may be held across a suspension, a barrier waits for all participants, a channel for
-    // room.
+    // free space.
     let (count, all_done) = (Arc::new(Mutex::new(0)), Arc::new(Barrier::new(5)));
     for _ in 0..4 {
         let (count, all_done) = (Arc::clone(&count), Arc::clone(&all_done));

@@ -37,8 +37,8 @@ pub struct PoolConfig {
     /// Name, for [`Runtime::pool`](crate::Runtime::pool).
     pub name: String,
     /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first, but
-    /// at intervals one of a less urgent pool, by turns of all priorities that have ready fibers, so
-    /// that none starves.
+    /// at intervals one of a less urgent pool, by turns of all priorities that have ready fibers,
+    /// so that none starves.
     pub priority: u8,
     /// Indices of the workers that serve the pool, counted from 0; empty means all.
     pub workers: Vec<u32>,
@@ -140,7 +140,7 @@ impl Config {
         )?;
         within("pools", self.pools.len() as u64, 1, 1 << 16)?;
         if !self.cpus.is_empty() && self.cpus.len() != self.workers_count as usize {
-            return Err(ConfigError::CpusMissing {
+            return Err(ConfigError::CpusCountMismatch {
                 cpus_count: self.cpus.len(),
                 workers_count: self.workers_count,
             });
@@ -155,7 +155,7 @@ impl Config {
                 });
             }
             if self.pools[..at].iter().any(|other| other.name == pool.name) {
-                return Err(ConfigError::TwoPools(pool.name.clone()));
+                return Err(ConfigError::DuplicatePool(pool.name.clone()));
             }
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! Decisions without a clock, a thread or a system call: the next fiber to run, the interval
 //! between clock reads, and the number of fibers.
 
+pub(crate) mod counts;
 #[cfg(not(handover_loom))]
 mod lead;
 #[cfg(not(handover_loom))]
-mod pace;
+mod poll_interval;
 #[cfg(not(handover_loom))]
-mod ready;
-pub(crate) mod tally;
+mod ready_queue;
 
 #[cfg(not(handover_loom))]
-pub(crate) use {lead::Lead, pace::Pace, ready::Ready};
+pub(crate) use {lead::Lead, poll_interval::PollInterval, ready_queue::ReadyQueue};

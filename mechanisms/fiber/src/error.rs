@@ -31,10 +31,10 @@ pub enum ConfigError {
     },
     /// Two pools have the same name.
     #[error("two pools are called {0:?}: give each its own name")]
-    TwoPools(String),
+    DuplicatePool(String),
     /// Workers are to be pinned, but the number of CPUs differs from the number of workers.
     #[error("{cpus_count} CPUs for {workers_count} workers: name one for each, or none at all")]
-    CpusMissing {
+    CpusCountMismatch {
         /// The number of CPUs named.
         cpus_count: usize,
         /// The number of workers.
@@ -84,8 +84,8 @@ pub enum StackError {
     },
     /// This kernel needs a mapping for each guard, and the limit of mappings is reached.
     #[error(
-        "no guard for one more stack: this kernel, before Linux 6.13, needs two mappings for each, and \
-         vm.max_map_count allows {maps_max}: raise it, or have fewer fibers at a time"
+        "cannot guard one more stack: kernels before Linux 6.13 need two mappings for each stack, and \
+         vm.max_map_count={maps_max} is reached: raise it, or run fewer fibers at a time"
     )]
     TooManyMappings {
         /// The limit, `vm.max_map_count`.
@@ -103,7 +103,7 @@ pub enum SpawnError {
     /// The closure or the result would take up more than a sixteenth of the stack.
     #[error(
         "a closure of {closure_bytes} bytes and a result of {result_bytes} do not fit on a stack of \
-         {stack_bytes}, of which each may take a sixteenth: box what is large, or raise Config::stack_bytes"
+         {stack_bytes}, of which each may take a sixteenth: box large values, or raise Config::stack_bytes"
     )]
     TooLarge {
         /// The closure's size.
@@ -114,10 +114,12 @@ pub enum SpawnError {
         stack_bytes: usize,
     },
     /// The call spawns on the calling fiber's runtime, but the calling thread is not a worker.
-    #[error("no fiber is running on this thread: spawn by way of the runtime's handle")]
+    #[error("no fiber is running on this thread: use Runtime::spawn or Handle::spawn")]
     NotInFiber,
     /// A local fiber must stay with the calling worker, which does not serve the chosen pool.
-    #[error("worker {worker} does not serve this pool")]
+    #[error(
+        "worker {worker} does not serve the chosen pool, and a local fiber stays on it: choose another pool"
+    )]
     NotInPool {
         /// The calling worker's index.
         worker: u32,
@@ -142,7 +144,7 @@ pub enum SpawnError {
         pools_count: usize,
     },
     /// The runtime is being shut down.
-    #[error("the runtime is shutting down")]
+    #[error("the runtime is shutting down: spawn before shutdown()")]
     ShuttingDown,
 }
 
@@ -193,7 +195,7 @@ impl<T> fmt::Debug for AlreadySet<T> {
 
 impl<T> fmt::Display for AlreadySet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the eventual has been set before")
+        f.write_str("the eventual is already set")
     }
 }
 

@@ -28,6 +28,8 @@ pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, Start
 /// Internal types for the loom models.
 #[cfg(handover_loom)]
 pub mod model {
-    pub use crate::engine::tally::{Tally, alive_count, have_all_ended};
-    pub use crate::raw::{Biased, Gate, Inbox, Link, Linked, List, Node, Opened, Race};
+    pub use crate::engine::counts::{FiberCounts, alive_count, have_all_ended};
+    pub use crate::raw::{
+        Biased, Gate, Inbox, Link, Linked, List, Node, PreviousState, Race, Withdrawals,
+    };
 }

@@ -1,7 +1,5 @@
 //! The only modules with `unsafe`: memory of stacks, the switch, and intrusive lists.
 
-#[cfg(not(handover_loom))]
-mod alarm;
 mod biased;
 #[cfg(not(handover_loom))]
 mod cell;
@@ -17,7 +15,7 @@ mod kernel;
 #[cfg(not(handover_loom))]
 mod overflow;
 #[cfg(not(handover_loom))]
-mod place;
+mod owner;
 #[cfg(not(handover_loom))]
 mod promise;
 mod queue;
@@ -26,10 +24,13 @@ mod race;
 mod sanitizer;
 #[cfg(not(handover_loom))]
 mod stack;
+#[cfg(not(handover_loom))]
+mod timed_wait;
 
 pub use biased::Biased;
+pub use gate::Withdrawals;
 #[cfg(handover_loom)]
-pub use gate::{Gate, Node, Opened};
+pub use gate::{Gate, Node, PreviousState};
 pub use queue::{Inbox, List};
 #[cfg(handover_loom)]
 pub use queue::{Link, Linked};
@@ -37,16 +38,16 @@ pub use race::Race;
 
 #[cfg(not(handover_loom))]
 pub(crate) use {
-    alarm::{Due, Ring, wait_until},
-    cell::{GateCell, enlist, enlist_until},
+    cell::{GateCell, wait_at, wait_at_until},
     control::{
-        Control, Ended, Handle, Outcome, Rest, Runnable, Spec, Unread, fits, id_of, park, prepare,
-        suspend,
+        Control, Ended, Handle, Outcome, Remains, Runnable, Spec, UntakenResult, fits, id_of, park,
+        prepare, suspend,
     },
     current::{current, enter},
     guarded::Guarded,
-    kernel::slack_to_1_ns,
-    overflow::arm,
-    place::Place,
-    stack::{Guards, Stack, Stacks},
+    kernel::set_timer_slack_1_ns,
+    overflow::install_fault_handler,
+    owner::WorkerOwner,
+    stack::{GuardKind, Stack, StackPool},
+    timed_wait::{TimedWaker, TimerPayload, wait_until},
 };

@@ -51,3 +51,16 @@ struct MutexGuardIsInvariant;
 /// }
 /// ```
 struct JoinHandleIsCovariant;
+
+/// The types above, without the conversion.
+///
+/// ```
+/// use handover_fiber::{Eventual, Mutex, MutexGuard, Receiver, Sender};
+/// type Value = &'static str;
+/// fn keep<T>(it: T) -> T {
+///     it
+/// }
+/// let _ = (keep::<Mutex<Value>>, keep::<Eventual<Value>>, keep::<Sender<Value>>);
+/// let _ = (keep::<Receiver<Value>>, keep::<MutexGuard<'static, Value>>);
+/// ```
+struct SameTypes;

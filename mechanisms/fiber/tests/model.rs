@@ -9,26 +9,27 @@
 //!
 //! | model | calls |
 //! |---|---|
-//! | whoever_waits_at_a_gate_.. | claim, set / enlist |
-//! | two_who_wait_.. | enlist / enlist / set |
-//! | one_of_two_sets_.. | claim, set / claim, set |
-//! | a_handle_that_is_dropped_.. | abandon / set |
-//! | of_a_value_that_is_set_.. | claim, set / enlist, expire, withdraw |
-//! | who_gives_up_.. | enlist, expire, withdraw / enlist / set |
-//! | two_who_give_up_.. | enlist, expire, withdraw / the same; then set |
-//! | a_waiter_is_woken_.. | enlist / set, close |
-//! | a_gate_that_is_closed_.. | enlist, expire, withdraw / set, close |
-//! | an_inbox_gives_.. | push, push / push, take |
-//! | an_owner_and_a_thief_.. | own, own / visit |
-//! | of_two_workers_.. | end, look whether all have ended / the same |
-//! | a_fiber_that_spawns_.. | spawn, end / count |
+//! | gate_waiter_is_woken_.. | claim, set / enqueue |
+//! | two_waiters_.. | enqueue / enqueue / set |
+//! | exactly_one_of_two_setters_.. | claim, set / claim, set |
+//! | dropped_handle_and_ended_fiber_.. | abandon / set |
+//! | exactly_one_of_setter_and_timeout_.. | claim, set / enqueue, expire, withdraw |
+//! | timed_out_waiter_leaves_other_waiters_.. | enqueue, expire, withdraw / enqueue / set |
+//! | two_concurrent_timeouts_.. | enqueue, expire, withdraw / the same; then set |
+//! | waiter_is_woken_.. | enqueue / set, close |
+//! | timed_out_waiter_leaves_a_reclosed_gate | enqueue, expire, withdraw / set, close |
+//! | waiter_beside_a_timed_out_one_.. | enqueue / enqueue, expire, withdraw / set, close |
+//! | inbox_returns_.. | push, push / push, take |
+//! | owner_and_thief_.. | with_owner, with_owner / with_remote |
+//! | one_of_two_workers_.. | add_ended, have_all_ended / the same |
+//! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
 //! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std`
 //! mutex; the sleep of a worker, which is part of `handover-notify`; a thief's sleep against an
 //! owner's offers.
 //!
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
-//! count.
+//! count; a gate that is closed while a waiter that gives up holds the list of the others.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -39,9 +40,9 @@ mod raw;
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{
-    Biased, Gate, Inbox, Opened, Race, Tally, alive_count, have_all_ended,
+    Biased, FiberCounts, Gate, Inbox, PreviousState, Race, Withdrawals, alive_count, have_all_ended,
 };
-use raw::{Item, wait_at, wait_at_as, wait_at_until};
+use raw::{Item, wait_at, wait_at_until, wait_at_untimed};
 
 /// Waiter that blocks until its flag is set. Polling would not do: of two polling waiters, loom may
 /// let one run for ever.
@@ -69,12 +70,12 @@ impl Flag {
 
 fn open(gate: &Gate<Flag>) -> bool {
     match gate.set() {
-        Opened::For(waiters) => {
+        PreviousState::Waiting(waiters) => {
             waiters.for_each(|flag| flag.wake());
             true
         }
-        Opened::ForNobody => true,
-        Opened::Before => false,
+        PreviousState::Abandoned => true,
+        PreviousState::AlreadySet => false,
     }
 }
 
@@ -87,8 +88,8 @@ impl Timed {
         Self(Arc::new((Race::new(), loom::sync::Notify::new())))
     }
 
-    fn offer(&self) -> bool {
-        let in_time = self.0.0.bring();
+    fn try_wake(&self) -> bool {
+        let in_time = self.0.0.try_wake();
         if in_time {
             self.0.1.notify();
         }
@@ -99,22 +100,22 @@ impl Timed {
         self.0.0.expire()
     }
 
-    fn is_let_go(&self) -> bool {
-        self.0.0.is_let_go()
+    fn is_released(&self) -> bool {
+        self.0.0.is_released()
     }
 
     fn wait(&self) {
-        while !self.0.0.is_brought() {
+        while !self.0.0.is_woken() {
             self.0.1.wait();
         }
     }
 }
 
 /// Opens the gate; returns the number of waiters that were woken before their deadline.
-fn open_for_timed(gate: &Gate<Timed>) -> usize {
+fn open_timed(gate: &Gate<Timed>) -> usize {
     match gate.set() {
-        Opened::For(waiters) => waiters.filter(Timed::offer).count(),
-        Opened::ForNobody | Opened::Before => 0,
+        PreviousState::Waiting(waiters) => waiters.filter(Timed::try_wake).count(),
+        PreviousState::Abandoned | PreviousState::AlreadySet => 0,
     }
 }
 
@@ -126,7 +127,7 @@ fn model(run: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn whoever_waits_at_a_gate_is_woken_and_sees_what_was_written_before() {
+fn gate_waiter_is_woken_and_sees_earlier_writes() {
     loom::model(|| {
         let gate = Arc::new(Gate::<Flag>::new());
         let value = Arc::new(AtomicU32::new(0));
@@ -144,7 +145,7 @@ fn whoever_waits_at_a_gate_is_woken_and_sees_what_was_written_before() {
 }
 
 #[test]
-fn two_who_wait_are_both_woken() {
+fn two_waiters_are_both_woken() {
     model(|| {
         let gate = Arc::new(Gate::<Flag>::new());
         let its = Arc::clone(&gate);
@@ -158,7 +159,7 @@ fn two_who_wait_are_both_woken() {
 }
 
 #[test]
-fn one_of_two_sets_and_the_other_is_told() {
+fn exactly_one_of_two_setters_succeeds() {
     loom::model(|| {
         let gate = Arc::new(Gate::<Flag>::new());
         let its = Arc::clone(&gate);
@@ -169,18 +170,18 @@ fn one_of_two_sets_and_the_other_is_told() {
 }
 
 #[test]
-fn a_handle_that_is_dropped_and_an_end_agree_on_who_clears_up() {
+fn dropped_handle_and_ended_fiber_agree_on_the_owner_of_the_result() {
     loom::model(|| {
         let gate = Arc::new(Gate::<Flag>::new());
         let its = Arc::clone(&gate);
-        let ends = thread::spawn(move || matches!(its.set(), Opened::ForNobody));
+        let ends = thread::spawn(move || matches!(its.set(), PreviousState::Abandoned));
         let is_abandoned = gate.abandon();
-        assert_eq!(is_abandoned, ends.join().unwrap(), "one of the two, and not both");
+        assert_eq!(is_abandoned, ends.join().unwrap(), "exactly one of them owns the result");
     });
 }
 
 #[test]
-fn of_a_value_that_is_set_and_a_time_that_runs_out_one_wins_and_both_know() {
+fn exactly_one_of_setter_and_timeout_wins() {
     loom::model(|| {
         let gate = Arc::new(Gate::<Timed>::new());
         let value = Arc::new(AtomicU32::new(0));
@@ -188,26 +189,26 @@ fn of_a_value_that_is_set_and_a_time_that_runs_out_one_wins_and_both_know() {
         let opens = thread::spawn(move || {
             assert!(its.claim());
             sets.store(7, Ordering::Relaxed);
-            open_for_timed(&its)
+            open_timed(&its)
         });
-        let in_time = wait_at_until(&gate, Timed::new());
+        let in_time = wait_at_until(&gate, &Withdrawals::new(), Timed::new());
         if in_time {
             assert_eq!(value.load(Ordering::Relaxed), 7);
         }
         let woken_count = opens.join().unwrap();
-        assert!(woken_count <= usize::from(in_time), "woken, and told that it was late");
+        assert!(woken_count <= usize::from(in_time), "woken although its deadline had passed");
     });
 }
 
 #[test]
-fn who_gives_up_takes_nobody_else_along() {
+fn timed_out_waiter_leaves_other_waiters_queued() {
     model(|| {
         let gate = Arc::new(Gate::<Timed>::new());
         let its = Arc::clone(&gate);
-        let waits = thread::spawn(move || wait_at_as(&its, Timed::new()));
+        let waits = thread::spawn(move || wait_at_untimed(&its, Timed::new(), || ()));
         let sets = Arc::clone(&gate);
-        let opens = thread::spawn(move || open_for_timed(&sets));
-        wait_at_until(&gate, Timed::new());
+        let opens = thread::spawn(move || open_timed(&sets));
+        wait_at_until(&gate, &Withdrawals::new(), Timed::new());
         waits.join().unwrap();
         opens.join().unwrap();
         assert!(gate.is_set());
@@ -215,25 +216,25 @@ fn who_gives_up_takes_nobody_else_along() {
 }
 
 #[test]
-fn two_who_give_up_at_once_are_both_out() {
+fn two_concurrent_timeouts_remove_both_waiters() {
     model(|| {
         let gate = Arc::new(Gate::<Timed>::new());
         let its = Arc::clone(&gate);
-        let other = thread::spawn(move || wait_at_until(&its, Timed::new()));
-        let one = wait_at_until(&gate, Timed::new());
-        assert!(!one && !other.join().unwrap(), "nobody opens it");
-        assert_eq!(open_for_timed(&gate), 0, "nobody is left");
+        let other = thread::spawn(move || wait_at_until(&its, &Withdrawals::new(), Timed::new()));
+        let one = wait_at_until(&gate, &Withdrawals::new(), Timed::new());
+        assert!(!one && !other.join().unwrap(), "the gate is not opened");
+        assert_eq!(open_timed(&gate), 0, "no waiter is left");
     });
 }
 
 #[test]
-fn a_waiter_is_woken_although_the_gate_is_closed_at_once() {
+fn waiter_is_woken_although_the_gate_is_closed_at_once() {
     loom::model(|| {
         let gate = Arc::new(Gate::<Flag>::new());
         let its = Arc::clone(&gate);
         let waits = thread::spawn(move || wait_at(&its, Flag::new()));
         assert!(open(&gate));
-        let is_closed = gate.close();
+        let is_closed = gate.close(&Withdrawals::new());
         assert!(is_closed);
         // A waiter that comes only now waits for the next opening.
         open(&gate);
@@ -242,24 +243,39 @@ fn a_waiter_is_woken_although_the_gate_is_closed_at_once() {
 }
 
 #[test]
-fn a_gate_that_is_closed_again_is_left_by_one_who_gives_up() {
+fn timed_out_waiter_leaves_a_reclosed_gate() {
     model(|| {
-        let gate = Arc::new(Gate::<Timed>::new());
-        let its = Arc::clone(&gate);
+        let both = Arc::new((Gate::<Timed>::new(), Withdrawals::new()));
+        let its = Arc::clone(&both);
         let opens = thread::spawn(move || {
-            let woken_count = open_for_timed(&its);
-            assert!(its.close());
+            let woken_count = open_timed(&its.0);
+            assert!(its.0.close(&its.1));
             woken_count
         });
-        let in_time = wait_at_until(&gate, Timed::new());
+        let in_time = wait_at_until(&both.0, &both.1, Timed::new());
         let woken_count = opens.join().unwrap();
-        assert!(woken_count <= usize::from(in_time), "woken, and told that it was late");
-        assert_eq!(open_for_timed(&gate), 0, "nobody is left");
+        assert!(woken_count <= usize::from(in_time), "woken although its deadline had passed");
+        assert_eq!(open_timed(&both.0), 0, "no waiter is left");
     });
 }
 
 #[test]
-fn an_inbox_gives_each_member_once_and_in_order() {
+fn waiter_beside_a_timed_out_one_is_woken_although_the_gate_is_closed_at_once() {
+    model(|| {
+        let both = Arc::new((Gate::<Timed>::new(), Withdrawals::new()));
+        let (its, sets) = (Arc::clone(&both), Arc::clone(&both));
+        wait_at_untimed(&both.0, Timed::new(), || {
+            thread::spawn(move || wait_at_until(&its.0, &its.1, Timed::new()));
+            thread::spawn(move || {
+                open_timed(&sets.0);
+                assert!(sets.0.close(&sets.1));
+            });
+        });
+    });
+}
+
+#[test]
+fn inbox_returns_each_member_once_in_order() {
     model(|| {
         let inbox = Arc::new(Inbox::<Item>::new());
         let its = Arc::clone(&inbox);
@@ -283,16 +299,16 @@ fn an_inbox_gives_each_member_once_and_in_order() {
 }
 
 #[test]
-fn an_owner_and_a_thief_are_never_inside_at_once() {
+fn owner_and_thief_are_mutually_exclusive() {
     loom::model(|| {
         let queue = Arc::new(Biased::new(vec![1, 2]));
         let its = Arc::clone(&queue);
         // SeqCst: both fences, that of the model of membarrier and its partner.
         let full = || fence(Ordering::SeqCst);
-        let thief = thread::spawn(move || its.visit(full, Vec::pop).flatten());
-        let own = raw::own(&queue, full, Vec::pop);
+        let thief = thread::spawn(move || its.with_remote(full, Vec::pop).flatten());
+        let own = raw::with_owner(&queue, full, Vec::pop);
         let stolen = thief.join().unwrap();
-        let left = raw::own(&queue, full, std::mem::take);
+        let left = raw::with_owner(&queue, full, std::mem::take);
         let mut all: Vec<u32> = left.into_iter().chain(own).chain(stolen).collect();
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
@@ -301,33 +317,33 @@ fn an_owner_and_a_thief_are_never_inside_at_once() {
 
 /// The worker that gets `true` ends the others; if none did, all would sleep for ever.
 #[test]
-fn of_two_workers_that_end_the_last_fibers_one_sees_that_all_have_ended() {
+fn one_of_two_workers_sees_that_all_fibers_have_ended() {
     loom::model(|| {
-        let tallies = Arc::new([Tally::default(), Tally::default()]);
-        tallies[0].add_spawned();
-        tallies[0].add_spawned();
-        let its = Arc::clone(&tallies);
+        let all_counts = Arc::new([FiberCounts::default(), FiberCounts::default()]);
+        all_counts[0].add_spawned();
+        all_counts[0].add_spawned();
+        let its = Arc::clone(&all_counts);
         let other = thread::spawn(move || {
             its[1].add_ended(); // a fiber that worker 0 has sent to worker 1
             have_all_ended(its.iter(), || 0)
         });
-        tallies[0].add_ended();
-        let sees = have_all_ended(tallies.iter(), || 0);
+        all_counts[0].add_ended();
+        let sees = have_all_ended(all_counts.iter(), || 0);
         assert!(other.join().unwrap() || sees);
     });
 }
 
 #[test]
-fn a_fiber_that_spawns_another_as_it_ends_leaves_no_moment_without_any() {
+fn fiber_count_stays_positive_while_an_ending_fiber_spawns() {
     loom::model(|| {
-        let tallies = Arc::new([Tally::default(), Tally::default()]);
-        tallies[0].add_spawned();
-        let its = Arc::clone(&tallies);
+        let all_counts = Arc::new([FiberCounts::default(), FiberCounts::default()]);
+        all_counts[0].add_spawned();
+        let its = Arc::clone(&all_counts);
         let worker = thread::spawn(move || {
             its[1].add_spawned();
             its[1].add_ended();
         });
-        assert_ne!(alive_count(tallies.iter(), || 0), 0);
+        assert_ne!(alive_count(all_counts.iter(), || 0), 0);
         worker.join().unwrap();
     });
 }

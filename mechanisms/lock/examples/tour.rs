@@ -76,10 +76,10 @@ fn row<L: Contender>() {
     println!("{:<14} {busy_ns:>6.1} ns {free_ns:>9.1} ns", L::NAME);
 }
 
-fn ns_each(times: u32, mut what: impl FnMut()) -> f64 {
+fn ns_each(times: u32, mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
     for _ in 0..times {
-        what();
+        call();
     }
     start.elapsed().as_nanos() as f64 / f64::from(times)
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_their_bound_and_then_the_cpu_is_yielded() {
+    fn pauses_double_up_to_the_maximum_then_yield() {
         let mut backoff = Backoff::new();
         let mut lengths = Vec::new();
         while !backoff.is_yielding() {

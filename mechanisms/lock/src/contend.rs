@@ -38,17 +38,17 @@ use core::pin::Pin;
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 
-pub use crate::raw::posix::{Posix, PosixHeld, PosixSem, PthreadMutex, PthreadSpin};
+pub use crate::raw::posix::{Posix, PosixGuard, PosixSem, PthreadMutex, PthreadSpin};
 
-/// A lock with a try. Dropping [`Held`](Self::Held) unlocks it.
+/// A lock with a try. Dropping [`Guard`](Self::Held) unlocks it.
 pub trait Contender: Send + Sync + 'static {
     /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
     /// Short description.
-    const WHAT: &'static str;
+    const DESCRIPTION: &'static str;
     /// Guard, made by a successful try only, so that no thread can unlock a lock that it does not
     /// hold.
-    type Held<'a>
+    type Guard<'a>
     where
         Self: 'a;
 
@@ -59,7 +59,7 @@ pub trait Contender: Send + Sync + 'static {
     fn new_free() -> Pin<Box<Self>>;
 
     /// Takes the lock if it is free; never waits.
-    fn try_lock(&self) -> Option<Self::Held<'_>>;
+    fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
 /// This crate's [`RawTryLock`], alone on its cache lines.
@@ -69,24 +69,24 @@ pub struct Handover(CachePadded<RawTryLock>);
 /// Guard of [`Handover`].
 #[derive(Debug)]
 #[must_use = "the lock is freed as soon as the guard is dropped"]
-pub struct HandoverHeld<'a>(&'a RawTryLock);
+pub struct HandoverGuard<'a>(&'a RawTryLock);
 
 impl Contender for Handover {
     const NAME: &'static str = "handover";
-    const WHAT: &'static str = "test, then compare-and-swap; unlock is a store";
-    type Held<'a> = HandoverHeld<'a>;
+    const DESCRIPTION: &'static str = "test, then compare-and-swap; unlock is a store";
+    type Guard<'a> = HandoverGuard<'a>;
 
     fn new_free() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<HandoverHeld<'_>> {
-        self.0.try_lock().then(|| HandoverHeld(&self.0))
+    fn try_lock(&self) -> Option<HandoverGuard<'_>> {
+        self.0.try_lock().then(|| HandoverGuard(&self.0))
     }
 }
 
-impl Drop for HandoverHeld<'_> {
+impl Drop for HandoverGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.unlock();
@@ -101,26 +101,26 @@ pub struct RawCas(CachePadded<AtomicBool>);
 /// Guard of [`RawCas`].
 #[derive(Debug)]
 #[must_use = "the lock is freed as soon as the guard is dropped"]
-pub struct RawCasHeld<'a>(&'a AtomicBool);
+pub struct RawCasGuard<'a>(&'a AtomicBool);
 
 impl Contender for RawCas {
     const NAME: &'static str = "cas";
-    const WHAT: &'static str = "compare-and-swap without a test; unlock is a store";
-    type Held<'a> = RawCasHeld<'a>;
+    const DESCRIPTION: &'static str = "compare-and-swap without a test; unlock is a store";
+    type Guard<'a> = RawCasGuard<'a>;
 
     fn new_free() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<RawCasHeld<'_>> {
+    fn try_lock(&self) -> Option<RawCasGuard<'_>> {
         // Acquire: pairs with the Release in RawCasHeld::drop().
         let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then(|| RawCasHeld(&self.0))
+        taken.is_ok().then(|| RawCasGuard(&self.0))
     }
 }
 
-impl Drop for RawCasHeld<'_> {
+impl Drop for RawCasGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: publishes the holder's writes to the Acquire in RawCas::try_lock().
@@ -134,15 +134,15 @@ pub struct StdMutex(CachePadded<std::sync::Mutex<()>>);
 
 impl Contender for StdMutex {
     const NAME: &'static str = "std_mutex";
-    const WHAT: &'static str = "std::sync::Mutex::try_lock";
-    type Held<'a> = std::sync::MutexGuard<'a, ()>;
+    const DESCRIPTION: &'static str = "std::sync::Mutex::try_lock";
+    type Guard<'a> = std::sync::MutexGuard<'a, ()>;
 
     fn new_free() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<Self::Held<'_>> {
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
         match self.0.try_lock() {
             Ok(held) => Some(held),
             Err(std::sync::TryLockError::Poisoned(held)) => Some(held.into_inner()),
@@ -157,15 +157,15 @@ pub struct ParkingLotMutex(CachePadded<parking_lot::Mutex<()>>);
 
 impl Contender for ParkingLotMutex {
     const NAME: &'static str = "parking_lot";
-    const WHAT: &'static str = "parking_lot::Mutex::try_lock";
-    type Held<'a> = parking_lot::MutexGuard<'a, ()>;
+    const DESCRIPTION: &'static str = "parking_lot::Mutex::try_lock";
+    type Guard<'a> = parking_lot::MutexGuard<'a, ()>;
 
     fn new_free() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<Self::Held<'_>> {
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
         self.0.try_lock()
     }
 }

@@ -69,7 +69,7 @@ impl RawTryLock {
         if self.locked.load(Ordering::Relaxed) {
             return false;
         }
-        exchange_follows();
+        cold_path();
         // Acquire: pairs with the Release in unlock(), so that the last holder's writes are
         // visible. A compare-and-swap, so that a try that comes too late does not write the word
         // and only holders do; an unconditional exchange is no cheaper (6 ns alone, either way).
@@ -110,4 +110,4 @@ impl RawTryLock {
 /// jump to it.
 #[cold]
 #[inline]
-fn exchange_follows() {}
+fn cold_path() {}

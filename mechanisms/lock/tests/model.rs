@@ -25,7 +25,7 @@ use handover_base::sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed, h
 use handover_lock::{RawTryLock, TryLock};
 
 #[test]
-fn no_two_threads_hold_it_and_no_update_is_lost() {
+fn holders_exclude_each_other_and_no_update_is_lost() {
     loom::model(|| {
         let lock = Arc::new(TryLock::new(0usize));
         let tries = || {
@@ -52,7 +52,7 @@ fn no_two_threads_hold_it_and_no_update_is_lost() {
 }
 
 #[test]
-fn the_next_holder_sees_what_was_written_outside_the_lock_before_the_release() {
+fn next_holder_sees_writes_before_the_release() {
     loom::model(|| {
         let lock = Arc::new(TryLock::new(false));
         let beside = Arc::new(AtomicUsize::new(0));
@@ -75,7 +75,7 @@ fn the_next_holder_sees_what_was_written_outside_the_lock_before_the_release() {
 }
 
 #[test]
-fn a_thread_that_keeps_trying_gets_in_after_the_release() {
+fn retrying_thread_acquires_after_the_release() {
     loom::model(|| {
         let lock = Arc::new(TryLock::new(0));
         let mut held = lock.try_lock().expect("free");
@@ -99,7 +99,7 @@ fn a_thread_that_keeps_trying_gets_in_after_the_release() {
 }
 
 #[test]
-fn of_three_threads_one_at_most_holds_the_bare_word() {
+fn at_most_one_of_three_threads_holds_the_word() {
     loom::model(|| {
         let word = Arc::new(RawTryLock::new());
         let holders_count = Arc::new(AtomicUsize::new(0));

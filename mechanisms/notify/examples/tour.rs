@@ -46,7 +46,7 @@ fn main() {
     row::<EventFd>(here, there);
     row::<Pipe>(here, there);
     if here == there {
-        println!("(there is but one CPU to be had)");
+        println!("(only one CPU is available)");
     }
 }
 

@@ -30,8 +30,8 @@ pub struct Config {
     /// Maximum number of waits in a row that sleep without spinning, before one spins again to see
     /// whether that pays. Default 64.
     ///
-    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins in vain. A greater
-    /// value wastes less, a smaller one detects sooner that notifications come sooner.
+    /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A
+    /// greater value wastes less, a smaller one detects sooner that notifications come sooner.
     pub quiet_waits_max: u32,
 }
 

@@ -34,15 +34,15 @@ const HEADROOM: u32 = 4;
 const BUDGET_FLOOR_DIVISOR: u32 = 16;
 /// Number of spins in a row that may end in a long sleep before the engine skips spinning.
 const MISSES_FREE: u32 = 1;
-/// Bound on looks: neither [`HEADROOM`] nor the scale of the mean can overflow.
+/// Bound on polls: neither [`HEADROOM`] nor the scale of the mean can overflow.
 const SPINS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
 /// Advice for the next wait, if nothing is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Look at the word up to this many times, then sleep.
+    /// Poll the word up to this many times, then sleep.
     Spin {
-        /// Number of looks.
+        /// Number of polls.
         spins_max: u32,
     },
     /// Sleep at once: both sides share a CPU, and spinning would keep the sender from running.
@@ -66,7 +66,7 @@ pub struct Stats {
     pub by_sleeping: u64,
     /// Waits that timed out.
     pub timed_out: u64,
-    /// Number of looks at the word while spinning, successful or not.
+    /// Number of polls of the word while spinning, successful or not.
     pub spins: u64,
     /// Waits that did not spin because the last notification came from the receiver's own CPU, or
     /// because none had come yet and the receiver may run on one CPU only.
@@ -84,8 +84,8 @@ pub struct Stats {
 ///
 /// ```
 /// use handover_notify::{Config, Engine, Plan};
-/// let look_ps = 25_000; // one look at the word, and the pause before it
-/// let mut engine = Engine::new(Config::default(), look_ps);
+/// let poll_ps = 25_000; // one poll of the word, and the pause before it
+/// let mut engine = Engine::new(Config::default(), poll_ps);
 /// assert_eq!(engine.plan(false), Plan::Spin { spins_max: 400 }); // twice 5 µs
 /// engine.woken(1_000_000, None); // in vain, once ...
 /// engine.plan(false);
@@ -96,34 +96,34 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 pub struct Engine {
     config: Config,
-    /// Duration of one look, pause included.
-    look_ps: u64,
+    /// Duration of one poll, pause included.
+    poll_ps: u64,
     /// Running mean of the cost of a sleep: from the sender's wake until the receiver runs.
     wake_ns: u64,
     /// Present maximum duration of a spin.
     limit_ns: u64,
-    /// Number of looks in `limit_ns`.
+    /// Number of polls in `limit_ns`.
     limit_spins: u32,
-    /// Number of looks that the next spin may use.
+    /// Number of polls that the next spin may use.
     budget_spins: u32,
-    /// Running mean of the looks that successful spins took, scaled by `2^MEAN_SHIFT`.
+    /// Running mean of the polls that successful spins took, scaled by `2^MEAN_SHIFT`.
     typical_scaled: u32,
     /// Spins in a row that ended in a long sleep.
     misses_in_row: u32,
     /// Number of waits that will still skip spinning.
     quiet_waits_left: u32,
     /// `true` if the present wait spins or has spun.
-    spinning: bool,
+    is_spinning: bool,
 }
 
 impl Engine {
-    /// Makes an engine that has learnt nothing yet. `look_ps` is the duration of one look at the
+    /// Makes an engine that has learnt nothing yet. `poll_ps` is the duration of one poll at the
     /// word in a spin, in ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
-    pub fn new(config: Config, look_ps: u64) -> Self {
+    pub fn new(config: Config, poll_ps: u64) -> Self {
         let mut engine = Self {
             config,
-            look_ps: look_ps.max(1),
+            poll_ps: poll_ps.max(1),
             wake_ns: WAKE_NS_GUESS,
             limit_ns: 0,
             limit_spins: 0,
@@ -131,7 +131,7 @@ impl Engine {
             typical_scaled: 0,
             misses_in_row: 0,
             quiet_waits_left: 0,
-            spinning: false,
+            is_spinning: false,
         };
         engine.set_limit();
         engine.budget_spins = engine.limit_spins;
@@ -142,7 +142,7 @@ impl Engine {
     /// Returns the advice for a wait that found nothing pending. `shares_cpu`: the sender needs the
     /// CPU that the receiver would spin on.
     pub fn plan(&mut self, shares_cpu: bool) -> Plan {
-        self.spinning = false;
+        self.is_spinning = false;
         if self.limit_spins == 0 {
             return Plan::ParkQuiet;
         }
@@ -153,11 +153,11 @@ impl Engine {
             self.quiet_waits_left -= 1;
             return Plan::ParkQuiet;
         }
-        self.spinning = true;
+        self.is_spinning = true;
         Plan::Spin { spins_max: self.budget_spins }
     }
 
-    /// Records that the wait ended after `spins` looks.
+    /// Records that the wait ended after `spins` polls.
     pub fn spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
@@ -200,7 +200,7 @@ impl Engine {
     }
 
     fn missed(&mut self) {
-        if !self.spinning {
+        if !self.is_spinning {
             return;
         }
         self.misses_in_row = self.misses_in_row.saturating_add(1);
@@ -212,7 +212,7 @@ impl Engine {
 
     fn set_limit(&mut self) {
         self.limit_ns = u64::from(self.config.spin_ns_max).min(self.wake_ns * WAKES_SPUN);
-        let spins = (self.limit_ns * 1000).div_ceil(self.look_ps).min(SPINS_MAX);
+        let spins = (self.limit_ns * 1000).div_ceil(self.poll_ps).min(SPINS_MAX);
         self.limit_spins = spins as u32; // at most SPINS_MAX, which fits
         self.budget_spins = self.budget_spins.min(self.limit_spins);
     }
@@ -225,7 +225,7 @@ mod tests {
     const LONG_NS: u64 = 1_000_000;
     const SHORT_NS: u64 = 5_000;
 
-    /// Engine whose first limit, twice 5 µs, is 400 looks.
+    /// Engine whose first limit, twice 5 µs, is 400 polls.
     fn engine() -> Engine {
         Engine::new(Config::default(), 25_000)
     }
@@ -249,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_engine_spins_twice_as_long_as_a_sleep_is_guessed_to_cost() {
+    fn fresh_engine_spins_twice_the_assumed_sleep_cost() {
         assert_eq!(budget(&mut engine()), 400);
     }
 
     #[test]
-    fn sharing_a_cpu_forbids_spinning_whatever_was_learnt() {
+    fn shared_cpu_never_spins() {
         let mut engine = engine();
         for _ in 0..100 {
             engine.plan(false);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn short_waits_shrink_the_budget_to_its_floor_and_one_short_sleep_restores_it() {
+    fn short_waits_shrink_the_budget_and_one_short_sleep_restores_it() {
         let mut engine = engine();
         for _ in 0..100 {
             engine.plan(false);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_follows_what_is_typical_with_headroom() {
+    fn budget_is_the_typical_spin_times_the_headroom() {
         let mut engine = engine();
         for _ in 0..100 {
             engine.plan(false);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn where_waking_is_slow_spins_get_longer_up_to_the_configured_limit() {
+    fn slow_wakes_lengthen_spins_up_to_the_configured_limit() {
         let mut engine = engine();
         for _ in 0..100 {
             engine.plan(false);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn where_waking_is_fast_spins_get_shorter_and_what_is_short_with_them() {
+    fn fast_wakes_shorten_spins() {
         let mut engine = engine();
         for _ in 0..100 {
             engine.plan(false);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wake_up_on_a_stalled_machine_hardly_counts() {
+    fn single_slow_wake_changes_the_mean_little() {
         let mut engine = engine();
         engine.plan(false);
         engine.woken(SHORT_NS, Some(10_000_000));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sides_that_both_sleep_find_out_of_it() {
+    fn mutual_sleeping_ends_after_some_waits() {
         // Each wait of a ping-pong lasts as long as the partner's wake-up, if both sleep.
         for wake_ns in [1_000, 5_000, 15_000, 24_000] {
             let mut engine = engine();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_sleep_after_a_burst_is_forgiven() {
+    fn single_long_sleep_keeps_spinning() {
         let mut engine = engine();
         engine.plan(false);
         engine.spun(10);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn long_sleeps_make_spins_rarer_down_to_one_probe_in_65_waits() {
+    fn long_sleeps_reduce_spins_to_one_probe_in_65_waits() {
         let mut engine = engine();
         // Two spins at first, then one each after 1, 2, 4 ... 64 quiet waits.
         assert_eq!(long_sleeps(&mut engine, 2 + 1 + 2 + 4 + 8 + 16 + 32 + 64 + 7), 9);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_time_out_count_as_long_sleeps() {
+    fn timed_out_wait_counts_as_long_sleep() {
         let mut engine = engine();
         for _ in 0..2 {
             engine.plan(false);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successful_probe_ends_the_quiet() {
+    fn successful_probe_resumes_spinning() {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
         while engine.plan(false) == Plan::ParkQuiet {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_sleep_ends_the_quiet_without_a_probe() {
+    fn short_sleep_resumes_spinning_without_a_probe() {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
         engine.plan(false);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spin_limit_of_zero_never_spins() {
+    fn zero_spin_limit_never_spins() {
         let mut engine = Engine::new(Config::never_spin(), 25_000);
         for _ in 0..10 {
             assert_eq!(engine.plan(false), Plan::ParkQuiet);
@@ -402,10 +402,10 @@ mod tests {
     }
 
     #[test]
-    fn no_value_however_large_or_small_overflows() {
+    fn extreme_values_do_not_overflow() {
         let config = Config { spin_ns_max: u32::MAX, quiet_waits_max: u32::MAX };
-        for look_ps in [0, 1, u64::MAX] {
-            let mut engine = Engine::new(config, look_ps);
+        for poll_ps in [0, 1, u64::MAX] {
+            let mut engine = Engine::new(config, poll_ps);
             for ns in [0, 1, u64::MAX] {
                 for _ in 0..100 {
                     engine.plan(false);

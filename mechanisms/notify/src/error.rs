@@ -50,7 +50,9 @@ pub enum MapError {
         errno: Errno,
     },
     /// The file is shorter than the type that should lie in it.
-    #[error("the file holds {bytes} bytes, {needed_bytes} are needed: was it made by create()?")]
+    #[error(
+        "the file has {bytes} bytes but {needed_bytes} are needed: was it made by Shared::create()?"
+    )]
     TooSmall {
         /// Length of the file.
         bytes: u64,
@@ -58,6 +60,6 @@ pub enum MapError {
         needed_bytes: u64,
     },
     /// The file may still shrink, and access to a page that was cut off would kill the process.
-    #[error("the file is not sealed against shrinking: was it made by create()?")]
+    #[error("the file is not sealed against shrinking: was it made by Shared::create()?")]
     NotSealed,
 }

@@ -22,10 +22,10 @@ pub trait Notify: Send + Sync {
 
 /// The receiving side. There is one receiver: its methods take `&mut self`.
 ///
-/// A receiver whose senders are all dropped is not told, and waits as before.
+/// A receiver is not notified when all its senders are dropped: it waits as before.
 ///
 /// Each method that succeeds consumes *everything* pending and returns the number of notifications;
-/// a mechanism that does not count them (see [`Mechanism::COUNTS`]) returns 1.
+/// a mechanism that does not count them (see [`Mechanism::COUNTS_NOTIFICATIONS`]) returns 1.
 ///
 /// # Panics
 /// All three methods, if the kernel refuses a system call that it allowed before.
@@ -71,10 +71,10 @@ pub trait Mechanism: 'static {
     /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
     /// Short description.
-    const WHAT: &'static str;
+    const DESCRIPTION: &'static str;
     /// `true` if a wait returns the number of notifications that it consumed; otherwise it returns
     /// 1.
-    const COUNTS: bool;
+    const COUNTS_NOTIFICATIONS: bool;
     /// Type of the sending side.
     type Sender: Notify + Clone + 'static;
     /// Type of the receiving side.

@@ -1,4 +1,4 @@
-//! State word of a receiver whose work lies elsewhere, such as in a queue. The word only tells
+//! State word of a receiver whose work lies elsewhere, such as in a queue. The word only shows
 //! whether the receiver sleeps.
 //!
 //! ```text
@@ -39,7 +39,7 @@ pub enum Sleep {
     Elsewhere = 2,
 }
 
-/// Word that tells whether the receiver of a queue sleeps.
+/// State of a queue's receiver: awake or asleep.
 ///
 /// This is the bare protocol, without system calls and time; [`Bell`](crate::Bell) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
@@ -98,9 +98,9 @@ impl ParkWord {
     /// For the receiver: declares itself asleep. *Afterwards* it must check for work once more, and
     /// [`withdraw`](Self::withdraw) if there is any; otherwise it may sleep.
     #[inline]
-    pub fn declare(&self, how: Sleep) {
+    pub fn declare(&self, sleep_kind: Sleep) {
         // Relaxed: ordered by the fence.
-        self.word.store(how as u32, Ordering::Relaxed);
+        self.word.store(sleep_kind as u32, Ordering::Relaxed);
         // SeqCst: pairs with the fence in must_wake(); see "No wake-up is lost" above.
         fence(Ordering::SeqCst);
     }
@@ -124,7 +124,7 @@ impl ParkWord {
     }
 
     /// The word as a futex, to sleep on and to wake: the kernel lets the receiver sleep while the
-    /// word is `how as u32`.
+    /// word is `sleep_kind as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {
@@ -152,28 +152,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_awake_need_not_be_woken_and_the_cpu_is_not_asked() {
+    fn awake_receiver_is_not_woken_and_cpu_is_not_read() {
         let word = ParkWord::new();
         assert_eq!(word.must_wake(|| panic!("nobody sleeps")), None);
         assert_eq!(word.withdraw(), None);
     }
 
     #[test]
-    fn one_of_several_senders_wakes_a_sleeper_and_in_its_way() {
-        for how in [Sleep::Word, Sleep::Elsewhere] {
+    fn exactly_one_sender_wakes_a_sleeper_by_its_kind_of_sleep() {
+        for sleep_kind in [Sleep::Word, Sleep::Elsewhere] {
             let word = ParkWord::new();
-            word.declare(how);
+            word.declare(sleep_kind);
             assert!(word.is_asleep());
-            assert_eq!(word.must_wake(|| Some(5)), Some(how));
+            assert_eq!(word.must_wake(|| Some(5)), Some(sleep_kind));
             assert!(!word.is_asleep(), "it has been woken");
             assert_eq!(word.must_wake(|| Some(6)), None, "the first has woken it");
             assert_eq!(word.withdraw(), Some(Some(5)));
-            assert_eq!(word.withdraw(), None, "said once");
+            assert_eq!(word.withdraw(), None, "returned once");
         }
     }
 
     #[test]
-    fn a_withdrawn_declaration_leaves_no_trace() {
+    fn withdrawn_declaration_restores_the_word() {
         let word = ParkWord::new();
         word.declare(Sleep::Word);
         assert_eq!(word.withdraw(), None, "nobody has woken it");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cpu_number_is_carried_or_left_out_but_never_garbled() {
+    fn cpu_number_is_stored_exactly_or_omitted() {
         let word = ParkWord::new();
         for (cpu, carried) in [
             (None, None),

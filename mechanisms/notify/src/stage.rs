@@ -34,16 +34,16 @@ pub(crate) fn found<C>(core: &C) {
     stage!("probes", "notify.found", address(core));
 }
 
-/// A spin ended successfully after `looks_count` looks.
+/// A spin ended successfully after `polls_count` looks.
 #[inline(always)]
-pub(crate) fn spun(looks_count: u32) {
-    stage!("probes", "notify.spun", looks_count);
+pub(crate) fn spun(polls_count: u32) {
+    stage!("probes", "notify.spun", polls_count);
 }
 
 /// A sender ended a sleep, and the receiver has consumed the notification.
 #[inline(always)]
-pub(crate) fn slept(asleep_since_ns: u64) {
-    stage!("probes", "notify.slept", asleep_since_ns);
+pub(crate) fn slept(sleep_start_ns: u64) {
+    stage!("probes", "notify.slept", sleep_start_ns);
 }
 
 /// A wait ended while other threads ran, after `yields_count` yields.

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_sender_that_finds_a_declared_sleeper_must_wake() {
+    fn only_the_sender_that_finds_a_declared_sleeper_wakes_it() {
         let word = StateWord::new();
         assert!(!word.notify(Some(0)), "nobody sleeps");
         assert!(!word.notify(None), "pending already");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_notified_does_not_go_to_sleep() {
+    fn pending_notification_prevents_the_sleep() {
         let word = StateWord::new();
         assert!(!word.notify(Some(3)));
         assert!(!word.declare_sleep());
@@ -208,15 +208,15 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_declaration_leaves_no_trace() {
+    fn withdrawn_declaration_restores_the_word() {
         let word = StateWord::new();
         assert_eq!(word.sleep_until_notified(|_, _| false), None, "out of time");
-        assert!(!word.notify(None), "nobody sleeps any more");
+        assert!(!word.notify(None), "no receiver sleeps any more");
         assert!(!word.withdraw(), "too late");
     }
 
     #[test]
-    fn a_notification_in_the_last_moment_is_returned() {
+    fn notification_before_withdrawal_is_returned() {
         let word = StateWord::new();
         let consumed = word.sleep_until_notified(|_, _| {
             assert!(word.notify(Some(1)));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn waking_for_no_reason_is_slept_through() {
+    fn spurious_wake_up_continues_the_sleep() {
         let word = StateWord::new();
         let mut sleeps_count = 0;
         let consumed = word.sleep_until_notified(|_, expected| {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_whose_word_a_peer_empties_declares_itself_again() {
+    fn sleeper_redeclares_after_a_peer_clears_the_word() {
         let word = StateWord::new();
         let mut sleeps_count = 0;
         let consumed = word.sleep_until_notified(|asleep, expected| {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cpu_number_is_carried_or_left_out_but_never_garbled() {
+    fn cpu_number_is_stored_exactly_or_omitted() {
         let word = StateWord::new();
         for (cpu, carried) in [
             (0, Some(0)),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_somebody_else_scribbled_on_counts_as_pending() {
+    fn foreign_value_in_the_word_counts_as_pending() {
         for scribble in [3, 4, 5, 6, u32::MAX, u32::MAX - 1] {
             let word = StateWord { word: AtomicU32::new(scribble) };
             assert!(!word.declare_sleep());

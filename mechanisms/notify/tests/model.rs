@@ -89,7 +89,7 @@ impl Pair {
 }
 
 #[test]
-fn a_notification_is_never_lost_whether_it_comes_before_or_after_the_sleep() {
+fn notification_before_or_after_the_sleep_is_not_lost() {
     for spins_max in [0, 1] {
         loom::model(move || {
             let pair = Arc::new(Pair::default());
@@ -105,7 +105,7 @@ fn a_notification_is_never_lost_whether_it_comes_before_or_after_the_sleep() {
 }
 
 #[test]
-fn what_was_written_before_the_notification_is_seen_after_the_wait() {
+fn writes_before_the_notification_are_visible_after_the_wait() {
     loom::model(|| {
         let pair = Arc::new(Pair::default());
         // Not atomic: loom reports a race unless the notification orders the two accesses.
@@ -124,7 +124,7 @@ fn what_was_written_before_the_notification_is_seen_after_the_wait() {
 }
 
 #[test]
-fn the_last_of_two_notifications_shows_what_was_written_before_it() {
+fn merged_notification_publishes_the_last_writes() {
     loom::model(|| {
         let pair = Arc::new(Pair::default());
         let sent = Arc::new(AtomicU32::new(0));
@@ -153,7 +153,7 @@ fn bounded_model(run: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn two_senders_that_merge_are_both_seen() {
+fn writes_of_two_merged_senders_are_visible() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3); // three threads: all interleavings would take hours
     model.check(|| {
@@ -178,7 +178,7 @@ fn two_senders_that_merge_are_both_seen() {
 }
 
 #[test]
-fn a_wait_that_gives_up_in_the_last_moment_loses_nothing() {
+fn timed_out_wait_loses_no_notification() {
     loom::model(|| {
         let pair = Arc::new(Pair::default());
         let sender = thread::spawn({
@@ -197,7 +197,7 @@ fn a_wait_that_gives_up_in_the_last_moment_loses_nothing() {
 /// Another process may read or write the word too; the worst effect must be a missing or an
 /// additional notification.
 #[test]
-fn of_two_receivers_on_one_word_one_consumes_a_notification() {
+fn one_of_two_receivers_consumes_a_notification() {
     loom::model(|| {
         let word = Arc::new(StateWord::new());
         assert!(!word.notify(None));
@@ -240,7 +240,7 @@ fn mixed_waits_of_every_kind_miss_no_notification() {
 }
 
 #[test]
-fn a_sender_killed_before_its_wake_does_not_silence_another() {
+fn sender_killed_before_its_wake_does_not_block_another() {
     bounded_model(|| {
         let pair = Arc::new(Pair::default());
         let sent = Arc::new(AtomicU32::new(0));
@@ -293,7 +293,7 @@ impl Counter {
 }
 
 #[test]
-fn a_receiver_parked_on_a_counter_is_notified_when_it_becomes_readable() {
+fn receiver_parked_on_a_counter_is_notified_when_readable() {
     loom::model(|| {
         let shared = Arc::new((StateWord::new(), Counter::default()));
         let sender = thread::spawn({
@@ -348,7 +348,7 @@ impl Parking {
 }
 
 #[test]
-fn a_receiver_parked_beside_its_queue_is_woken_for_each_piece_of_work() {
+fn receiver_parked_on_a_word_is_woken_for_each_item() {
     let mut model = loom::model::Builder::new();
     // All interleavings take half a minute.
     model.preemption_bound = std::env::var_os("HANDOVER_LONG").is_none().then_some(3);
@@ -368,7 +368,7 @@ fn a_receiver_parked_beside_its_queue_is_woken_for_each_piece_of_work() {
 }
 
 #[test]
-fn of_two_senders_to_a_parked_receiver_neither_is_missed() {
+fn two_senders_to_a_parked_receiver_are_both_seen() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3); // three threads: all interleavings would take hours
     model.check(|| {
@@ -387,7 +387,7 @@ fn of_two_senders_to_a_parked_receiver_neither_is_missed() {
 }
 
 #[test]
-fn mixed_parks_on_the_word_and_elsewhere_miss_no_piece_of_work() {
+fn mixed_parks_on_word_and_descriptor_miss_no_item() {
     bounded_model(|| {
         let parking = Arc::new(Parking::default());
         let publishes = |times: u32| {

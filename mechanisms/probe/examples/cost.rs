@@ -156,14 +156,14 @@ fn stream_once(
 }
 
 /// Measures at full speed, some forty million events a second.
-fn streamed(what: &str, path: &Path) -> Result<(), Box<dyn Error>> {
+fn streamed(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
         (0..STREAMS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
     let runs = runs?;
-    let of = |what: fn(&Streamed) -> f64| median(runs.iter().map(what));
+    let of = |figure: fn(&Streamed) -> f64| median(runs.iter().map(figure));
     let lost: u64 = runs.iter().map(|run| run.lost).sum();
     println!(
-        "recorded, {what:<19} {:+8.2}  {:.3} x two stamps, all included",
+        "recorded, {title:<19} {:+8.2}  {:.3} x two stamps, all included",
         of(|run| run.total),
         of(|run| run.total / run.stamps)
     );

@@ -16,7 +16,7 @@ use crate::format::{
 use crate::lane::{CODE_BITS, Drained, words_of};
 
 /// Maximum size of an event in varints: four of them.
-const SPELT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
+const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
 /// Bytes of a packed event.
 const PACKED_BYTES: usize = 4;
 /// Bits of each half of a packed event.
@@ -26,7 +26,7 @@ const HEADER: usize = SEGMENT_BYTES as usize;
 
 /// Identity of a chunk: its thread, and its position among the thread's events.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Whose {
+pub struct ChunkPosition {
     /// Number of the thread's lane.
     pub lane: u64,
     /// Events of this thread before the chunk, in the stream.
@@ -75,8 +75,8 @@ impl Chunk {
         if self.is_packed {
             return false;
         }
-        self.make_room(SPELT_BYTES_MAX);
-        self.spell(event);
+        self.make_room(VARINT_EVENT_BYTES_MAX);
+        self.push_varints(event);
         true
     }
 
@@ -92,32 +92,32 @@ impl Chunk {
                 return false;
             }
         }
-        self.make_room(words.len() * SPELT_BYTES_MAX);
+        self.make_room(words.len() * VARINT_EVENT_BYTES_MAX);
         let mut at = 0;
         while let Some(event) = words.get(at).copied().filter(|event| *event != 0) {
             let value = |index: usize| words.get(at + index).copied().unwrap_or(0);
             let ticks = base.wrapping_add(event >> CODE_BITS);
             let values = [value(1), value(2)];
-            self.spell(&Drained { ticks, code: event & CODE_MASK, values });
+            self.push_varints(&Drained { ticks, code: event & CODE_MASK, values });
             at += words_of(event) as usize;
         }
         true
     }
 
     /// Completes the segment with its header and padding, and returns its bytes.
-    pub fn segment(&mut self, whose: &Whose) -> &[u8] {
+    pub fn segment(&mut self, position: &ChunkPosition) -> &[u8] {
         let payload_bytes = self.end - HEADER;
         let padded_end = self.end.next_multiple_of(8);
         self.make_room(8);
         self.bytes[self.end..padded_end].fill(0);
         let kind = if self.is_packed { SEGMENT_PACKED } else { SEGMENT_CHUNK };
         let mut words = [0; 8];
-        words[chunk::LANE] = whose.lane;
+        words[chunk::LANE] = position.lane;
         words[chunk::EVENTS] = self.count;
         words[chunk::BASE] = self.base;
-        words[chunk::POSITION_END] = whose.position_end;
-        words[chunk::EVENTS_BEFORE] = whose.events_before;
-        words[chunk::LOST_BEFORE] = whose.lost_before;
+        words[chunk::POSITION_END] = position.position_end;
+        words[chunk::EVENTS_BEFORE] = position.events_before;
+        words[chunk::LOST_BEFORE] = position.lost_before;
         words[chunk::LAST] = self.last;
         words[chunk::PAYLOAD_BYTES] = payload_bytes as u64;
         let payload_checksum = checksum_of(kind, &self.bytes[HEADER..self.end]);
@@ -143,17 +143,17 @@ impl Chunk {
         self.make_room(count * PACKED_BYTES);
         let room = &mut self.bytes[self.end..self.end + count * PACKED_BYTES];
         let mut before = last.wrapping_sub(base);
-        let mut odd = 0;
+        let mut unpackable = 0;
         for (to, word) in room.as_chunks_mut().0.iter_mut().zip(words) {
             let (ticks, code) = (word >> CODE_BITS, word & CODE_MASK);
             // Huge if time goes back: another CPU's counter may be slightly behind.
             let since = ticks.wrapping_sub(before);
             before = ticks;
             // Non-zero for a bit in the upper half of either, or for a form that has values.
-            odd |= (since | code) >> HALF_BITS | (code ^ code >> 1) & 1;
+            unpackable |= (since | code) >> HALF_BITS | (code ^ code >> 1) & 1;
             *to = (since as u32 | (code as u32) << HALF_BITS).to_le_bytes();
         }
-        if odd != 0 {
+        if unpackable != 0 {
             return false;
         }
         if self.count == 0 {
@@ -168,7 +168,7 @@ impl Chunk {
 
     /// Appends an event as varints; the caller has made room for it.
     #[inline]
-    fn spell(&mut self, event: &Drained) {
+    fn push_varints(&mut self, event: &Drained) {
         const SHORT: u64 = 1 << 14;
         if self.count == 0 {
             (self.base, self.last) = (event.ticks, event.ticks);
@@ -233,7 +233,7 @@ mod tests {
 
     /// Decodes the chunk's segment into times and codes.
     fn read(chunk: &mut Chunk) -> Vec<(u64, u64)> {
-        let bytes = chunk.segment(&Whose::default()).to_vec();
+        let bytes = chunk.segment(&ChunkPosition::default()).to_vec();
         let segment = Segment::decode(&bytes).unwrap();
         assert_eq!(segment.bytes, bytes.len() as u64);
         let payload = &bytes[HEADER..][..segment.words[chunk::PAYLOAD_BYTES] as usize];
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_block_is_packed_and_others_are_spelt_in_a_chunk_of_their_own() {
+    fn block_without_values_is_packed_and_others_become_varints_in_a_new_chunk() {
         let busy = block(&[(10, 4), (70, 4 | FORM_LEAVE), (90, (1 << 16) - 4)]);
         let mut chunk = Chunk::default();
         assert!(chunk.push_block(1000, &busy) && chunk.push_block(2000, &busy));
@@ -280,14 +280,14 @@ mod tests {
         assert_eq!(read(&mut chunk), expected);
         chunk.clear();
         assert!(chunk.push_block(3000, &block(&[(10, 4 | FORM_VALUES)])));
-        assert!(chunk.push_block(4000, &busy), "what could be packed may be spelt");
+        assert!(chunk.push_block(4000, &busy), "packable events may also be encoded as varints");
         assert!(chunk.push(&Drained { ticks: 3999, code: 4, values: [0; 2] }));
         let expected = [(3010, 6), (4010, 4), (4070, 7), (4090, (1 << 16) - 4), (4090, 4)];
         assert_eq!(read(&mut chunk), expected, "and no time goes back");
     }
 
     #[test]
-    fn a_block_of_nothing_is_nothing() {
+    fn empty_block_adds_no_event() {
         let mut chunk = Chunk::default();
         assert!(chunk.push_block(1000, &[]) && chunk.push_block(1000, &[0, 0]));
         assert_eq!(chunk.count(), 0);
@@ -295,7 +295,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_form_it_takes_every_event_comes_back(
+        fn encoded_events_decode_to_the_same_events(
             blocks in proptest::collection::vec(
                 proptest::collection::vec((0..100_000u64, 4..(1 << 18) as u64), 0..20), 1..8),
             kind in 0..3,
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn short_numbers_are_written_as_long_ones_are(since in 0..20_000u64, code in 1..20_000u64) {
+        fn short_varints_equal_general_varints(since in 0..20_000u64, code in 1..20_000u64) {
             let mut chunk = Chunk::default();
             for ticks in [0, since] {
                 chunk.push(&Drained { ticks, code: code & !3, values: [7, 8] });

@@ -16,17 +16,18 @@ use std::path::{Path, PathBuf};
 /// older trace at the path is replaced by renaming: processes that have mapped it keep it.
 ///
 /// # Errors
-/// `AlreadyExists` if a process records there; `InvalidInput` if the path names something that is
-/// not a trace, which then stays.
+/// `AlreadyExists` if another process records to this file; `InvalidInput` if the path names
+/// something that is not a trace, which then stays.
 pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
     // For a link, its target is replaced.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     // Repeated if a file was created or removed in between.
-    for _ in 0..ROUNDS_MAX {
+    for _ in 0..ATTEMPTS_MAX {
         match options().create_new(true).open(path) {
             Ok(file) => {
                 if lock(&file) && is_at(&file, path) {
-                    begin(&file, page).inspect_err(|_| drop(std::fs::remove_file(path)))?;
+                    write_first_page(&file, page)
+                        .inspect_err(|_| drop(std::fs::remove_file(path)))?;
                     return Ok(file);
                 }
             }
@@ -45,11 +46,14 @@ pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "others make and remove it all the time"))
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "other processes keep creating and removing the file",
+    ))
 }
 
 /// Maximum number of attempts, while other processes create and remove the file.
-const ROUNDS_MAX: u32 = 100;
+const ATTEMPTS_MAX: u32 = 100;
 
 /// Options for opening a file that may be something else: opening a FIFO must not block.
 fn options() -> OpenOptions {
@@ -64,10 +68,10 @@ fn options() -> OpenOptions {
 fn refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
-        Ok(data) if data.is_symlink() => refused("it is a link to nothing"),
+        Ok(data) if data.is_symlink() => refused("it is a dangling symbolic link"),
         Ok(data) if !data.is_file() => refused("it is not a regular file"),
         Ok(data) if data.len() > 0 && !is_trace(path) => {
-            refused("it is there already, and is no trace: name another file")
+            refused("the file exists and is no trace: name another file")
         }
         _ => None,
     }
@@ -82,13 +86,13 @@ pub fn check(path: &Path) -> io::Result<()> {
     if let Some(refusal) = refusal(path) {
         return Err(refusal);
     }
-    let beside = beside(path);
-    options().create_new(true).open(&beside)?;
-    std::fs::remove_file(&beside)
+    let temporary = temporary_path(path);
+    options().create_new(true).open(&temporary)?;
+    std::fs::remove_file(&temporary)
 }
 
 /// Returns a temporary name beside `path`, for a file that will replace it.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     with_suffix(path, &format!("{}.{:x}.new", std::process::id(), clock::now_ns()))
 }
 
@@ -104,29 +108,30 @@ pub fn is_trace(path: &Path) -> bool {
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     // While this process holds the lock, no other replaces the file.
     if !lock(old) || is_recorded(old) {
-        let why = "a process records there";
+        let why = "another process records to this file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
     if !is_at(old, path) {
         return Ok(None);
     }
-    let beside = beside(path);
-    let file = options().create_new(true).open(&beside)?;
-    let made = if lock(&file) { Ok(()) } else { Err(Errno::WOULDBLOCK.into()) };
-    let renamed =
-        made.and_then(|()| begin(&file, page)).and_then(|()| std::fs::rename(&beside, path));
+    let temporary = temporary_path(path);
+    let file = options().create_new(true).open(&temporary)?;
+    let locked = if lock(&file) { Ok(()) } else { Err(Errno::WOULDBLOCK.into()) };
+    let renamed = locked
+        .and_then(|()| write_first_page(&file, page))
+        .and_then(|()| std::fs::rename(&temporary, path));
     // If this removal fails too, the new file is left behind.
-    renamed.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+    renamed.inspect_err(|_| drop(std::fs::remove_file(&temporary)))?;
     Ok(Some(file))
 }
 
-fn begin(file: &File, page: &[u8]) -> io::Result<()> {
+fn write_first_page(file: &File, page: &[u8]) -> io::Result<()> {
     reserve(file, 0, page.len() as u64)?;
     file.write_all_at(page, 0)
 }
 
 /// Locks the file; returns `false` if another process has locked it. Where files cannot be locked,
-/// it returns `true`, and only the header tells whether a process records.
+/// it returns `true`, and only the header shows whether a process records.
 #[must_use]
 pub fn lock(file: &File) -> bool {
     let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
@@ -134,7 +139,7 @@ pub fn lock(file: &File) -> bool {
 }
 
 /// Unlocks a file made by [`create`]. Closing it is not enough: forked processes keep it open.
-pub fn release(file: &File) {
+pub fn unlock(file: &File) {
     // If this fails, the lock ends when the last process that has the file open ends.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
@@ -151,12 +156,12 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
 fn is_recorded(file: &File) -> bool {
     let mut page = vec![0; PAGE_BYTES as usize];
     let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| Header::decode(&page));
-    header.is_some_and(|it| it.state == format::STATE_RECORDING && lives(it.pid))
+    header.is_some_and(|it| it.state == format::STATE_RECORDING && is_process_alive(it.pid))
 }
 
 /// Returns `true` if there is such a process.
 #[must_use]
-pub fn lives(pid: u32) -> bool {
+pub fn is_process_alive(pid: u32) -> bool {
     let pid = pid.try_into().ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
@@ -172,7 +177,7 @@ pub fn is_needed(path: &Path) -> bool {
         Some((file, Header::decode(&page)?))
     };
     let Some((file, rings)) = header(path) else { return true };
-    if rings.kind != format::FILE_RINGS || !lock(&file) || lives(rings.pid) {
+    if rings.kind != format::FILE_RINGS || !lock(&file) || is_process_alive(rings.pid) {
         return true;
     }
     let stream = Path::new(&rings.stream);
@@ -188,10 +193,10 @@ pub fn is_needed(path: &Path) -> bool {
 /// Returns `path.suffix`.
 #[must_use]
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut whole = path.as_os_str().to_owned();
-    whole.push(".");
-    whole.push(suffix);
-    whole.into()
+    let mut joined = path.as_os_str().to_owned();
+    joined.push(".");
+    joined.push(suffix);
+    joined.into()
 }
 
 /// Allocates disk blocks for a part of a file, so that access to its mapping cannot fail for lack

@@ -34,7 +34,7 @@ impl FromStr for Policy {
             _ => Err(VariableError {
                 variable: crate::environment::POLICY_VARIABLE,
                 text: text.to_owned(),
-                wanted: "write last or stream",
+                expected: "write last or stream",
             }),
         }
     }
@@ -109,8 +109,8 @@ impl Config {
     /// to an hour; the default is zero. For [`Policy::Stream`]: a program that may be slowed down
     /// then loses nothing, however fast it is.
     ///
-    /// After a wait in vain (because the disk hangs, say), the thread's events are lost without
-    /// waiting until there is room again.
+    /// After an unsuccessful wait (if the disk hangs, for example), the thread's events are lost
+    /// without waiting until there is room again.
     #[must_use]
     pub fn wait_max(self, wait: Duration) -> Self {
         Self { wait, ..self }
@@ -129,7 +129,7 @@ impl Config {
     }
 
     /// Configured size of each thread's ring, before rounding.
-    pub(crate) fn ring_bytes_asked(&self) -> u64 {
+    pub(crate) fn ring_bytes_requested(&self) -> u64 {
         self.ring_bytes
     }
 
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_out_of_bounds_are_named() {
+    fn out_of_range_setting_is_named_in_the_error() {
         let error = Config::last("x").ring_bytes(100).validate().unwrap_err().to_string();
         assert_eq!(error, "ring_bytes = 100: must lie in 8192..=4294967296");
         assert!(Config::stream("x").threads_max(0).validate().is_err());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_parse_as_they_print() {
+    fn policy_parses_from_its_display() {
         for policy in [Policy::Last, Policy::Stream] {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }

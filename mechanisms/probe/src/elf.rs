@@ -23,9 +23,9 @@ pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Secti
     if read(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {
         return Ok(None);
     }
-    let table = word(&header, 40);
-    let entry_bytes = u64::from(half(&header, 58));
-    let (count, names) = (u64::from(half(&header, 60)), u64::from(half(&header, 62)));
+    let table = u64_at(&header, 40);
+    let entry_bytes = u64::from(u16_at(&header, 58));
+    let (count, names) = (u64::from(u16_at(&header, 60)), u64::from(u16_at(&header, 62)));
     if entry_bytes != SECTION_BYTES {
         return Ok(None);
     }
@@ -36,15 +36,15 @@ pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Secti
         Ok(whole.then_some(bytes))
     };
     let Some(names) = entry(names)? else { return Ok(None) };
-    let names = word(&names, 24);
+    let names = u64_at(&names, 24);
     for index in 0..count {
         let Some(bytes) = entry(index)? else { return Ok(None) };
         let mut text = [0; NAME_BYTES_MAX];
-        let Some(at) = names.checked_add(u64::from(quarter(&bytes, 0))) else { continue };
+        let Some(at) = names.checked_add(u64::from(u32_at(&bytes, 0))) else { continue };
         let length = read(file, at, &mut text)?;
         let end = text[..length].iter().position(|byte| *byte == 0).unwrap_or(length);
         if &text[..end] == name.as_bytes() {
-            return Ok(Some(Section { offset: word(&bytes, 24), bytes: word(&bytes, 32) }));
+            return Ok(Some(Section { offset: u64_at(&bytes, 24), bytes: u64_at(&bytes, 32) }));
         }
     }
     Ok(None)
@@ -54,16 +54,16 @@ fn read(file: &impl ReadAt, offset: u64, to: &mut [u8]) -> io::Result<usize> {
     crate::read::read_full(file, offset, to)
 }
 
-fn half(bytes: &[u8], at: usize) -> u16 {
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn quarter(bytes: &[u8], at: usize) -> u32 {
-    u32::from(half(bytes, at)) | u32::from(half(bytes, at + 2)) << 16
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from(quarter(bytes, at)) | u64::from(quarter(bytes, at + 4)) << 32
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(all(test, not(miri)))]
@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_sections_of_this_very_program_are_found() {
+    fn sections_of_the_running_program_are_found() {
         let program = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         assert!(section(&program, ".text").unwrap().is_some_and(|text| text.bytes > 1_000));
         assert_eq!(section(&program, "no such section").unwrap(), None);
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rubbish_has_no_sections(rest in proptest::collection::vec(any::<u8>(), 0..500)) {
+        fn random_bytes_have_no_sections(rest in proptest::collection::vec(any::<u8>(), 0..500)) {
             let mut bytes = b"\x7fELF\x02\x01".to_vec();
             bytes.extend(rest);
             prop_assert_eq!(section(&bytes, "handover_probes").unwrap(), None);

@@ -27,9 +27,10 @@ pub(crate) fn apply() {
     if pattern.is_empty() {
         return;
     }
-    let done =
-        plan(|name| std::env::var(name).ok()).map_err(|error| error.to_string()).and_then(|plan| {
-            crate::session::set_plan(plan);
+    let done = config_from_variables(|name| std::env::var(name).ok())
+        .map_err(|error| error.to_string())
+        .and_then(|config| {
+            crate::session::set_pending_config(config);
             crate::enable(&pattern).map_err(|error| error.to_string())
         });
     if let Err(error) = done {
@@ -38,15 +39,15 @@ pub(crate) fn apply() {
 }
 
 /// Parses the variables into a configuration.
-fn plan(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
+fn config_from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;
-    let ring_bytes = read(RING_VARIABLE).map(|text| bytes(&text)).transpose()?;
-    let wait = read(WAIT_VARIABLE).map(|text| milliseconds(&text)).transpose()?;
-    Ok(described(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
+    let ring_bytes = read(RING_VARIABLE).map(|text| parse_bytes(&text)).transpose()?;
+    let wait = read(WAIT_VARIABLE).map(|text| parse_milliseconds(&text)).transpose()?;
+    Ok(config_from_parts(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
-pub(crate) fn described(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
+pub(crate) fn config_from_parts(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
     let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));
     let config = match policy {
         Policy::Last => Config::last(path),
@@ -58,23 +59,23 @@ pub(crate) fn described(file: &str, policy: Policy, ring_bytes: Option<u64>) -> 
     }
 }
 
-pub(crate) fn bytes(text: &str) -> Result<u64, VariableError> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, VariableError> {
     let number: Option<u64> = text.parse().ok();
     let sound = number.filter(|bytes| Config::last("x").ring_bytes(*bytes).validate().is_ok());
     sound.ok_or_else(|| VariableError {
         variable: RING_VARIABLE,
         text: text.to_owned(),
-        wanted: "a number of bytes, 8192..=4294967296",
+        expected: "a number of bytes, 8192..=4294967296",
     })
 }
 
-pub(crate) fn milliseconds(text: &str) -> Result<Duration, VariableError> {
+pub(crate) fn parse_milliseconds(text: &str) -> Result<Duration, VariableError> {
     let wait = text.parse().map(Duration::from_millis).ok();
     let sound = wait.filter(|wait| Config::stream("x").wait_max(*wait).validate().is_ok());
     sound.ok_or_else(|| VariableError {
         variable: WAIT_VARIABLE,
         text: text.to_owned(),
-        wanted: "a number of milliseconds, up to an hour",
+        expected: "a number of milliseconds, up to an hour",
     })
 }
 
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_describe_a_recording() {
+    fn variables_are_parsed_into_a_configuration() {
         let all = |name: &str| match name {
             FILE_VARIABLE => Some("/tmp/%p.t".to_owned()),
             POLICY_VARIABLE => Some("last".to_owned()),
@@ -93,12 +94,12 @@ mod tests {
         };
         let path = format!("/tmp/{}.t", std::process::id());
         let expected = Config::last(path).ring_bytes(65536).wait_max(Duration::from_millis(20));
-        assert_eq!(plan(all).unwrap(), expected);
-        assert_eq!(plan(|_| None).unwrap().policy(), Policy::Stream);
+        assert_eq!(config_from_variables(all).unwrap(), expected);
+        assert_eq!(config_from_variables(|_| None).unwrap().policy(), Policy::Stream);
     }
 
     #[test]
-    fn what_cannot_be_meant_is_told_with_the_variable() {
+    fn invalid_value_is_reported_with_its_variable() {
         for (name, text) in [
             (POLICY_VARIABLE, "all"),
             (RING_VARIABLE, "4k"),
@@ -106,7 +107,8 @@ mod tests {
             (WAIT_VARIABLE, "1s"),
             (WAIT_VARIABLE, "3601000"),
         ] {
-            let error = plan(|asked| (asked == name).then(|| text.to_owned())).unwrap_err();
+            let error = config_from_variables(|asked| (asked == name).then(|| text.to_owned()))
+                .unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}={text}: ")), "{error}");
         }
     }

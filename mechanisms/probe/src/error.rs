@@ -26,13 +26,13 @@ pub enum SwitchError {
 #[non_exhaustive]
 pub enum StartError {
     /// Another recording runs in this process.
-    #[error("a recording to {path} runs already: finish it first")]
+    #[error("a recording to {path} is already running: finish it first")]
     Running {
         /// Path of the running recording.
         path: PathBuf,
     },
     /// The process is ending: its exit handlers, which finish recordings, have begun to run.
-    #[error("the process is ending: nothing more is recorded")]
+    #[error("cannot start a recording: the process is exiting")]
     Ending,
     /// A configured number is out of its bounds.
     #[error("{name} = {value}: must lie in {min}..={max}")]
@@ -59,11 +59,11 @@ pub enum StartError {
 
 /// Text that is no valid policy, size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}={text}: {wanted}")]
+#[error("{variable}={text}: {expected}")]
 pub struct VariableError {
     pub(crate) variable: &'static str,
     pub(crate) text: String,
-    pub(crate) wanted: &'static str,
+    pub(crate) expected: &'static str,
 }
 
 /// Error of opening a trace. Damage within a trace is not an error: it is counted and skipped.
@@ -74,10 +74,10 @@ pub enum ReadError {
     #[error("cannot read the trace")]
     Io(#[from] io::Error),
     /// The file is not a trace.
-    #[error("this is no trace: it does not begin like one")]
+    #[error("this is no trace: the file does not begin with a trace header")]
     Foreign,
     /// The file begins like a trace, but its first page is cut off or damaged.
-    #[error("the trace's first page is damaged: nothing behind it can be understood")]
+    #[error("the trace's first page is damaged or cut off: the trace cannot be read")]
     Header,
 }
 
@@ -93,7 +93,7 @@ pub enum OutsideError {
     },
     /// The process's memory may not be written.
     #[error(
-        "process {pid} may not be traced: it is another user's, or the kernel lets only its parent \
+        "process {pid} may not be traced: it belongs to another user, or only its parent may trace it \
          (kernel.yama.ptrace_scope)"
     )]
     Forbidden {
@@ -105,7 +105,7 @@ pub enum OutsideError {
     },
     /// None of the files that the process maps has a section of sites.
     #[error(
-        "process {pid} has no sites: no probes, or probes built as flags, or a file that was replaced; \
+        "process {pid} has no sites: it has no probes, or was built with the feature `flags`, or its file was replaced; \
          functions of C and C++ programs are recorded from their start, by `handover trace record`"
     )]
     NoSites {
@@ -114,8 +114,8 @@ pub enum OutsideError {
     },
     /// The process has sites of `handover_probe.h`, but not the library that records them.
     #[error(
-        "process {pid} has probes, and nothing that records at them: start it with \
-         LD_PRELOAD=DIR/libhandover-trace.so, which `handover trace library DIR` writes out, or by \
+        "process {pid} has probes, but nothing that records them is loaded: start it with \
+         LD_PRELOAD=DIR/libhandover-trace.so, which `handover trace library DIR` writes, or with \
          `handover trace record`"
     )]
     NoRecorder {
@@ -124,13 +124,13 @@ pub enum OutsideError {
     },
     /// The recording's path is not absolute, too long for the 1,024 bytes of the whole request, or
     /// has more than one line.
-    #[error("{path}: another process asks for an absolute path, short and on one line")]
+    #[error("{path}: the path must be absolute, on one line and at most about 900 bytes long")]
     Path {
         /// Path that was given.
         path: PathBuf,
     },
     /// The process has ended, or its memory is no longer mapped as it was.
-    #[error("the memory of process {pid} cannot be read or written any more")]
+    #[error("cannot access the memory of process {pid}: has it ended?")]
     Memory {
         /// ID of the process.
         pid: u32,

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::format::{self, Header, PAGE_BYTES, Segment, thread};
 use crate::lane::Words;
 use crate::raw::mapping::Memory;
-use crate::session::Seat;
+use crate::session::ThreadEntry;
 use crate::site::Site;
 use std::fs::File;
 use std::io;
@@ -54,7 +54,7 @@ impl RingsFile {
 
     /// Releases the lock on the file; nothing is written to it from now on.
     pub(crate) fn release(&self) {
-        claim::release(&self.file);
+        claim::unlock(&self.file);
     }
 
     /// Removes the file from its folder, unless the path names another file by now.
@@ -89,32 +89,36 @@ impl RingsFile {
     }
 
     /// Writes the thread's description into the lane's header.
-    pub(crate) fn name_lane(&self, seat: &Seat, overwrites: bool) -> io::Result<()> {
-        let name = clipped(&seat.name);
-        let mut words = thread_words(seat);
+    pub(crate) fn write_lane_thread(
+        &self,
+        entry: &ThreadEntry,
+        overwrites: bool,
+    ) -> io::Result<()> {
+        let name = clipped(&entry.name);
+        let mut words = thread_words(entry);
         words[thread::PAGE_OVERWRITES] = overwrites.into();
-        let bytes = PAGE_BYTES + seat.lane.words().count() * 8;
+        let bytes = PAGE_BYTES + entry.lane.words().count() * 8;
         let segment = Segment { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };
-        self.file.write_all_at(name, seat.offset + thread::PAGE_NAME as u64)?;
-        self.file.write_all_at(&segment.encode(), seat.offset)
+        self.file.write_all_at(name, entry.offset + thread::PAGE_NAME as u64)?;
+        self.file.write_all_at(&segment.encode(), entry.offset)
     }
 }
 
 /// Encodes a thread's segment for the stream.
-pub(crate) fn thread_segment(seat: &Seat) -> Vec<u8> {
-    Segment::wrap(format::SEGMENT_THREAD, thread_words(seat), clipped(&seat.name))
+pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
+    Segment::wrap(format::SEGMENT_THREAD, thread_words(entry), clipped(&entry.name))
 }
 
-fn thread_words(seat: &Seat) -> [u64; 8] {
-    let (recorded, lost) = seat.lane.counts();
+fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
+    let (recorded, lost) = entry.lane.counts();
     let mut words = [0; 8];
-    words[thread::LANE] = seat.index;
-    words[thread::TID] = seat.tid;
-    words[thread::BEGIN] = seat.begin_ticks;
-    words[thread::END] = seat.end_ticks;
+    words[thread::LANE] = entry.index;
+    words[thread::TID] = entry.tid;
+    words[thread::BEGIN] = entry.begin_ticks;
+    words[thread::END] = entry.end_ticks;
     words[thread::RECORDED] = recorded;
     words[thread::LOST] = lost;
-    words[thread::NAME_BYTES] = clipped(&seat.name).len() as u64;
+    words[thread::NAME_BYTES] = clipped(&entry.name).len() as u64;
     words
 }
 
@@ -126,7 +130,7 @@ fn clipped(name: &str) -> &[u8] {
 }
 
 /// Default folder of the rings: in memory, so that they outlive their process without disk I/O.
-const MEMORY: &str = "/dev/shm";
+const RINGS_FOLDER: &str = "/dev/shm";
 const RINGS_PREFIX: &str = "handover-rings.";
 
 /// Path of a stream's rings.
@@ -134,16 +138,17 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings() {
         return path.to_owned();
     }
-    let memory = Path::new(MEMORY);
+    let memory = Path::new(RINGS_FOLDER);
     if memory.is_dir() && rustix::fs::access(memory, rustix::fs::Access::WRITE_OK).is_ok() {
         return memory.join(format!("{RINGS_PREFIX}{}.{session:016x}", std::process::id()));
     }
     with_suffix(config.path(), "rings")
 }
 
-/// Removes the rings of processes that were killed, unless they complete a trace that is still there.
-pub(crate) fn sweep() {
-    for entry in std::fs::read_dir(MEMORY).into_iter().flatten().flatten() {
+/// Removes the rings of processes that were killed, unless they complete a trace that is still
+/// there.
+pub(crate) fn remove_stale_rings() {
+    for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
         if is_rings && !claim::is_needed(&entry.path()) {
             // Fails for another user's file, which then stays.
@@ -153,7 +158,7 @@ pub(crate) fn sweep() {
 }
 
 /// ID of the machine's boot: time stamps of two boots are not comparable.
-pub(crate) fn boot() -> [u64; 2] {
+pub(crate) fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let half = |range: std::ops::Range<usize>| {
@@ -163,7 +168,7 @@ pub(crate) fn boot() -> [u64; 2] {
 }
 
 /// Path of the program.
-pub(crate) fn program() -> String {
+pub(crate) fn program_path() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.to_string_lossy().into_owned()
 }

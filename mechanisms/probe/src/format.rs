@@ -483,7 +483,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_header_comes_back_and_a_damaged_one_does_not() {
+    fn header_round_trips_and_a_damaged_header_is_rejected() {
         let header = Header {
             kind: FILE_STREAM,
             session: 7,
@@ -506,7 +506,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(first: u64, shift in 0..64) {
+        fn varint_round_trips(first: u64, shift in 0..64) {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, first >> shift);
             put_varint(&mut bytes, first);
@@ -516,7 +516,7 @@ mod tests {
         }
 
         #[test]
-        fn rubbish_is_no_number_too_long(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+        fn random_bytes_decode_to_at_most_ten_byte_varints(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
             if let Some((_, rest)) = take_varint(&bytes) {
                 prop_assert!(rest.len() < bytes.len() && bytes.len() - rest.len() <= 10);
             }
@@ -536,7 +536,7 @@ mod tests {
         }
 
         #[test]
-        fn a_segment_comes_back(kind: u32, words: [u64; 8], payload in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn segment_round_trips(kind: u32, words: [u64; 8], payload in proptest::collection::vec(any::<u8>(), 0..50)) {
             let bytes = Segment::wrap(kind, words, &payload);
             let segment = Segment::decode(&bytes).unwrap();
             prop_assert_eq!((segment.kind, segment.words, segment.bytes), (kind, words, bytes.len() as u64));

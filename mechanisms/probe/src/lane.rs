@@ -88,7 +88,7 @@ pub enum WhenFull {
     Overwrite,
     /// The event is lost and counted.
     Lose,
-    /// The writing thread is told, and may wait.
+    /// The write returns [`WriteResult::Full`], and the thread may wait.
     Wait,
 }
 
@@ -181,7 +181,7 @@ impl<W: Words> Lane<W> {
 
     /// Counts the events that the ring holds, and all that were ever recorded. Exact if no thread
     /// writes meanwhile.
-    pub fn survey(&self) -> (u64, u64) {
+    pub fn count_events(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
         let begun = numbers.filter(|(number, _)| *number != 0);
@@ -200,7 +200,7 @@ impl<W: Words> Lane<W> {
 
 /// Result of writing an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrote {
+pub enum WriteResult {
     /// The event is in the ring.
     Recorded,
     /// There was no room, or recording has failed: the event is counted as lost.
@@ -225,7 +225,8 @@ pub struct Writer<W: Words> {
     /// Events in all blocks before the current one.
     recorded: Cell<u64>,
     lost: Cell<u64>,
-    /// `true` after a wait for room in vain: events are lost without waiting until there is room.
+    /// `true` after an unsuccessful wait for room: events are lost without waiting until there is
+    /// room.
     has_given_up: Cell<bool>,
 }
 
@@ -254,11 +255,11 @@ impl<W: Words> Writer<W> {
     /// Records an event without values: `code` is the site's number, shifted left by two, and the
     /// form.
     #[inline(always)]
-    pub fn write(&self, code: u64, now_ticks: u64) -> Wrote {
+    pub fn write(&self, code: u64, now_ticks: u64) -> WriteResult {
         match self.begin(now_ticks, 1) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at, ticks << CODE_BITS | code);
-                Wrote::Recorded
+                WriteResult::Recorded
             }
             Err(refused) => refused,
         }
@@ -266,12 +267,12 @@ impl<W: Words> Writer<W> {
 
     /// Records an event with one value.
     #[inline(always)]
-    pub fn write_1(&self, code: u64, now_ticks: u64, value: u64) -> Wrote {
+    pub fn write_1(&self, code: u64, now_ticks: u64, value: u64) -> WriteResult {
         match self.begin(now_ticks, 2) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at + 1, value);
                 self.lane.words.store(at, ticks << CODE_BITS | code | FORM_VALUE);
-                Wrote::Recorded
+                WriteResult::Recorded
             }
             Err(refused) => refused,
         }
@@ -279,13 +280,13 @@ impl<W: Words> Writer<W> {
 
     /// Records an event with two values.
     #[inline(always)]
-    pub fn write_2(&self, code: u64, now_ticks: u64, values: [u64; 2]) -> Wrote {
+    pub fn write_2(&self, code: u64, now_ticks: u64, values: [u64; 2]) -> WriteResult {
         match self.begin(now_ticks, 3) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at + 1, values[0]);
                 self.lane.words.store(at + 2, values[1]);
                 self.lane.words.store(at, ticks << CODE_BITS | code | FORM_VALUES);
-                Wrote::Recorded
+                WriteResult::Recorded
             }
             Err(refused) => refused,
         }
@@ -294,7 +295,7 @@ impl<W: Words> Writer<W> {
     /// Reserves `count` words; returns the position of the first, and the time since the block's
     /// base.
     #[inline(always)]
-    fn begin(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), Wrote> {
+    fn begin(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let at = self.cursor.get();
         let ticks = now_ticks.wrapping_sub(self.base.get());
         // Relaxed: the limit publishes nothing. begin_block() acquires the drainer's release of a
@@ -311,7 +312,7 @@ impl<W: Words> Writer<W> {
 
     #[cold]
     #[inline(never)]
-    fn begin_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), Wrote> {
+    fn begin_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let behind = self.base.get().wrapping_sub(now_ticks);
         // Another CPU's counter may be slightly behind: then no time has passed.
         let now_ticks = if behind < DELTA_END { self.base.get() } else { now_ticks };
@@ -326,12 +327,12 @@ impl<W: Words> Writer<W> {
         Ok((at, now_ticks.wrapping_sub(self.base.get())))
     }
 
-    fn begin_block(&self, now_ticks: u64) -> Result<(), Wrote> {
+    fn begin_block(&self, now_ticks: u64) -> Result<(), WriteResult> {
         let lane = &*self.lane;
         match lane.state.load(Ordering::Relaxed) {
             OPEN if lane.words.is_intact() => {}
             OPEN | FAILED => return Err(self.lose()),
-            _ => return Err(Wrote::Closed),
+            _ => return Err(WriteResult::Closed),
         }
         let block = self.blocks_count.get();
         // Acquire: pairs with Release in Drainer::release(), which has read the block to be
@@ -339,7 +340,7 @@ impl<W: Words> Writer<W> {
         let drained = lane.drained_blocks.load(Ordering::Acquire);
         if lane.when_full != WhenFull::Overwrite && !lane.is_free(block, drained) {
             let waits = lane.when_full == WhenFull::Wait && !self.has_given_up.get();
-            return Err(if waits { Wrote::Full } else { self.lose() });
+            return Err(if waits { WriteResult::Full } else { self.lose() });
         }
         self.has_given_up.set(false);
         self.recorded.set(self.recorded_now());
@@ -368,8 +369,8 @@ impl<W: Words> Writer<W> {
         Ok(())
     }
 
-    /// Returns `true` if an event would not be refused as [`Wrote::Full`]: there is room, or the
-    /// lane is not open.
+    /// Returns `true` if an event would not be refused as [`WriteResult::Full`]: there is room, or
+    /// the lane is not open.
     pub fn has_room(&self) -> bool {
         let lane = &*self.lane;
         // Acquire: pairs with Release in Drainer::release(), as in begin_block().
@@ -378,20 +379,20 @@ impl<W: Words> Writer<W> {
         !is_open || lane.is_free(self.blocks_count.get(), drained)
     }
 
-    /// Counts the event that was waited for in vain as lost. Later events do not wait until there
+    /// Counts the event as lost after an unsuccessful wait. Later events do not wait until there
     /// is room.
-    pub fn give_up(&self) -> Wrote {
+    pub fn give_up(&self) -> WriteResult {
         self.has_given_up.set(true);
         self.lose()
     }
 
     /// Counts an event as lost.
-    fn lose(&self) -> Wrote {
+    fn lose(&self) -> WriteResult {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
         self.lane.lost.store(self.lost.get(), Ordering::Relaxed);
         self.lane.words.note(self.recorded_now(), self.lane.counts().1);
-        Wrote::Lost
+        WriteResult::Lost
     }
 
     /// Number of events recorded so far.
@@ -580,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_as_they_were_written_across_blocks() {
+    fn events_across_blocks_are_read_in_order() {
         let (lane, writer) = lane(4, WhenFull::Lose);
         let mut drainer = Drainer::default();
         let mut expected = Vec::new();
@@ -593,7 +594,7 @@ mod tests {
                 1 => writer.write_1(8, ticks, values[0]),
                 _ => writer.write_2(8, ticks, values),
             };
-            assert_eq!(wrote, Wrote::Recorded);
+            assert_eq!(wrote, WriteResult::Recorded);
             let mut kept = values;
             kept.iter_mut().skip(form as usize).for_each(|value| *value = 0);
             expected.push(Drained { ticks, code: 8 | form, values: kept });
@@ -608,17 +609,21 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_counted_and_recording_goes_on_when_there_is() {
+    fn full_lane_counts_lost_events_and_records_again_after_release() {
         let (lane, writer) = lane(2, WhenFull::Lose);
         let room = 2 * (BLOCK_WORDS - BLOCK_HEADER_WORDS);
         for at in 0..room + 7 {
             let wrote = writer.write(4, 100 + at);
-            assert_eq!(wrote, if at < room { Wrote::Recorded } else { Wrote::Lost }, "{at}");
+            assert_eq!(
+                wrote,
+                if at < room { WriteResult::Recorded } else { WriteResult::Lost },
+                "{at}"
+            );
         }
         let mut drainer = Drainer::default();
         assert_eq!(drain(&mut drainer, &lane).len() as u64, room);
         drainer.release(&lane);
-        assert_eq!(writer.write(4, 10_000), Wrote::Recorded);
+        assert_eq!(writer.write(4, 10_000), WriteResult::Recorded);
         assert_eq!(drain(&mut drainer, &lane).len(), 1);
         assert_eq!(drainer.lost_before(), 7);
         drop(writer);
@@ -626,15 +631,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_complete_is_copied_whole_and_what_was_read_of_it_is_not() {
+    fn complete_block_is_copied_without_its_read_events() {
         let (lane, writer) = lane(4, WhenFull::Lose);
         let mut drainer = Drainer::default();
         let mut to = [0; BLOCK_WORDS as usize];
         let room = BLOCK_WORDS - BLOCK_HEADER_WORDS;
-        (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), Wrote::Recorded));
+        (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), WriteResult::Recorded));
         assert_eq!(drainer.rest(&lane, &mut to), None, "more may come");
         assert_eq!(drainer.next(&lane).map(|event| event.ticks), Some(100));
-        assert_eq!(writer.write(8, 5000), Wrote::Recorded);
+        assert_eq!(writer.write(8, 5000), WriteResult::Recorded);
         let expected: Vec<u64> = (1..room).map(|since| since << CODE_BITS | 4).collect();
         assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])));
         assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])), "until it is passed");
@@ -645,24 +650,24 @@ mod tests {
     }
 
     #[test]
-    fn who_may_wait_is_told_that_it_is_full_and_counts_once_it_has_given_up() {
+    fn waiting_writer_gets_full_and_counts_losses_after_giving_up() {
         let (lane, writer) = lane(2, WhenFull::Wait);
         let room = 2 * (BLOCK_WORDS - BLOCK_HEADER_WORDS);
-        (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), Wrote::Recorded));
-        assert_eq!(writer.write(4, 9000), Wrote::Full);
+        (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), WriteResult::Recorded));
+        assert_eq!(writer.write(4, 9000), WriteResult::Full);
         assert!(!writer.has_room());
         let mut drainer = Drainer::default();
         assert_eq!(drain(&mut drainer, &lane).len() as u64, room);
         drainer.release(&lane);
         assert!(writer.has_room());
-        assert_eq!(writer.write(4, 9000), Wrote::Recorded);
-        (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), Wrote::Recorded));
-        assert_eq!(writer.write(4, 20_000), Wrote::Full);
-        assert_eq!(writer.give_up(), Wrote::Lost);
-        assert_eq!(writer.write(4, 20_001), Wrote::Lost, "without being told again");
+        assert_eq!(writer.write(4, 9000), WriteResult::Recorded);
+        (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), WriteResult::Recorded));
+        assert_eq!(writer.write(4, 20_000), WriteResult::Full);
+        assert_eq!(writer.give_up(), WriteResult::Lost);
+        assert_eq!(writer.write(4, 20_001), WriteResult::Lost, "without another Full");
         drain(&mut drainer, &lane);
         drainer.release(&lane);
-        assert_eq!(writer.write(4, 20_002), Wrote::Recorded);
+        assert_eq!(writer.write(4, 20_002), WriteResult::Recorded);
         lane.close();
         assert!(writer.has_room(), "there is nothing to wait for");
         drop(writer);
@@ -670,24 +675,24 @@ mod tests {
     }
 
     #[test]
-    fn an_overwriting_lane_never_loses_the_newest() {
+    fn overwriting_lane_keeps_the_newest_events() {
         let (lane, writer) = lane(2, WhenFull::Overwrite);
         let events_count = 3 * BLOCK_WORDS;
         for at in 0..events_count {
-            assert_eq!(writer.write(4, at), Wrote::Recorded);
+            assert_eq!(writer.write(4, at), WriteResult::Recorded);
         }
         drop(writer);
         assert_eq!(lane.counts(), (events_count, 0));
-        let (kept, recorded) = lane.survey();
+        let (kept, recorded) = lane.count_events();
         assert_eq!(recorded, events_count);
         assert!(kept > BLOCK_WORDS - BLOCK_HEADER_WORDS && kept < 2 * BLOCK_WORDS, "{kept}");
     }
 
     #[test]
-    fn times_far_apart_and_times_that_go_back_are_kept() {
+    fn distant_and_decreasing_times_are_kept() {
         let (lane, writer) = lane(4, WhenFull::Lose);
         for ticks in [1_000, 1_000 + DELTA_END, 1_000 + DELTA_END - 5, u64::MAX / 2] {
-            assert_eq!(writer.write(4, ticks), Wrote::Recorded);
+            assert_eq!(writer.write(4, ticks), WriteResult::Recorded);
         }
         let ticks: Vec<u64> =
             drain(&mut Drainer::default(), &lane).iter().map(|event| event.ticks).collect();
@@ -696,14 +701,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_lane_says_so_and_a_failed_one_counts() {
+    fn closed_lane_refuses_events_and_failed_lane_counts_them() {
         let (shut, writer) = lane(2, WhenFull::Overwrite);
-        assert_eq!(writer.write(4, 1), Wrote::Recorded);
+        assert_eq!(writer.write(4, 1), WriteResult::Recorded);
         shut.fail();
-        assert_eq!(writer.write(4, 2), Wrote::Lost);
-        assert_eq!(writer.write_2(4, 2, [0, 0]), Wrote::Lost);
+        assert_eq!(writer.write(4, 2), WriteResult::Lost);
+        assert_eq!(writer.write_2(4, 2, [0, 0]), WriteResult::Lost);
         shut.close();
-        assert_eq!(writer.write(4, 3), Wrote::Closed);
+        assert_eq!(writer.write(4, 3), WriteResult::Closed);
         drop(writer);
         assert_eq!(shut.counts(), (1, 2));
     }

@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::elf;
 use crate::error::OutsideError;
 use crate::remote::{self, CONTROL_BYTES};
-use crate::site::{Foreign, KIND_CONTROL, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET};
+use crate::site::{KIND_CONTROL, RemoteMeta, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -42,16 +42,16 @@ pub struct Process {
     memory: File,
     sites: Vec<Site>,
     /// Addresses of each site, in the order of `sites`.
-    places: Vec<Places>,
+    addresses: Vec<SiteAddresses>,
     /// Addresses of the configuration texts, one for each loaded object with sites.
     controls: Vec<u64>,
 }
 
 /// Addresses of a site: its [`Meta`](crate::site::Meta), and each of its instructions.
 #[derive(Debug, Clone, Default)]
-struct Places {
+struct SiteAddresses {
     meta: u64,
-    at: Vec<u64>,
+    instructions: Vec<u64>,
 }
 
 /// A line of `/proc/PID/maps`: a part of a file that is mapped.
@@ -73,21 +73,21 @@ impl Process {
     pub fn attach(pid: u32) -> Result<Self, OutsideError> {
         let folder = format!("/proc/{pid}");
         let maps = std::fs::read_to_string(format!("{folder}/maps"))
-            .map_err(|source| absent_or(pid, source))?;
+            .map_err(|source| attach_error(pid, source))?;
         let memory = File::options().read(true).write(true).open(format!("{folder}/mem"));
-        let memory = memory.map_err(|source| absent_or(pid, source))?;
+        let memory = memory.map_err(|source| attach_error(pid, source))?;
         let mut process =
-            Self { pid, memory, sites: Vec::new(), places: Vec::new(), controls: Vec::new() };
+            Self { pid, memory, sites: Vec::new(), addresses: Vec::new(), controls: Vec::new() };
         let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
         let paths: BTreeSet<&str> = mappings.iter().map(|one| one.path.as_str()).collect();
         for path in paths {
             let Some(section) = section_of(&folder, path) else { continue };
-            let holds = |one: &&Mapping| {
+            let contains = |one: &&Mapping| {
                 let bytes = one.end - one.start;
                 one.path == path
                     && (one.offset..one.offset.saturating_add(bytes)).contains(&section.offset)
             };
-            if let Some(mapping) = mappings.iter().find(holds) {
+            if let Some(mapping) = mappings.iter().find(contains) {
                 let start = mapping.start + (section.offset - mapping.offset);
                 process.read_section(start, section.bytes)?;
             }
@@ -117,13 +117,13 @@ impl Process {
     /// without the
     /// recording library.
     pub fn enable(&mut self, pattern: &str, config: &Config) -> Result<usize, OutsideError> {
-        let wishes = wishes(config)?;
+        let request = encode_request(config)?;
         if self.controls.is_empty() {
             return Err(OutsideError::NoRecorder { pid: self.pid });
         }
         for control in &self.controls {
-            let done = self.memory.write_all_at(&wishes, *control);
-            done.map_err(|source| self.lost(source))?;
+            let done = self.memory.write_all_at(&request, *control);
+            done.map_err(|source| self.memory_error(source))?;
         }
         self.switch(pattern, true)
     }
@@ -140,7 +140,8 @@ impl Process {
         let mut count = 0;
         for at in 0..self.sites.len() {
             if crate::matches(pattern, &self.sites[at].name) {
-                self.switch_one(&self.places[at], on).map_err(|source| self.lost(source))?;
+                self.switch_one(&self.addresses[at], on)
+                    .map_err(|source| self.memory_error(source))?;
                 self.sites[at].is_on = on;
                 count += 1;
             }
@@ -148,9 +149,9 @@ impl Process {
         Ok(count)
     }
 
-    fn switch_one(&self, places: &Places, on: bool) -> io::Result<()> {
+    fn switch_one(&self, addresses: &SiteAddresses, on: bool) -> io::Result<()> {
         let (from, to) = if on { (OFF, ON) } else { (ON, OFF) };
-        for at in &places.at {
+        for at in &addresses.instructions {
             let mut byte = [0];
             self.memory.read_exact_at(&mut byte, *at)?;
             if byte[0] == from {
@@ -158,7 +159,7 @@ impl Process {
             }
         }
         let state = if on { STATE_ON } else { STATE_OFF };
-        self.memory.write_all_at(&[state], places.meta + STATE_OFFSET as u64)
+        self.memory.write_all_at(&[state], addresses.meta + STATE_OFFSET as u64)
     }
 
     fn read_section(&mut self, start: u64, bytes: u64) -> Result<(), OutsideError> {
@@ -176,36 +177,36 @@ impl Process {
             };
             metas.entry(distance(4)).or_default().push(distance(0));
         }
-        for (meta, at) in metas {
+        for (meta, instructions) in metas {
             let mut header = [0; TEXT_OFFSET];
             self.read(meta, &mut header)?;
-            let foreign = Foreign::decode(&header);
-            if !foreign.is_ours {
+            let remote_meta = RemoteMeta::decode(&header);
+            if !remote_meta.is_supported {
                 continue;
             }
-            if foreign.kind == KIND_CONTROL {
+            if remote_meta.kind == KIND_CONTROL {
                 self.controls.push(meta + TEXT_OFFSET as u64);
                 continue;
             }
-            let mut text = vec![0; foreign.name_bytes + foreign.file_bytes];
+            let mut text = vec![0; remote_meta.name_bytes + remote_meta.file_bytes];
             self.read(meta + TEXT_OFFSET as u64, &mut text)?;
             let number = self.sites.len() as u32 + 1;
-            self.sites.push(foreign.site(number, &text));
-            self.places.push(Places { meta, at });
+            self.sites.push(remote_meta.site(number, &text));
+            self.addresses.push(SiteAddresses { meta, instructions });
         }
         Ok(())
     }
 
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OutsideError> {
-        self.memory.read_exact_at(to, at).map_err(|source| self.lost(source))
+        self.memory.read_exact_at(to, at).map_err(|source| self.memory_error(source))
     }
 
-    fn lost(&self, source: io::Error) -> OutsideError {
+    fn memory_error(&self, source: io::Error) -> OutsideError {
         OutsideError::Memory { pid: self.pid, source }
     }
 }
 
-fn absent_or(pid: u32, source: io::Error) -> OutsideError {
+fn attach_error(pid: u32, source: io::Error) -> OutsideError {
     match source.kind() {
         io::ErrorKind::NotFound => OutsideError::NoProcess { pid },
         _ => OutsideError::Forbidden { pid, source },
@@ -237,15 +238,16 @@ fn mapping(line: &str) -> Option<Mapping> {
     (path.starts_with('/') && mapping.start <= mapping.end).then_some(mapping)
 }
 
-/// Encodes the configuration as `remote::plan_of` parses it.
-fn wishes(config: &Config) -> Result<Vec<u8>, OutsideError> {
-    let wrong = || OutsideError::Path { path: config.path().to_owned() };
-    let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(wrong)?;
+/// Encodes the configuration as `remote::parse_request` parses it.
+fn encode_request(config: &Config) -> Result<Vec<u8>, OutsideError> {
+    let error = || OutsideError::Path { path: config.path().to_owned() };
+    let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;
     let (policy, ring_bytes, wait_ms) =
-        (config.policy(), config.ring_bytes_asked(), config.wait_ms());
-    let text = remote::text_of(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n")) + "\0";
-    let sound = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
-    sound.then(|| text.into_bytes()).ok_or_else(wrong)
+        (config.policy(), config.ring_bytes_requested(), config.wait_ms());
+    let text =
+        remote::with_checksum(&format!("{path}\n{policy}\n{ring_bytes}\n{wait_ms}\n")) + "\0";
+    let is_valid = text.len() < CONTROL_BYTES && !path.contains(['\n', '\0']);
+    is_valid.then(|| text.into_bytes()).ok_or_else(error)
 }
 
 #[cfg(test)]
@@ -253,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_maps_are_read_with_their_blanks() {
+    fn maps_line_with_spaces_in_path_is_parsed() {
         let line = "7f1c2000-7f1c3000 r-xp 00001000 08:01 1234                     /a path/x y.so";
         let expected = Mapping {
             start: 0x7f1c_2000,
@@ -270,12 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_are_read_while_others_are_written_are_those_or_these_or_none() {
+    fn request_read_during_overwrite_is_old_or_new_or_none() {
         let (one, other) = (Config::last("/tmp/a.trace"), Config::stream("/tmp/other/b.trace"));
-        let texts = [&one, &other].map(|config| wishes(config).unwrap());
+        let texts = [&one, &other].map(|config| encode_request(config).unwrap());
         let read = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            crate::remote::plan_of(bytes[..end].to_vec())
+            crate::remote::parse_request(bytes[..end].to_vec())
         };
         for (before, after) in [(0, 1), (1, 0)] {
             let whole = [read(&texts[0]).expect("whole"), read(&texts[1]).expect("whole")];
@@ -293,10 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_do_not_fit_are_refused() {
-        assert!(wishes(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n0\n"));
-        assert!(wishes(&Config::last("a")).is_err());
-        assert!(wishes(&Config::last("/a\nb")).is_err());
-        assert!(wishes(&Config::last(format!("/{}", "a".repeat(2_000)))).is_err());
+    fn request_with_invalid_path_is_refused() {
+        assert!(
+            encode_request(&Config::last("/a")).unwrap().starts_with(b"/a\nlast\n1048576\n0\n")
+        );
+        assert!(encode_request(&Config::last("a")).is_err());
+        assert!(encode_request(&Config::last("/a\nb")).is_err());
+        assert!(encode_request(&Config::last(format!("/{}", "a".repeat(2_000)))).is_err());
     }
 }

@@ -32,13 +32,13 @@ mod merged;
 pub use events::{Event, EventKind, Events};
 #[doc(hidden)]
 pub use mend::mended;
-pub use merged::{Incomparable, Merged, MergedOf, merge};
+pub use merged::{Incomparable, Merged, MergedProcesses, merge};
 
 use crate::error::ReadError;
 use crate::format::{self, FILE_STREAM, Header, PAGE_BYTES, STATE_RECORDING};
 use crate::lane::CODE_BITS;
 use crate::site::{Kind, Site};
-use index::{Piece, Which};
+use index::{Piece, TraceFile};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -243,9 +243,9 @@ impl<S: ReadAt> Trace<S> {
         };
         let rings = rings.filter(is_ours);
         let mut index = index::Index::default();
-        index.walk(&stream, Which::Stream)?;
+        index.walk(&stream, TraceFile::Stream)?;
         if let Some(rings) = &rings {
-            index.walk(rings, Which::Rings)?;
+            index.walk(rings, TraceFile::Rings)?;
         }
         let has_rings = rings.is_some() || header.kind != FILE_STREAM;
         let (threads, sites, damaged_bytes) = index.finish(&header, has_rings);
@@ -386,10 +386,10 @@ impl<S: ReadAt> Trace<S> {
         (self.header.is_tsc, self.header.boot)
     }
 
-    fn source(&self, which: Which) -> Option<&S> {
-        match which {
-            Which::Stream => Some(&self.stream),
-            Which::Rings => self.rings.as_ref(),
+    fn source(&self, file: TraceFile) -> Option<&S> {
+        match file {
+            TraceFile::Stream => Some(&self.stream),
+            TraceFile::Rings => self.rings.as_ref(),
         }
     }
 }
@@ -411,7 +411,7 @@ fn ns_per_tick(header: &Header) -> f64 {
 ///
 /// # Errors
 /// If the folder cannot be read.
-pub fn family(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn find_traces(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![path.to_owned()];
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -1,6 +1,6 @@
 //! Functions that a site calls while it is on.
 
-use crate::lane::{FORM_LEAVE, Writer, Wrote};
+use crate::lane::{FORM_LEAVE, WriteResult, Writer};
 use crate::raw::current;
 use crate::raw::mapping::Memory;
 use crate::session;
@@ -36,7 +36,7 @@ pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
 }
 
 #[inline(always)]
-fn event(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
+fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
     // If the thread has a writer, the clock is calibrated. If not, this thread may be calibrating
     // it just now, and its allocations must not read the clock.
     let wrote = current::with(|writer| {
@@ -44,18 +44,18 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
         (write(writer, now), now)
     });
     match wrote {
-        Some((Wrote::Recorded | Wrote::Lost, _)) => {}
-        Some((Wrote::Full, now)) => wait(|writer| write(writer, now)),
-        Some((Wrote::Closed, _)) | None => attach(write),
+        Some((WriteResult::Recorded | WriteResult::Lost, _)) => {}
+        Some((WriteResult::Full, now)) => wait(|writer| write(writer, now)),
+        Some((WriteResult::Closed, _)) | None => attach(write),
     }
 }
 
 /// Waits for room and records the event, or counts it as lost.
 #[cold]
 #[inline(never)]
-fn wait(write: impl Fn(&Writer<Memory>) -> Wrote) {
+fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
     let has_room = session::wait_for_room();
-    let refused = !has_room || current::with(&write) == Some(Wrote::Full);
+    let refused = !has_room || current::with(&write) == Some(WriteResult::Full);
     if refused {
         let _ = current::with(Writer::give_up);
     }
@@ -65,13 +65,13 @@ fn wait(write: impl Fn(&Writer<Memory>) -> Wrote) {
 /// The site has its number by the time that session::attach() returns.
 #[cold]
 #[inline(never)]
-fn attach(write: impl Fn(&Writer<Memory>, u64) -> Wrote) {
+fn attach(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
     if let Some(now) = session::attach() {
         match current::with(|writer| write(writer, now)) {
-            Some(Wrote::Recorded | Wrote::Lost) => {}
-            Some(Wrote::Full) => drop(current::with(Writer::give_up)),
+            Some(WriteResult::Recorded | WriteResult::Lost) => {}
+            Some(WriteResult::Full) => drop(current::with(Writer::give_up)),
             // The recording has just ended.
-            Some(Wrote::Closed) | None => session::count_lost(),
+            Some(WriteResult::Closed) | None => session::count_lost(),
         }
     }
 }

@@ -75,16 +75,16 @@ fn raw_lock() -> MutexGuard<'static, Registry> {
 
 /// Lock held around a fork, so that the child finds the registry unlocked and consistent.
 #[derive(Debug)]
-pub(crate) struct Held(#[allow(dead_code)] MutexGuard<'static, Registry>);
+pub(crate) struct RegistryLock(#[allow(dead_code)] MutexGuard<'static, Registry>);
 
-pub(crate) fn hold() -> Held {
-    Held(raw_lock())
+pub(crate) fn lock_for_fork() -> RegistryLock {
+    RegistryLock(raw_lock())
 }
 
 impl Registry {
     fn read_section(&mut self) {
         self.is_read = true;
-        let mut places = section::places();
+        let mut places = section::instructions();
         places.sort_unstable_by_key(|place| place.at);
         for place in places {
             let index = match place.meta.number() {
@@ -207,13 +207,13 @@ pub fn is_on(meta: &'static Meta) -> bool {
     match meta.state() {
         STATE_OFF => false,
         STATE_ON => true,
-        _ => introduce(meta),
+        _ => register(meta),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn introduce(meta: &'static Meta) -> bool {
+fn register(meta: &'static Meta) -> bool {
     if current::phase() == Phase::Inside {
         return false; // this thread may hold the registry: the site registers the next time
     }
@@ -230,6 +230,6 @@ fn introduce(meta: &'static Meta) -> bool {
         }
         meta.state() == STATE_ON
     };
-    crate::session::sites_grew();
+    crate::session::write_new_sites();
     is_on
 }

@@ -15,37 +15,37 @@ pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 /// Bytes of the line with the checksum.
 const CHECKSUM_BYTES: usize = 17;
 /// Number of attempts to read a text that is just being written, and the pause between them.
-const READINGS_MAX: u32 = 20;
-const READING_STEP: Duration = Duration::from_micros(50);
+const READ_ATTEMPTS_MAX: u32 = 20;
+const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
-static IS_FORGOTTEN: AtomicBool = AtomicBool::new(false);
+static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
 
 /// Reads the configuration that another process has written: a line each for the file, the policy,
 /// the ring's size, the wait, and the checksum of these.
-pub(crate) fn plan() -> Option<Config> {
-    if IS_FORGOTTEN.load(Ordering::Relaxed) {
+pub(crate) fn requested_config() -> Option<Config> {
+    if IS_DISCARDED.load(Ordering::Relaxed) {
         return None;
     }
-    for _ in 0..READINGS_MAX {
+    for _ in 0..READ_ATTEMPTS_MAX {
         let text = CONTROL.written();
         if text.is_empty() {
             return None;
         }
-        if let Some(plan) = plan_of(text) {
-            return Some(plan);
+        if let Some(config) = parse_request(text) {
+            return Some(config);
         }
-        std::thread::sleep(READING_STEP);
+        std::thread::sleep(READ_RETRY_DELAY);
     }
     None
 }
 
 /// Appends a checksum to `lines`, as the text may be read while it is written.
-pub(crate) fn text_of(lines: &str) -> String {
+pub(crate) fn with_checksum(lines: &str) -> String {
     format!("{lines}{:016x}\n", checksum(lines.as_bytes()))
 }
 
 /// Parses such a text; `None` if it is incomplete or invalid.
-pub(crate) fn plan_of(text: Vec<u8>) -> Option<Config> {
+pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
     let text = String::from_utf8(text).ok()?;
     let (text, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_BYTES)?)?;
     if sum.trim_end() != format!("{:016x}", checksum(text.as_bytes())) {
@@ -54,12 +54,14 @@ pub(crate) fn plan_of(text: Vec<u8>) -> Option<Config> {
     let mut lines = text.lines();
     let file = lines.next().filter(|file| !file.is_empty())?;
     let policy: Policy = lines.next()?.parse().ok()?;
-    let ring_bytes = lines.next().and_then(|text| environment::bytes(text).ok());
-    let wait = lines.next().and_then(|text| environment::milliseconds(text).ok());
-    Some(environment::described(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
+    let ring_bytes = lines.next().and_then(|text| environment::parse_bytes(text).ok());
+    let wait = lines.next().and_then(|text| environment::parse_milliseconds(text).ok());
+    Some(
+        environment::config_from_parts(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()),
+    )
 }
 
 /// Discards the request, after a recording could not be started with it.
-pub(crate) fn forget_plan() {
-    IS_FORGOTTEN.store(true, Ordering::Relaxed);
+pub(crate) fn discard_request() {
+    IS_DISCARDED.store(true, Ordering::Relaxed);
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// A thread's entry in the recording.
 #[derive(Debug, Clone)]
-pub(crate) struct Seat {
+pub(crate) struct ThreadEntry {
     /// Number of the thread among those that got a lane, from 0; unique within a recording.
     pub index: u64,
     pub tid: u64,
@@ -33,13 +33,13 @@ pub(crate) struct Seat {
     /// Offset of the thread's lane in the rings' file.
     pub offset: u64,
     /// `true` if all events are in the stream, so that another thread may take the lane.
-    pub is_done: bool,
+    pub is_streamed: bool,
     pub lane: Arc<Lane<Memory>>,
 }
 
 #[derive(Debug)]
-struct Seats {
-    all: Vec<Seat>,
+struct ThreadTable {
+    entries: Vec<ThreadEntry>,
     rings: RingsFile,
     /// Number of sites that are listed in the rings' file.
     sites_count: usize,
@@ -47,8 +47,8 @@ struct Seats {
     threads_refused: u64,
     /// `true` once the recording has ended, with events without a lane counted in `lost_before`.
     has_ended: bool,
-    /// Counts of seats that were given to other threads, and of events without a lane once it has
-    /// ended.
+    /// Counts of threads whose lanes were given to other threads; once the recording has ended,
+    /// also of events without a lane.
     recorded_before: u64,
     lost_before: u64,
     /// First error.
@@ -60,7 +60,7 @@ struct Seats {
 pub(crate) struct Session {
     config: Config,
     header: Header,
-    seats: Mutex<Seats>,
+    threads: Mutex<ThreadTable>,
 }
 
 #[derive(Debug)]
@@ -73,15 +73,19 @@ struct Current {
 struct Control {
     current: Option<Current>,
     /// Configuration to begin a recording with at the first event, if none runs.
-    plan: Option<Config>,
+    pending_config: Option<Config>,
     /// In a forked process, the suffix of its files' names after the parent's name.
     suffix: String,
     /// `true` once the exit handlers run: a recording that begins later would never be finished.
     is_ending: bool,
 }
 
-static CONTROL: Mutex<Control> =
-    Mutex::new(Control { current: None, plan: None, suffix: String::new(), is_ending: false });
+static CONTROL: Mutex<Control> = Mutex::new(Control {
+    current: None,
+    pending_config: None,
+    suffix: String::new(),
+    is_ending: false,
+});
 /// `true` while there is a recording. This and the next word are for events without a lane, in
 /// places where no lock can be taken; at the moment a recording begins or ends, such an event may
 /// be counted as unrecorded instead.
@@ -157,8 +161,8 @@ impl Recording {
     #[must_use]
     pub fn lost(&self) -> u64 {
         let _inside = current::enter();
-        let seats = lock(&self.session.seats);
-        self.session.totals(&seats).1
+        let threads = lock(&self.session.threads);
+        self.session.totals(&threads).1
     }
 
     /// Path of the trace.
@@ -200,7 +204,7 @@ pub fn prepare() -> bool {
     }
     let _inside = current::enter();
     let session = lock(&CONTROL).session();
-    session.is_some_and(|session| take_seat(&session))
+    session.is_some_and(|session| attach_to_session(&session))
 }
 
 /// Number of events of sites that were on while there was no recording.
@@ -265,9 +269,9 @@ impl Session {
             is_tsc: calibration.source == clock::Source::Tsc,
             ticks_hz: calibration.ticks_hz,
             begin,
-            boot: files::boot(),
+            boot: files::boot_id(),
             ring_words: config.ring_words(),
-            program: files::program(),
+            program: files::program_path(),
             ..Header::default()
         };
         let path = match config.policy() {
@@ -275,7 +279,7 @@ impl Session {
             Policy::Stream => files::rings_path(&config, header.session),
         };
         if config.policy() == Policy::Stream {
-            files::sweep();
+            files::remove_stale_rings();
             header.rings = path.to_string_lossy().into_owned();
             let stream = std::path::absolute(config.path());
             header.stream = stream.unwrap_or_default().to_string_lossy().into_owned();
@@ -283,8 +287,8 @@ impl Session {
         let sites = registry::sites_from(0);
         let made = RingsFile::create(&path, &header, &sites);
         let rings = made.map_err(|source| StartError::File { path, source })?;
-        let seats = Seats {
-            all: Vec::new(),
+        let threads = ThreadTable {
+            entries: Vec::new(),
             rings,
             sites_count: sites.len(),
             overwritten: 0,
@@ -294,7 +298,7 @@ impl Session {
             lost_before: 0,
             failure: None,
         };
-        Ok(Self { config, header, seats: Mutex::new(seats) })
+        Ok(Self { config, header, threads: Mutex::new(threads) })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -303,103 +307,104 @@ impl Session {
 
     /// Returns the header with current counts.
     pub(crate) fn header(&self, state: u64) -> Header {
-        let seats = lock(&self.seats);
-        self.header_of(&seats, state)
+        let threads = lock(&self.threads);
+        self.header_of(&threads, state)
     }
 
-    fn header_of(&self, seats: &Seats, state: u64) -> Header {
-        let (recorded, lost) = self.totals(seats);
+    fn header_of(&self, threads: &ThreadTable, state: u64) -> Header {
+        let (recorded, lost) = self.totals(threads);
         let unwritten = match self.config.policy() {
             Policy::Last => 0,
             // Events in the rings that did not reach the file.
-            Policy::Stream => recorded.saturating_sub(seats.rings.streamed),
+            Policy::Stream => recorded.saturating_sub(threads.rings.streamed),
         };
-        let errno = seats.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
-        let failed = seats.failure.is_some();
+        let errno = threads.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
+        let failed = threads.failure.is_some();
         Header {
             end: anchor(),
             state: if failed { format::STATE_FAILED } else { state },
             errno: errno as u64,
             lost: lost + if state == format::STATE_RECORDING { 0 } else { unwritten },
-            threads_refused: seats.threads_refused,
-            overwritten: seats.overwritten,
+            threads_refused: threads.threads_refused,
+            overwritten: threads.overwritten,
             ..self.header.clone()
         }
     }
 
     /// Sums the recorded and the lost events, those of ended threads included.
-    fn totals(&self, seats: &Seats) -> (u64, u64) {
-        let recorded: u64 = seats.all.iter().map(|seat| seat.lane.survey().1).sum();
-        let lost: u64 = seats.all.iter().map(|seat| seat.lane.counts().1).sum();
+    fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
+        let recorded: u64 = threads.entries.iter().map(|entry| entry.lane.count_events().1).sum();
+        let lost: u64 = threads.entries.iter().map(|entry| entry.lane.counts().1).sum();
         let without_lane =
-            if seats.has_ended { 0 } else { LOST_WITHOUT_LANE.load(Ordering::Relaxed) };
-        (seats.recorded_before + recorded, seats.lost_before + lost + without_lane)
+            if threads.has_ended { 0 } else { LOST_WITHOUT_LANE.load(Ordering::Relaxed) };
+        (threads.recorded_before + recorded, threads.lost_before + lost + without_lane)
     }
 
     /// Returns the entries of all threads so far.
-    pub(crate) fn seats(&self) -> Vec<Seat> {
-        lock(&self.seats).all.clone()
+    pub(crate) fn threads(&self) -> Vec<ThreadEntry> {
+        lock(&self.threads).entries.clone()
     }
 
     /// Marks the thread `index` as completely streamed: another thread may take its ring.
-    pub(crate) fn is_done(&self, index: u64) {
-        let mut seats = lock(&self.seats);
-        if let Some(seat) = seats.all.iter_mut().find(|seat| seat.index == index) {
-            seat.is_done = true;
+    pub(crate) fn mark_streamed(&self, index: u64) {
+        let mut threads = lock(&self.threads);
+        if let Some(entry) = threads.entries.iter_mut().find(|entry| entry.index == index) {
+            entry.is_streamed = true;
         }
     }
 
     /// Stops recording because of `error`; the program goes on.
     pub(crate) fn fail(&self, error: io::Error) {
-        let mut seats = lock(&self.seats);
-        seats.all.iter().for_each(|seat| seat.lane.fail());
-        seats.failure.get_or_insert(error);
+        let mut threads = lock(&self.threads);
+        threads.entries.iter().for_each(|entry| entry.lane.fail());
+        threads.failure.get_or_insert(error);
     }
 
     /// Makes an entry and a ring for the calling thread.
-    fn sit_down(&self) -> io::Result<Writer<Memory>> {
-        let mut seats = lock(&self.seats);
-        let seats = &mut *seats;
-        if self.config.policy() == Policy::Stream && seats.failure.is_some() {
+    fn add_thread(&self) -> io::Result<Writer<Memory>> {
+        let mut threads = lock(&self.threads);
+        let threads = &mut *threads;
+        if self.config.policy() == Policy::Stream && threads.failure.is_some() {
             return Err(io::Error::other("recording has stopped"));
         }
-        let index = seats.rings.lanes_count;
-        let mut seat = Seat {
+        let index = threads.rings.lanes_count;
+        let mut entry = ThreadEntry {
             index,
             tid: rustix::thread::gettid().as_raw_nonzero().get() as u64,
             name: files::thread_name(),
             begin_ticks: clock::ticks(),
             end_ticks: 0,
             offset: 0,
-            is_done: false,
-            lane: self.empty_lane(seats)?,
+            is_streamed: false,
+            lane: self.new_lane(threads)?,
         };
-        seat.offset = seats.rings.last_offset;
-        seats.rings.name_lane(&seat, self.config.policy() == Policy::Last)?;
-        let writer = Writer::new(Arc::clone(&seat.lane));
-        seats.all.push(seat);
+        entry.offset = threads.rings.last_offset;
+        threads.rings.write_lane_thread(&entry, self.config.policy() == Policy::Last)?;
+        let writer = Writer::new(Arc::clone(&entry.lane));
+        threads.entries.push(entry);
         Ok(writer)
     }
 
     /// Makes a lane in new memory, or in that of a thread that has ended.
-    fn empty_lane(&self, seats: &mut Seats) -> io::Result<Arc<Lane<Memory>>> {
+    fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<Memory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
-        let memory = if seats.all.len() < self.config.threads_count_max() {
-            seats.rings.add_lane(words)?
+        let memory = if threads.entries.len() < self.config.threads_count_max() {
+            threads.rings.add_lane(words)?
         } else {
-            let free = |seat: &Seat| seat.end_ticks != 0 && (overwrites || seat.is_done);
-            let Some(at) = seats.all.iter().position(free) else {
-                return Err(io::Error::other("every ring is taken"));
+            let free =
+                |entry: &ThreadEntry| entry.end_ticks != 0 && (overwrites || entry.is_streamed);
+            let Some(at) = threads.entries.iter().position(free) else {
+                return Err(io::Error::other("all rings are in use; raise Config::threads_max"));
             };
-            let gone = seats.all.remove(at);
-            let (recorded, lost) = gone.lane.counts();
-            seats.recorded_before += recorded;
-            seats.lost_before += lost;
+            let ended = threads.entries.remove(at);
+            let (recorded, lost) = ended.lane.counts();
+            threads.recorded_before += recorded;
+            threads.lost_before += lost;
             if overwrites {
-                seats.overwritten += recorded;
+                threads.overwritten += recorded;
             }
-            seats.rings.clear_lane(gone.offset, words)?
+            threads.rings.clear_lane(ended.offset, words)?
         };
         let when_full = match overwrites {
             true => WhenFull::Overwrite,
@@ -419,62 +424,63 @@ impl Session {
         let Some(current) = current else { return };
         IS_RECORDING.store(false, Ordering::Relaxed);
         {
-            let mut seats = lock(&self.seats);
-            seats.lost_before += LOST_WITHOUT_LANE.load(Ordering::Relaxed);
-            seats.has_ended = true;
-            seats.all.iter().for_each(|seat| seat.lane.close());
-            if seats.all.iter().any(|seat| !seat.lane.words().is_intact()) {
-                let why = "its file was cut short while it was recorded";
-                seats.failure.get_or_insert(io::Error::other(why));
+            let mut threads = lock(&self.threads);
+            threads.lost_before += LOST_WITHOUT_LANE.load(Ordering::Relaxed);
+            threads.has_ended = true;
+            threads.entries.iter().for_each(|entry| entry.lane.close());
+            if threads.entries.iter().any(|entry| !entry.lane.words().is_intact()) {
+                let why = "the trace file was truncated during the recording";
+                threads.failure.get_or_insert(io::Error::other(why));
             }
         }
         if let Some(streamer) = current.streamer {
             streamer.finish();
         }
-        let mut seats = lock(&self.seats);
-        let header = self.header_of(&seats, format::STATE_FINISHED);
-        if let Err(error) = seats.rings.write_header(&header) {
-            seats.failure.get_or_insert(error);
+        let mut threads = lock(&self.threads);
+        let header = self.header_of(&threads, format::STATE_FINISHED);
+        if let Err(error) = threads.rings.write_header(&header) {
+            threads.failure.get_or_insert(error);
         }
-        seats.rings.release();
-        drop(seats);
+        threads.rings.release();
+        drop(threads);
         self.remove_rings();
     }
 
     /// Removes a stream's rings; with the other policy, the rings are the trace.
     fn remove_rings(&self) {
         if self.config.policy() == Policy::Stream {
-            lock(&self.seats).rings.remove(Path::new(&self.header.rings));
+            lock(&self.threads).rings.remove(Path::new(&self.header.rings));
         }
     }
 
     fn summary(&self) -> Summary {
-        let mut seats = lock(&self.seats);
-        let (recorded, lost) = self.totals(&seats);
+        let mut threads = lock(&self.threads);
+        let (recorded, lost) = self.totals(&threads);
         let (recorded, lost, overwritten) = match self.config.policy() {
             Policy::Stream => {
-                let streamed = seats.rings.streamed;
+                let streamed = threads.rings.streamed;
                 (streamed, lost + recorded.saturating_sub(streamed), 0)
             }
             Policy::Last => {
-                let kept: u64 = seats.all.iter().map(|seat| seat.lane.survey().0).sum();
+                let kept: u64 =
+                    threads.entries.iter().map(|entry| entry.lane.count_events().0).sum();
                 (kept, lost, recorded.saturating_sub(kept))
             }
         };
         Summary {
             path: self.config.path().to_owned(),
-            threads_count: seats.rings.lanes_count,
+            threads_count: threads.rings.lanes_count,
             recorded,
             lost,
             overwritten,
             bytes: std::fs::metadata(self.config.path()).map_or(0, |data| data.len()),
-            failure: seats.failure.take(),
+            failure: threads.failure.take(),
         }
     }
 
     /// Counts `count` more events as written to the stream's file.
     pub(crate) fn streamed(&self, count: u64) {
-        lock(&self.seats).rings.streamed += count;
+        lock(&self.threads).rings.streamed += count;
     }
 }
 
@@ -490,8 +496,8 @@ pub(crate) fn attach() -> Option<u64> {
     }
     match current::phase() {
         Phase::Ready => {}
-        Phase::Own => return None,
-        Phase::Inside | Phase::Gone => {
+        Phase::Internal => return None,
+        Phase::Inside | Phase::Ended => {
             count_lost();
             return None;
         }
@@ -508,19 +514,19 @@ pub(crate) fn attach() -> Option<u64> {
     let session = {
         let mut control = lock(&CONTROL);
         if control.current.is_none() {
-            begin_as_planned(&mut control);
+            begin_pending(&mut control);
         }
         control.session()
     };
-    let is_seated = session.is_some_and(|session| take_seat(&session));
-    if !is_seated {
+    let is_attached = session.is_some_and(|session| attach_to_session(&session));
+    if !is_attached {
         count_lost();
     }
-    is_seated.then_some(now)
+    is_attached.then_some(now)
 }
 
 /// Gives the calling thread a writer; returns `false` if it cannot have one.
-fn take_seat(session: &Session) -> bool {
+fn attach_to_session(session: &Session) -> bool {
     // A signal handler may have made one since.
     if current::with(|writer| !writer.lane().is_closed()).unwrap_or(false) {
         return true;
@@ -529,16 +535,16 @@ fn take_seat(session: &Session) -> bool {
     if current::refused_by() == session.header.session {
         return false;
     }
-    match session.sit_down() {
+    match session.add_thread() {
         Ok(writer) => {
             current::install(writer);
             true
         }
         Err(error) => {
-            let mut seats = lock(&session.seats);
-            seats.threads_refused += 1;
-            seats.failure.get_or_insert(error);
-            drop(seats);
+            let mut threads = lock(&session.threads);
+            threads.threads_refused += 1;
+            threads.failure.get_or_insert(error);
+            drop(threads);
             current::set_refused_by(session.header.session);
             false
         }
@@ -574,18 +580,18 @@ pub(crate) fn wait_for_room() -> bool {
 /// Maximum number of file names that are tried for one that no process records into.
 const FILES_MAX: u32 = 1000;
 
-fn begin_as_planned(control: &mut Control) {
+fn begin_pending(control: &mut Control) {
     if control.is_ending {
         return;
     }
     let remote = || {
-        let plan = remote::plan()?;
+        let plan = remote::requested_config()?;
         let path = claim::with_suffix(plan.path(), &control.suffix);
         Some(if control.suffix.is_empty() { plan } else { plan.at(path) })
     };
-    let Some(plan) = remote().or_else(|| control.plan.clone()) else { return };
+    let Some(plan) = remote().or_else(|| control.pending_config.clone()) else { return };
     let pid = std::process::id();
-    let is_taken = |error: &StartError| match error {
+    let is_recorded_already = |error: &StartError| match error {
         StartError::File { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
         _ => false,
     };
@@ -593,19 +599,19 @@ fn begin_as_planned(control: &mut Control) {
     // The same path may have been given to others: to programs that inherit the environment, and to
     // shared objects with a copy of this crate.
     for again in 1..FILES_MAX {
-        if !begun.as_ref().is_err_and(is_taken) {
+        if !begun.as_ref().is_err_and(is_recorded_already) {
             break;
         }
         let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
         begun = begin(control, plan.at(claim::with_suffix(plan.path(), &suffix)));
     }
     if let Err(error) = begun {
-        control.plan = None; // reported once, not for each event
-        remote::forget_plan();
+        control.pending_config = None; // reported once, not for each event
+        remote::discard_request();
         let variable = environment::PATTERN_VARIABLE;
         let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
         let why = why.unwrap_or_default();
-        eprintln!("handover-probe: {variable}: recording cannot begin: {error}{why}");
+        eprintln!("handover-probe: {variable}: cannot start the recording: {error}{why}");
     }
 }
 
@@ -622,51 +628,51 @@ impl Control {
     }
 }
 
-pub(crate) fn set_plan(plan: Config) {
-    lock(&CONTROL).plan = Some(plan);
+pub(crate) fn set_pending_config(config: Config) {
+    lock(&CONTROL).pending_config = Some(config);
 }
 
 /// Lists sites of the flag form that have registered since in the rings' file.
-pub(crate) fn sites_grew() {
+pub(crate) fn write_new_sites() {
     if current::phase() != Phase::Ready {
         return; // it is listed with the next site that registers
     }
     let _inside = current::enter();
     let Some(session) = lock(&CONTROL).session() else { return };
-    let mut seats = lock(&session.seats);
-    let new = registry::sites_from(seats.sites_count);
+    let mut threads = lock(&session.threads);
+    let new = registry::sites_from(threads.sites_count);
     if !new.is_empty() {
-        match seats.rings.add_sites(&new) {
-            Ok(()) => seats.sites_count += new.len(),
+        match threads.rings.add_sites(&new) {
+            Ok(()) => threads.sites_count += new.len(),
             Err(error) => {
-                seats.failure.get_or_insert(error);
+                threads.failure.get_or_insert(error);
             }
         }
     }
 }
 
 /// Records the calling thread's end, and drops its writer.
-pub(crate) fn thread_ends(writer: Writer<Memory>) {
+pub(crate) fn on_thread_exit(writer: Writer<Memory>) {
     let lane = Arc::clone(writer.lane());
     drop(writer); // makes the counts exact
     let end_ticks = clock::ticks();
     lane.words().header(format::thread::PAGE_END).store(end_ticks, Ordering::Relaxed);
     let Some(session) = lock(&CONTROL).session() else { return };
-    let mut seats = lock(&session.seats);
-    if let Some(seat) = seats.all.iter_mut().find(|seat| Arc::ptr_eq(&seat.lane, &lane)) {
-        seat.end_ticks = end_ticks;
+    let mut threads = lock(&session.threads);
+    if let Some(entry) = threads.entries.iter_mut().find(|entry| Arc::ptr_eq(&entry.lane, &lane)) {
+        entry.end_ticks = end_ticks;
     }
 }
 
 /// Locks held around a fork by the forking thread, so that the child finds them free.
-struct HeldForFork {
+struct ForkLocks {
     control: MutexGuard<'static, Control>,
-    _registry: registry::Held,
+    _registry: registry::RegistryLock,
     _inside: current::Inside,
 }
 
 thread_local! {
-    static HELD: RefCell<Option<HeldForFork>> = const { RefCell::new(None) };
+    static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
 pub(crate) fn before_fork() {
@@ -676,30 +682,33 @@ pub(crate) fn before_fork() {
     let inside = current::enter();
     // In the same order as elsewhere. Another thread may hold the session's own lock: the child
     // does not use the session.
-    let held =
-        HeldForFork { control: lock(&CONTROL), _registry: registry::hold(), _inside: inside };
+    let held = ForkLocks {
+        control: lock(&CONTROL),
+        _registry: registry::lock_for_fork(),
+        _inside: inside,
+    };
     // If the thread's local storage is destroyed already, nothing can be held over the fork.
-    let _ = HELD.try_with(|slot| slot.replace(Some(held)));
+    let _ = FORK_LOCKS.try_with(|slot| slot.replace(Some(held)));
 }
 
 pub(crate) fn after_fork_in_parent() {
-    let _ = HELD.try_with(|slot| slot.take());
+    let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
 
 /// Prepares the child: the rings belong to the parent, so that the child begins files of its own at
 /// its first event, derived from the parent's current or planned ones.
 pub(crate) fn after_fork_in_child() {
     current::forget();
-    let held = HELD.try_with(|slot| slot.take());
+    let held = FORK_LOCKS.try_with(|slot| slot.take());
     let Ok(Some(mut held)) = held else { return };
     let control = &mut *held.control;
     let pid = std::process::id().to_string();
     let parents = control.current.take();
     let plan = match &parents {
         Some(parents) => Some(parents.session.config().clone()),
-        None => control.plan.take(),
+        None => control.pending_config.take(),
     };
-    control.plan = plan.map(|plan| plan.at(claim::with_suffix(plan.path(), &pid)));
+    control.pending_config = plan.map(|plan| plan.at(claim::with_suffix(plan.path(), &pid)));
     if !control.suffix.is_empty() {
         control.suffix.push('.');
     }
@@ -711,7 +720,7 @@ pub(crate) fn after_fork_in_child() {
 
 /// Finishes the recording when the process exits, and prevents threads that still run from starting
 /// a new one.
-pub(crate) fn process_ends() {
+pub(crate) fn on_process_exit() {
     if current::phase() == Phase::Inside {
         return; // in a signal handler, for example: this thread may hold the locks
     }

@@ -181,9 +181,9 @@ impl Meta {
 
 /// Header of a Meta in another process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Foreign {
+pub(crate) struct RemoteMeta {
     pub kind: u8,
-    pub is_ours: bool,
+    pub is_supported: bool,
     pub name_bytes: usize,
     pub file_bytes: usize,
     line: u32,
@@ -191,7 +191,7 @@ pub(crate) struct Foreign {
     values_count: u8,
 }
 
-impl Foreign {
+impl RemoteMeta {
     /// Decodes the bytes before the texts.
     pub(crate) fn decode(header: &[u8; TEXT_OFFSET]) -> Self {
         let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
@@ -200,7 +200,7 @@ impl Foreign {
             state: header[STATE_OFFSET],
             kind: header[9],
             values_count: header[10],
-            is_ours: header[11] == LAYOUT_VERSION,
+            is_supported: header[11] == LAYOUT_VERSION,
             name_bytes: half(12),
             file_bytes: half(14),
         }
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_site_knows_its_name_and_where_it_stands() {
+    fn site_has_its_name_and_source_position() {
         static META: Meta<[u8; 9]> = Meta::new("name", "a.cpp", 7, KIND_SPAN, 2);
         let meta: &'static Meta = &META;
         meta.set_number(3);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_values_are_kept_in_twos_complement() {
+    fn negative_value_is_stored_in_twos_complement() {
         assert_eq!((-1i8).to_word(), u64::MAX);
         assert_eq!((-2i64).to_word() as i64, -2);
         assert_eq!(true.to_word(), 1);

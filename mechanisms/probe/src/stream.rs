@@ -1,6 +1,6 @@
 //! Thread that drains the rings into a stream's file.
 
-use crate::chunk::{Chunk, Whose};
+use crate::chunk::{Chunk, ChunkPosition};
 use crate::claim;
 use crate::error::StartError;
 use crate::files;
@@ -8,7 +8,7 @@ use crate::format::{self, Header};
 use crate::lane::{BLOCK_WORDS, Drainer, Words};
 use crate::raw::current;
 use crate::registry;
-use crate::session::{Seat, Session};
+use crate::session::{Session, ThreadEntry};
 use handover_base::sync::Arc;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::fs::File;
@@ -40,13 +40,13 @@ pub(crate) struct Streamer {
 impl Streamer {
     pub(crate) fn start(session: &Arc<Session>) -> Result<Self, StartError> {
         let path = session.config().path().to_owned();
-        let wrong = |source| StartError::File { path: path.clone(), source };
+        let file_error = |source| StartError::File { path: path.clone(), source };
         let header = session.header(format::STATE_RECORDING);
-        let file = StreamFile::create(&path, &header).map_err(wrong)?;
+        let file = StreamFile::create(&path, &header).map_err(file_error)?;
         let stop = Arc::new(AtomicBool::new(false));
         let run = {
             let (session, stop) = (Arc::clone(session), Arc::clone(&stop));
-            let mut work = Work {
+            let mut drain_loop = DrainLoop {
                 session,
                 file,
                 sources: Vec::new(),
@@ -57,8 +57,8 @@ impl Streamer {
             move || {
                 // Its own events are not recorded: it would wait for itself, and produce events for
                 // ever.
-                current::become_own();
-                work.run(&stop);
+                current::mark_internal();
+                drain_loop.run(&stop);
             }
         };
         let builder = std::thread::Builder::new().name("handover-probe".into());
@@ -130,14 +130,14 @@ impl StreamFile {
 /// A thread whose ring is drained.
 #[derive(Debug)]
 struct Source {
-    seat: Seat,
+    entry: ThreadEntry,
     drainer: Drainer,
     events_count: u64,
     is_named: bool,
 }
 
 #[derive(Debug)]
-struct Work {
+struct DrainLoop {
     session: Arc<Session>,
     file: StreamFile,
     sources: Vec<Source>,
@@ -147,20 +147,20 @@ struct Work {
     has_failed: bool,
 }
 
-impl Work {
+impl DrainLoop {
     fn run(&mut self, stop: &AtomicBool) {
         loop {
             // Acquire: pairs with Release in finish().
-            let stops = stop.load(Ordering::Acquire);
+            let is_stopping = stop.load(Ordering::Acquire);
             let mut is_busy = false;
             if !self.has_failed {
-                is_busy = self.look(stops).unwrap_or_else(|error| {
+                is_busy = self.drain(is_stopping).unwrap_or_else(|error| {
                     self.has_failed = true;
                     self.session.fail(error);
                     false
                 });
             }
-            if stops {
+            if is_stopping {
                 break;
             }
             std::thread::park_timeout(if is_busy { PERIOD_BUSY } else { PERIOD });
@@ -169,43 +169,45 @@ impl Work {
         if let Err(error) = self.file.write_header(&header) {
             self.session.fail(error);
         }
-        claim::release(&self.file.file);
+        claim::unlock(&self.file.file);
     }
 
     /// Drains threads with enough events, or all; returns `true` if it wrote any.
-    fn look(&mut self, everything: bool) -> io::Result<bool> {
-        let mut has_taken = false;
-        self.meet();
+    fn drain(&mut self, should_drain_all: bool) -> io::Result<bool> {
+        let mut has_written = false;
+        self.update_sources();
         self.file.add_sites()?;
         for at in 0..self.sources.len() {
             loop {
                 let source = &self.sources[at];
-                let to_its_end = everything || source.seat.end_ticks != 0;
-                let lane = &source.seat.lane;
+                let should_read_to_end = should_drain_all || source.entry.end_ticks != 0;
+                let lane = &source.entry.lane;
                 let worthwhile = BLOCKS_WORTHWHILE.min(lane.words().count() / BLOCK_WORDS / 2);
-                let much = source.drainer.is_behind(lane, worthwhile);
-                if !(to_its_end || much) || !self.take(at, to_its_end)? {
+                let is_behind = source.drainer.is_behind(lane, worthwhile);
+                if !(should_read_to_end || is_behind)
+                    || !self.write_chunk(at, should_read_to_end)?
+                {
                     break;
                 }
-                has_taken = true;
+                has_written = true;
             }
         }
         for at in (0..self.sources.len()).rev() {
-            if everything || self.sources[at].seat.end_ticks != 0 {
-                self.end(at)?;
+            if should_drain_all || self.sources[at].entry.end_ticks != 0 {
+                self.write_thread_end(at)?;
             }
         }
-        Ok(has_taken)
+        Ok(has_written)
     }
 
     /// Adds new threads, and notes which have ended.
-    fn meet(&mut self) {
-        for seat in self.session.seats() {
-            match self.sources.iter_mut().find(|source| source.seat.index == seat.index) {
-                Some(source) => source.seat.end_ticks = seat.end_ticks,
-                None if seat.is_done => {}
+    fn update_sources(&mut self) {
+        for entry in self.session.threads() {
+            match self.sources.iter_mut().find(|source| source.entry.index == entry.index) {
+                Some(source) => source.entry.end_ticks = entry.end_ticks,
+                None if entry.is_streamed => {}
                 None => self.sources.push(Source {
-                    seat,
+                    entry,
                     drainer: Drainer::default(),
                     events_count: 0,
                     is_named: false,
@@ -215,28 +217,28 @@ impl Work {
     }
 
     /// Writes a chunk of a thread's events; returns `false` if there were none. Events of a block
-    /// that is not complete are read only if `to_its_end`: reading takes the cache line away from
-    /// the writing thread.
-    fn take(&mut self, at: usize, to_its_end: bool) -> io::Result<bool> {
+    /// that is not complete are read only if `should_read_to_end`: reading takes the cache line
+    /// away from the writing thread.
+    fn write_chunk(&mut self, at: usize, should_read_to_end: bool) -> io::Result<bool> {
         let source = &mut self.sources[at];
-        let lane = &*source.seat.lane;
+        let lane = &*source.entry.lane;
         self.chunk.clear();
         while self.chunk.count() < CHUNK_EVENTS {
-            let position = source.drainer.clone();
+            let drainer_before = source.drainer.clone();
             let is_taken = if let Some((base, words)) = source.drainer.rest(lane, &mut self.block) {
                 let is_taken = self.chunk.push_block(base, words);
                 if is_taken {
                     source.drainer.pass();
                 }
                 is_taken
-            } else if to_its_end && let Some(event) = source.drainer.next(lane) {
+            } else if should_read_to_end && let Some(event) = source.drainer.next(lane) {
                 self.chunk.push(&event)
             } else {
                 false
             };
             if !is_taken {
                 // No event is left, or the next one belongs to the next chunk.
-                source.drainer = position;
+                source.drainer = drainer_before;
                 break;
             }
         }
@@ -245,16 +247,16 @@ impl Work {
             return Ok(false);
         }
         if !source.is_named {
-            self.file.append(&files::thread_segment(&source.seat))?;
+            self.file.append(&files::thread_segment(&source.entry))?;
             source.is_named = true;
         }
-        let whose = Whose {
-            lane: source.seat.index,
+        let position = ChunkPosition {
+            lane: source.entry.index,
             events_before: source.events_count,
             lost_before: source.drainer.lost_before(),
             position_end: source.drainer.position(),
         };
-        self.file.append(self.chunk.segment(&whose))?;
+        self.file.append(self.chunk.segment(&position))?;
         source.events_count += count;
         source.drainer.release(lane);
         self.session.streamed(count);
@@ -262,10 +264,10 @@ impl Work {
     }
 
     /// Writes the final segment of a thread that has ended and is drained.
-    fn end(&mut self, at: usize) -> io::Result<()> {
+    fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
         let source = &self.sources[at];
-        self.file.append(&files::thread_segment(&source.seat))?;
-        self.session.is_done(source.seat.index);
+        self.file.append(&files::thread_segment(&source.entry))?;
+        self.session.mark_streamed(source.entry.index);
         self.sources.swap_remove(at);
         Ok(())
     }

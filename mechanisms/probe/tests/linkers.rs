@@ -1,10 +1,10 @@
-//! Sites in other kinds of program: with several linkers, with and without fat LTO, position-independent
-//! or not, inlined from another crate, in a shared object, stripped, and a program without any
-//! site. Each is a small workspace that is built and run; a linker that is not installed is
-//! reported as skipped.
+//! Sites in other kinds of program: with several linkers, with and without fat LTO,
+//! position-independent or not, inlined from another crate, in a shared object, stripped, and a
+//! program without any site. Each is a small workspace that is built and run; a linker that is not
+//! installed is reported as skipped.
 #![cfg(not(any(handover_loom, miri, feature = "flags")))]
 
-use handover_probe::read::{End, Trace, family};
+use handover_probe::read::{End, Trace, find_traces};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -131,7 +131,7 @@ fn workspace(root: &Path) {
     }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
@@ -145,21 +145,22 @@ fn build(root: &Path, profile: &str, package: &str, flags: &[&str]) -> PathBuf {
         .current_dir(root)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()
         .expect("cargo");
-    assert!(output.status.success(), "{package} {flags:?}: {}", said(&output));
+    assert!(output.status.success(), "{package} {flags:?}: {}", output_text(&output));
     target.join(if profile == "dev" { "debug" } else { profile })
 }
 
 fn run(program: &Path, arguments: &[&Path]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}: {}", program.display(), said(&output));
+    assert!(output.status.success(), "{}: {}", program.display(), output_text(&output));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 /// Builds and runs all programs.
-fn works(profile: &str, flags: &[&str], has_plugin: bool) {
+fn builds_and_runs(profile: &str, flags: &[&str], has_plugin: bool) {
     // With fat LTO, each build compiles the whole program anew.
     if profile == "fat" && std::env::var_os("HANDOVER_LONG").is_none() {
         println!("skipped: sites with fat LTO: HANDOVER_LONG is not set");
@@ -178,23 +179,26 @@ fn works(profile: &str, flags: &[&str], has_plugin: bool) {
     }
     let arguments: [&Path; 2] = [folder.path(), &plugin];
     let count = if has_plugin { 2 } else { 1 };
-    let said = run(&built.join("program"), &arguments[..count]);
+    let output_text = run(&built.join("program"), &arguments[..count]);
     let expected = format!("5 sites 9 events {} plugged", if has_plugin { 2 } else { 0 });
-    assert!(said.starts_with("code, by ") && said.ends_with(&expected), "{flags:?}: {said}");
+    assert!(
+        output_text.starts_with("code, by ") && output_text.ends_with(&expected),
+        "{flags:?}: {output_text}"
+    );
     if has_plugin {
-        both_keep_their_traces(&built.join("program"), folder.path(), &plugin);
+        assert_program_and_plugin_keep_traces(&built.join("program"), folder.path(), &plugin);
     }
 }
 
 /// Runs a program and its plugin, each with a copy of the recorder, with one file from the
 /// environment.
-fn both_keep_their_traces(program: &Path, folder: &Path, plugin: &Path) {
+fn assert_program_and_plugin_keep_traces(program: &Path, folder: &Path, plugin: &Path) {
     let path = folder.join("both");
     let mut command = Command::new(program);
     command.args([folder, plugin]).env("HANDOVER_TRACE", "*").env("HANDOVER_TRACE_FILE", &path);
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    let paths = family(&path).unwrap();
+    assert!(output.status.success(), "{}", output_text(&output));
+    let paths = find_traces(&path).unwrap();
     let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
     let counts: Vec<usize> = traces.iter().map(|trace| trace.merged().count()).collect();
     assert_eq!(counts, [2 * 9, 2], "{paths:?}");
@@ -207,12 +211,12 @@ fn is_installed(linker: &str) -> bool {
 }
 
 /// Returns `true` if `HANDOVER_LONG` is set; otherwise prints which builds are skipped.
-fn is_long(what: &str) -> bool {
-    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
-    if !is_long {
-        println!("skipped: sites {what}: HANDOVER_LONG is not set");
+fn is_long_test(test_name: &str) -> bool {
+    let is_long_test = std::env::var_os("HANDOVER_LONG").is_some();
+    if !is_long_test {
+        println!("skipped: sites {test_name}: HANDOVER_LONG is not set");
     }
-    is_long
+    is_long_test
 }
 
 /// Flag that selects the system's linker rather than the compiler's own, which is lld on this
@@ -220,21 +224,21 @@ fn is_long(what: &str) -> bool {
 const SYSTEM_LINKER: &str = "-Clinker-features=-lld";
 
 #[test]
-fn sites_work_with_the_compilers_own_linker() {
-    works("dev", &[], true);
+fn sites_work_with_the_default_linker() {
+    builds_and_runs("dev", &[], true);
 }
 
 #[test]
 fn sites_work_with_fat_lto_and_stripped() {
-    if !is_long("with fat LTO") {
+    if !is_long_test("with fat LTO") {
         return;
     }
-    works("fat", &[], true);
+    builds_and_runs("fat", &[], true);
 }
 
 #[test]
 fn sites_work_with_gnu_ld() {
-    if !is_long("with GNU ld") {
+    if !is_long_test("with GNU ld") {
         return;
     }
     if !is_installed("ld.bfd") {
@@ -242,27 +246,27 @@ fn sites_work_with_gnu_ld() {
         return;
     }
     let flags = [SYSTEM_LINKER, "-Clink-arg=-fuse-ld=bfd"];
-    works("dev", &flags, true);
-    works("fat", &flags, true);
+    builds_and_runs("dev", &flags, true);
+    builds_and_runs("fat", &flags, true);
 }
 
 #[test]
 fn sites_work_with_gold() {
-    if !is_long("with gold") {
+    if !is_long_test("with gold") {
         return;
     }
     if !is_installed("ld.gold") {
         println!("skipped: sites with gold: there is no ld.gold");
         return;
     }
-    works("dev", &[SYSTEM_LINKER, "-Clink-arg=-fuse-ld=gold"], true);
+    builds_and_runs("dev", &[SYSTEM_LINKER, "-Clink-arg=-fuse-ld=gold"], true);
 }
 
 #[test]
 fn sites_work_at_fixed_addresses_and_in_a_static_program() {
-    if !is_long("at fixed addresses") {
+    if !is_long_test("at fixed addresses") {
         return;
     }
-    works("dev", &["-Crelocation-model=static"], false);
-    works("dev", &["-Ctarget-feature=+crt-static"], false);
+    builds_and_runs("dev", &["-Crelocation-model=static"], false);
+    builds_and_runs("dev", &["-Ctarget-feature=+crt-static"], false);
 }

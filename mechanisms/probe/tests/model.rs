@@ -1,4 +1,5 @@
-//! The lane's protocol under loom: `RUSTFLAGS="--cfg handover_loom" cargo test --release --test model`.
+//! The lane's protocol under loom: `RUSTFLAGS="--cfg handover_loom" cargo test --release --test
+//! model`.
 //!
 //! Blocks have six words here, two of them for events, so that a few events are enough to start,
 //! fill and reuse a block.
@@ -21,7 +22,7 @@
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, thread};
 use handover_probe::lane::{
-    BLOCK_WORDS, CODE_BITS, Drained, Drainer, Lane, WhenFull, Words, Writer, Wrote,
+    BLOCK_WORDS, CODE_BITS, Drained, Drainer, Lane, WhenFull, Words, WriteResult, Writer,
 };
 
 /// Words that loom checks.
@@ -57,21 +58,21 @@ fn lane(blocks: u64) -> Arc<Lane<Modelled>> {
     Arc::new(Lane::new(Modelled::blocks(blocks), WhenFull::Lose))
 }
 
-fn model(what: impl Fn() + Send + Sync + 'static) {
+fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(what);
+    builder.check(run);
 }
 
 #[test]
-fn events_arrive_whole_and_in_order_while_blocks_are_used_again() {
+fn events_arrive_complete_and_in_order_while_blocks_are_reused() {
     model(|| {
         let lane = lane(2);
         let writer = Writer::new(Arc::clone(&lane));
         // A block has two words for events: one event with a value fills it.
         let thread = thread::spawn(move || {
             (1..=3u64)
-                .filter(|value| writer.write_1(4, *value, 10 * value) == Wrote::Recorded)
+                .filter(|value| writer.write_1(4, *value, 10 * value) == WriteResult::Recorded)
                 .count()
         });
         let mut drainer = Drainer::default();
@@ -92,7 +93,7 @@ fn events_arrive_whole_and_in_order_while_blocks_are_used_again() {
 }
 
 #[test]
-fn a_block_that_is_taken_whole_is_complete() {
+fn copied_block_is_complete() {
     model(|| {
         let lane = lane(2);
         let writer = Writer::new(Arc::clone(&lane));
@@ -117,7 +118,7 @@ fn a_block_that_is_taken_whole_is_complete() {
 }
 
 #[test]
-fn a_lane_that_is_closed_meanwhile_is_given_up_at_the_next_event() {
+fn writer_of_a_closed_lane_is_refused_at_its_next_event() {
     model(|| {
         let lane = lane(2);
         let closer = Arc::clone(&lane);
@@ -126,19 +127,22 @@ fn a_lane_that_is_closed_meanwhile_is_given_up_at_the_next_event() {
         let first = writer.write(4, 1);
         let second = writer.write(4, 2);
         let third = writer.write(4, 3);
-        assert!(first != Wrote::Lost && second != Wrote::Lost && third != Wrote::Lost);
-        assert!(first != Wrote::Closed || second == Wrote::Closed);
-        assert!(second != Wrote::Closed || third == Wrote::Closed);
+        assert!(
+            first != WriteResult::Lost && second != WriteResult::Lost && third != WriteResult::Lost
+        );
+        assert!(first != WriteResult::Closed || second == WriteResult::Closed);
+        assert!(second != WriteResult::Closed || third == WriteResult::Closed);
         thread.join().unwrap();
-        assert_eq!(writer.write(4, 4), Wrote::Closed);
-        let written = [first, second, third].iter().filter(|it| **it == Wrote::Recorded).count();
+        assert_eq!(writer.write(4, 4), WriteResult::Closed);
+        let written =
+            [first, second, third].iter().filter(|it| **it == WriteResult::Recorded).count();
         drop(writer);
         assert_eq!(lane.counts(), (written as u64, 0));
     });
 }
 
 #[test]
-fn mixed_writes_reads_and_a_close_give_each_recorded_event_once_and_in_order() {
+fn mixed_calls_yield_each_recorded_event_once_in_order() {
     model(|| {
         let lane = lane(2);
         let writer = Writer::new(Arc::clone(&lane));
@@ -148,8 +152,8 @@ fn mixed_writes_reads_and_a_close_give_each_recorded_event_once_and_in_order() {
                 _ => writer.write(4, ticks),
             };
             // The writer stops at a closed lane.
-            let wrote = (1..=4u64).map(write).take_while(|it| *it != Wrote::Closed);
-            wrote.filter(|it| *it == Wrote::Recorded).count()
+            let wrote = (1..=4u64).map(write).take_while(|it| *it != WriteResult::Closed);
+            wrote.filter(|it| *it == WriteResult::Recorded).count()
         });
         let mut drainer = Drainer::default();
         let mut seen: Vec<Drained> = drainer.next(&lane).into_iter().collect();

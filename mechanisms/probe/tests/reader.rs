@@ -45,7 +45,7 @@ fn read(bytes: Vec<u8>) -> Result<(u64, u64), ReadError> {
 }
 
 #[test]
-fn what_is_no_trace_is_told_apart_from_a_damaged_one() {
+fn non_trace_and_damaged_trace_give_different_errors() {
     for foreign in [&b""[..], b"\x7fELF", b"not a trace, although it is longer than a magic"] {
         assert!(matches!(read(foreign.to_vec()), Err(ReadError::Foreign)));
     }
@@ -56,14 +56,14 @@ fn what_is_no_trace_is_told_apart_from_a_damaged_one() {
 }
 
 #[test]
-fn an_undamaged_one_is_read_whole() {
+fn intact_trace_is_read_completely() {
     for sample in samples() {
         assert_eq!(read(sample.clone()).unwrap(), (EVENTS, 0));
     }
 }
 
 #[test]
-fn a_damaged_stretch_is_passed_over_and_its_events_are_counted_as_missing() {
+fn damaged_segment_is_skipped_and_its_events_count_as_missing() {
     let mut bytes = samples()[0].clone();
     let middle = bytes.len() - 500; // within the last chunk
     bytes[middle] ^= 0x10;
@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn rubbish_is_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+    fn random_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
         let _ = read(bytes.clone());
         let mut behind_a_header = samples()[0][..4096].to_vec();
         behind_a_header.extend(bytes);
@@ -91,13 +91,13 @@ proptest! {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_has_no_other_events(at: proptest::sample::Index, which in 0..2usize) {
+    fn truncated_file_yields_no_invented_events(at: proptest::sample::Index, which in 0..2usize) {
         let sample = &samples()[which];
         check(sample[..at.index(sample.len())].to_vec(), which == 0);
     }
 
     #[test]
-    fn flipped_bytes_make_up_no_events(
+    fn flipped_bytes_yield_no_invented_events(
         flips in proptest::collection::vec((any::<proptest::sample::Index>(), 1..=255u8), 1..20),
         which in 0..2usize,
     ) {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn stretches_in_the_wrong_place_are_read_without_panic(
+    fn moved_bytes_are_read_without_panic(
         from: proptest::sample::Index, to: proptest::sample::Index, length in 1..2_000usize, which in 0..2usize,
     ) {
         let mut bytes = samples()[which].clone();

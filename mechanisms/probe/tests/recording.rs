@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Excludes the other tests, as a process has one recording at a time, and makes a folder.
-fn alone() -> (MutexGuard<'static, ()>, tempfile::TempDir) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn exclusive() -> (MutexGuard<'static, ()>, tempfile::TempDir) {
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     disable("*").unwrap();
-    (alone, tempfile::tempdir().unwrap())
+    (exclusive, tempfile::tempdir().unwrap())
 }
 
 fn path(folder: &tempfile::TempDir) -> PathBuf {
@@ -24,8 +24,8 @@ fn name(trace: &Trace, event: &Event) -> String {
 }
 
 #[test]
-fn what_was_recorded_is_read_back_by_both_policies() {
-    let (_alone, folder) = alone();
+fn recorded_events_are_read_back_with_both_policies() {
+    let (_alone, folder) = exclusive();
     for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
         let recording = Recording::start(config.clone()).unwrap();
         enable("back.*").unwrap();
@@ -43,7 +43,7 @@ fn what_was_recorded_is_read_back_by_both_policies() {
         assert_eq!(trace.end(), End::Finished);
         assert_eq!(trace.pid(), std::process::id());
         let events: Vec<Event> = trace.merged().collect();
-        let said: Vec<(String, EventKind, &[u64])> =
+        let recorded: Vec<(String, EventKind, &[u64])> =
             events.iter().map(|event| (name(&trace, event), event.kind, event.values())).collect();
         let expected: [(&str, EventKind, &[u64]); 4] = [
             ("back.span", EventKind::Enter, &[5]),
@@ -51,7 +51,7 @@ fn what_was_recorded_is_read_back_by_both_policies() {
             ("back.plain", EventKind::Mark, &[]),
             ("back.span", EventKind::Leave, &[]),
         ];
-        assert_eq!(said, expected.map(|(name, kind, values)| (name.to_owned(), kind, values)));
+        assert_eq!(recorded, expected.map(|(name, kind, values)| (name.to_owned(), kind, values)));
         assert!(events.is_sorted_by_key(|event| event.ticks));
         assert_eq!(trace.missing().total(), 0);
         let now = std::time::SystemTime::now();
@@ -62,8 +62,8 @@ fn what_was_recorded_is_read_back_by_both_policies() {
 }
 
 #[test]
-fn each_thread_is_named_and_its_end_is_known() {
-    let (_alone, folder) = alone();
+fn each_thread_has_its_name_and_end_time() {
+    let (_alone, folder) = exclusive();
     for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
         let recording = Recording::start(config.clone()).unwrap();
         enable("threads.*").unwrap();
@@ -91,8 +91,8 @@ fn each_thread_is_named_and_its_end_is_known() {
 }
 
 #[test]
-fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
-    let (_alone, folder) = alone();
+fn waiting_thread_loses_no_event_with_the_smallest_ring() {
+    let (_alone, folder) = exclusive();
     const EVENTS: u64 = 200_000;
     let wait = std::time::Duration::from_secs(100);
     let config = Config::stream(path(&folder)).ring_bytes(8192).wait_max(wait);
@@ -119,8 +119,8 @@ fn who_may_be_held_up_loses_nothing_however_small_the_ring() {
 }
 
 #[test]
-fn the_last_events_are_kept_and_the_others_counted() {
-    let (_alone, folder) = alone();
+fn last_policy_keeps_the_newest_events_and_counts_the_rest() {
+    let (_alone, folder) = exclusive();
     const EVENTS: u64 = 10_000;
     let recording = Recording::start(Config::last(path(&folder)).ring_bytes(8192)).unwrap();
     enable("last.*").unwrap();
@@ -137,8 +137,8 @@ fn the_last_events_are_kept_and_the_others_counted() {
 }
 
 #[test]
-fn a_stream_that_is_too_slow_counts_every_event_that_it_loses() {
-    let (_alone, folder) = alone();
+fn slow_stream_counts_every_lost_event() {
+    let (_alone, folder) = exclusive();
     const EVENTS: u64 = 300_000;
     let config = Config::stream(path(&folder)).ring_bytes(8192);
     let recording = Recording::start(config).unwrap();
@@ -156,8 +156,8 @@ fn a_stream_that_is_too_slow_counts_every_event_that_it_loses() {
 }
 
 #[test]
-fn a_long_stream_of_several_threads_loses_nothing_and_is_small() {
-    let (_alone, folder) = alone();
+fn long_stream_of_several_threads_is_complete_and_compact() {
+    let (_alone, folder) = exclusive();
     const EVENTS: u64 = 200_000;
     let recording = Recording::start(Config::stream(path(&folder))).unwrap();
     enable("long.*").unwrap();
@@ -197,8 +197,8 @@ fn is_written(path: &Path) -> bool {
 }
 
 #[test]
-fn threads_beyond_the_rings_are_refused_and_counted_and_rings_are_used_again() {
-    let (_alone, folder) = alone();
+fn excess_threads_are_refused_and_free_rings_are_reused() {
+    let (_alone, folder) = exclusive();
     for config in [Config::last(path(&folder)), Config::stream(path(&folder))] {
         let is_last = config.policy() == handover_probe::Policy::Last;
         let recording = Recording::start(config.clone().threads_max(1)).unwrap();
@@ -228,8 +228,8 @@ fn threads_beyond_the_rings_are_refused_and_counted_and_rings_are_used_again() {
 }
 
 #[test]
-fn there_is_one_recording_at_a_time_and_threads_go_on_to_the_next() {
-    let (_alone, folder) = alone();
+fn second_recording_is_refused_and_threads_join_the_next_one() {
+    let (_alone, folder) = exclusive();
     let first = Recording::start(Config::last(path(&folder))).unwrap();
     let second = Recording::start(Config::last(folder.path().join("b")));
     assert!(matches!(second, Err(StartError::Running { .. })));
@@ -244,8 +244,8 @@ fn there_is_one_recording_at_a_time_and_threads_go_on_to_the_next() {
 }
 
 #[test]
-fn a_thread_can_have_its_ring_before_its_first_event() {
-    let (_alone, folder) = alone();
+fn prepare_creates_the_ring_before_the_first_event() {
+    let (_alone, folder) = exclusive();
     assert!(!prepare());
     let recording = Recording::start(Config::last(path(&folder))).unwrap();
     assert!(prepare() && prepare());
@@ -257,8 +257,8 @@ fn a_thread_can_have_its_ring_before_its_first_event() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_an_error_that_names_it() {
-    let (_alone, folder) = alone();
+fn unwritable_path_is_named_in_the_error() {
+    let (_alone, folder) = exclusive();
     let path = folder.path().join("no such folder").join("x");
     let rings = folder.path().join("rings");
     let config = Config::stream(&path).rings_path(&rings);
@@ -269,8 +269,8 @@ fn a_place_that_cannot_be_written_is_an_error_that_names_it() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_and_stays() {
-    let (_alone, folder) = alone();
+fn file_that_is_no_trace_is_refused_and_kept() {
+    let (_alone, folder) = exclusive();
     let text = folder.path().join("text");
     std::fs::write(&text, "mine").unwrap();
     let fifo = folder.path().join("fifo");
@@ -281,7 +281,7 @@ fn what_is_no_trace_is_refused_and_stays() {
     for (place, why) in [
         (text.as_path(), "is no trace"),
         (&fifo, "not a regular file"),
-        (&dangling, "a link to nothing"),
+        (&dangling, "a dangling symbolic link"),
         (folder.path(), "not a regular file"),
         (Path::new("/dev/null"), "not a regular file"),
     ] {
@@ -314,8 +314,8 @@ fn flips_count() -> u64 {
 }
 
 #[test]
-fn a_pass_after_switching_has_returned_follows_it() {
-    let (_alone, folder) = alone();
+fn call_after_a_switch_sees_the_new_state() {
+    let (_alone, folder) = exclusive();
     let recording = Recording::start(Config::last(path(&folder)).ring_bytes(1 << 20)).unwrap();
     const TURNS: u64 = 2000;
     let (turn, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -352,8 +352,8 @@ fn a_pass_after_switching_has_returned_follows_it() {
 }
 
 #[test]
-fn sites_are_switched_while_four_threads_run_through_them() {
-    let (_alone, folder) = alone();
+fn sites_are_switched_while_four_threads_execute_them() {
+    let (_alone, folder) = exclusive();
     let recording = Recording::start(Config::last(path(&folder))).unwrap();
     let stop = AtomicBool::new(false);
     let passes: [AtomicU64; 4] = Default::default();

@@ -8,23 +8,23 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Excludes the other tests, as sites belong to the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn exclusive() -> MutexGuard<'static, ()> {
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     disable("*").unwrap();
-    alone
+    exclusive
 }
 
-/// Counts the events that `what` makes, by the counter of events without a recording.
-fn events(what: impl FnOnce()) -> u64 {
+/// Counts the events that `run` makes, by the counter of events without a recording.
+fn events(run: impl FnOnce()) -> u64 {
     let before = unrecorded();
-    what();
+    run();
     unrecorded() - before
 }
 
 #[test]
-fn a_site_that_is_off_evaluates_nothing_and_one_that_is_on_does() {
-    let _alone = alone();
+fn disabled_site_evaluates_no_argument() {
+    let _alone = exclusive();
     let asked = Cell::new(0);
     let value = || {
         asked.set(asked.get() + 1);
@@ -47,8 +47,8 @@ fn a_site_that_is_off_evaluates_nothing_and_one_that_is_on_does() {
 }
 
 #[test]
-fn a_span_has_two_ends_in_every_way_out_of_it() {
-    let _alone = alone();
+fn span_records_its_end_on_every_exit_path() {
+    let _alone = exclusive();
     fn early(leave: bool) -> u32 {
         let _span = span!("ways.span", 1u8, leave);
         if leave {
@@ -90,8 +90,8 @@ impl Counter {
 }
 
 #[test]
-fn functions_are_spans_and_generic_ones_are_one_site() {
-    let _alone = alone();
+fn generic_probed_function_is_one_site() {
+    let _alone = exclusive();
     let mut counter = Counter(0);
     let mut pass = || {
         counter.generic(1u8);
@@ -105,8 +105,8 @@ fn functions_are_spans_and_generic_ones_are_one_site() {
 }
 
 #[test]
-fn a_site_says_what_and_where_it_is() {
-    let _alone = alone();
+fn site_lists_its_kind_and_source_position() {
+    let _alone = exclusive();
     let line = line!() + 1;
     probe!("where.mark", 1);
     drop(span!("where.span"));
@@ -123,8 +123,8 @@ fn a_site_says_what_and_where_it_is() {
 }
 
 #[test]
-fn names_may_be_constants_and_user_items_do_not_mix_with_the_macros() {
-    let _alone = alone();
+fn macros_accept_constant_names_and_shadow_no_user_items() {
+    let _alone = exclusive();
     const NAME: &str = concat!("const.", "name");
     const META: u64 = 5;
     struct Span;
@@ -140,15 +140,15 @@ fn names_may_be_constants_and_user_items_do_not_mix_with_the_macros() {
 }
 
 #[test]
-fn a_pattern_that_nothing_matches_switches_nothing() {
-    let _alone = alone();
+fn unmatched_pattern_switches_no_site() {
+    let _alone = exclusive();
     assert_eq!(enable("no such site").unwrap(), 0);
     assert_eq!(enable("").unwrap(), 0);
 }
 
 #[test]
-fn the_backend_is_told() {
-    let _alone = alone();
+fn backend_reports_the_method_in_use() {
+    let _alone = exclusive();
     probe!("backend.site");
     enable("backend.*").unwrap();
     disable("backend.*").unwrap();

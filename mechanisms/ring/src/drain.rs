@@ -1,7 +1,7 @@
 //! Draining of several values at once, for each ring.
 
 /// The popping end of a ring, as [`Drain`] uses it.
-pub trait Take {
+pub trait DrainSource {
     /// Type of the values.
     type Value;
 
@@ -9,44 +9,44 @@ pub trait Take {
     fn take(&mut self) -> Option<Self::Value>;
 
     /// Releases the slots of all values taken so far.
-    fn leave(&self);
+    fn release_slots(&self);
 
     /// Number of values taken since the ring was made.
     fn head(&self) -> u64;
 }
 
 /// Number of values after which a drain releases their slots, at the latest.
-const LEAVE_EVERY: u64 = 32;
+const RELEASE_EVERY: u64 = 32;
 
 /// Iterator over the values that are ready in a ring; it ends when there are no more. Values that
 /// it has not returned stay in the ring. It releases slots to producers after every 32 values, and
 /// when it is dropped.
 #[derive(Debug)]
-pub struct Drain<'a, C: Take>(&'a mut C);
+pub struct Drain<'a, C: DrainSource>(&'a mut C);
 
-impl<'a, C: Take> Drain<'a, C> {
+impl<'a, C: DrainSource> Drain<'a, C> {
     #[inline(always)]
-    pub(crate) fn of(consumer: &'a mut C) -> Self {
+    pub(crate) fn new(consumer: &'a mut C) -> Self {
         Self(consumer)
     }
 }
 
-impl<C: Take> Iterator for Drain<'_, C> {
+impl<C: DrainSource> Iterator for Drain<'_, C> {
     type Item = C::Value;
 
     #[inline]
     fn next(&mut self) -> Option<C::Value> {
         let value = self.0.take()?;
-        if self.0.head().is_multiple_of(LEAVE_EVERY) {
-            self.0.leave();
+        if self.0.head().is_multiple_of(RELEASE_EVERY) {
+            self.0.release_slots();
         }
         Some(value)
     }
 }
 
-impl<C: Take> Drop for Drain<'_, C> {
+impl<C: DrainSource> Drop for Drain<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.release_slots();
     }
 }

@@ -15,7 +15,9 @@ pub enum CapacityError {
         max: u32,
     },
     /// There is no memory for the slots.
-    #[error("{slots_count} slots of {slot_bytes} bytes each do not fit into memory: ask for fewer")]
+    #[error(
+        "{slots_count} slots of {slot_bytes} bytes each do not fit into memory: choose fewer slots"
+    )]
     OutOfMemory {
         /// Requested number of slots.
         slots_count: u32,
@@ -65,10 +67,10 @@ impl<T> fmt::Debug for PushError<T> {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<Q> {
     /// The last request has not been answered yet, or its reply not been received.
-    #[error("a request is under way")]
+    #[error("the reply to the previous request has not been received")]
     Busy(Q),
     /// The server was dropped.
-    #[error("the server is gone")]
+    #[error("the server was dropped")]
     Closed(Q),
 }
 
@@ -93,21 +95,21 @@ impl<Q> fmt::Debug for SendError<Q> {
 
 /// Error of receiving a reply: the sent request will not be answered.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered<Q> {
+pub enum ReceiveError<Q> {
     /// The server was dropped before it received the request, which is returned.
-    #[error("the server is gone and has not read the request")]
-    Unread(Q),
+    #[error("the server was dropped before it received the request")]
+    NotReceived(Q),
     /// The server received the request and was dropped without a reply.
-    #[error("the server is gone and has not answered")]
+    #[error("the server was dropped without a reply")]
     Abandoned,
 }
 
 /// Shows no request, so that `expect` works for requests without `Debug`.
-impl<Q> fmt::Debug for Unanswered<Q> {
+impl<Q> fmt::Debug for ReceiveError<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unanswered::Unread(_) => "Unread(..)",
-            Unanswered::Abandoned => "Abandoned",
+            ReceiveError::NotReceived(_) => "NotReceived(..)",
+            ReceiveError::Abandoned => "Abandoned",
         })
     }
 }
@@ -116,10 +118,10 @@ impl<Q> fmt::Debug for Unanswered<Q> {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError<R> {
     /// There is no received request without a reply.
-    #[error("there is no request to reply to")]
-    NothingAsked(R),
+    #[error("no request was received since the last reply")]
+    NoRequest(R),
     /// The caller was dropped.
-    #[error("the caller is gone")]
+    #[error("the caller was dropped")]
     Closed(R),
 }
 
@@ -127,7 +129,7 @@ impl<R> ReplyError<R> {
     /// Returns the refused reply.
     pub fn into_inner(self) -> R {
         match self {
-            ReplyError::NothingAsked(reply) | ReplyError::Closed(reply) => reply,
+            ReplyError::NoRequest(reply) | ReplyError::Closed(reply) => reply,
         }
     }
 }
@@ -136,7 +138,7 @@ impl<R> ReplyError<R> {
 impl<R> fmt::Debug for ReplyError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ReplyError::NothingAsked(_) => "NothingAsked(..)",
+            ReplyError::NoRequest(_) => "NoRequest(..)",
             ReplyError::Closed(_) => "Closed(..)",
         })
     }

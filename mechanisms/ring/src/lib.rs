@@ -8,18 +8,20 @@ pub mod queue;
 #[allow(unsafe_code)]
 mod raw;
 mod stage;
+#[cfg(doctest)]
+mod variance;
 
 pub use config::{SLOTS_COUNT_MAX, validate};
-pub use error::{CapacityError, PushError, ReplyError, SendError, Unanswered};
+pub use error::{CapacityError, PushError, ReceiveError, ReplyError, SendError};
 
 /// Ring with one producer and one consumer.
 ///
 /// # The algorithm
-/// Slots in a circle and two positions that count from zero and never wrap (64 bits): the producer's,
-/// below which values are published, and the consumer's, below which they have been popped. Each
-/// has a cache line of its own and is stored with every push and pop. The other side loads it only
-/// when the ring, by the position that it remembers, is full or empty. So in a stream most pushes
-/// and pops access only their own line and the slot's.
+/// Slots in a circle and two positions that count from zero and never wrap (64 bits): the
+/// producer's, below which values are published, and the consumer's, below which they have been
+/// popped. Each has a cache line of its own and is stored with every push and pop. The other side
+/// loads it only when the ring, by the position that it remembers, is full or empty. So in a stream
+/// most pushes and pops access only their own line and the slot's.
 ///
 /// The remaining cost is the transfer of the slots' lines from core to core, and both sides
 /// prefetch them: the consumer lines that it knows to be filled, the producer lines that it knows
@@ -55,7 +57,7 @@ pub mod mpsc {
 /// Mailbox for one request at a time from one thread to another and its reply, in one cache line.
 ///
 /// # The algorithm
-/// One word tells which side owns the line. The caller writes the request and hands the line over,
+/// One word stores which side owns the line. The caller writes the request and hands the line over,
 /// the server writes the reply into the same line and hands it back. Nothing else is shared, so
 /// that a request and its reply cost the transfer of one line to the other CPU and back, if both
 /// fit into 56 bytes.

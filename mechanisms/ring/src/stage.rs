@@ -27,7 +27,7 @@ pub(crate) fn published_by_one<R>(position: u64, ring: &R) {
 
 /// Records like [`popped`], for the ring with one producer.
 #[inline(always)]
-pub(crate) fn popped_of_one<R>(position: u64, ring: &R) {
+pub(crate) fn popped_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.popped", position, address(ring));
 }
 

@@ -1,5 +1,6 @@
-//! The rings and the mailbox under loom, which tries every interleaving and every reordering that the
-//! memory model allows. Lines have two slots there, so that three values go around a small ring.
+//! The rings and the mailbox under loom, which tries every interleaving and every reordering that
+//! the memory model allows. Lines have two slots there, so that three values go around a small
+//! ring.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --release \
@@ -7,9 +8,9 @@
 //! ```
 //!
 //! # Which calls are mixed
-//! In each row, every call of one column meets every call of the others at every point, with up to three
-//! preemptions, or as many as the row says. With `HANDOVER_LONG`, models of two threads are tried without a bound
-//! unless the row names one, and rows that name one with one preemption more.
+//! In each row, every call of one column meets every call of the others at every point, with up to
+//! three preemptions, or as many as the row says. With `HANDOVER_LONG`, models of two threads are
+//! tried without a bound unless the row names one, and rows that name one with one preemption more.
 //!
 //! | model | producer | another producer | consumer |
 //! |---|---|---|---|
@@ -41,10 +42,11 @@
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};
-use handover_ring::{PushError, Unanswered, mailbox, mpsc, spsc};
+use handover_ring::{PushError, ReceiveError, mailbox, mpsc, spsc};
 use std::sync::Arc as Counted;
 
-/// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving of two threads.
+/// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving
+/// of two threads.
 fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
@@ -95,7 +97,7 @@ macro_rules! pop_all {
 }
 
 #[test]
-fn one_producer_s_values_come_in_order_though_slots_are_used_again() {
+fn values_arrive_in_order_while_slots_are_reused() {
     model(2, || {
         let (mut producer, mut consumer) = spsc::ring(2).unwrap();
         let other = thread::spawn(move || {
@@ -113,7 +115,7 @@ fn one_producer_s_values_come_in_order_though_slots_are_used_again() {
 }
 
 #[test]
-fn what_is_pushed_for_later_comes_in_order_and_whole() {
+fn push_later_values_arrive_complete_and_in_order() {
     model(2, || {
         let (mut producer, mut consumer) = spsc::ring(8).unwrap();
         let other = thread::spawn(move || {
@@ -129,7 +131,7 @@ fn what_is_pushed_for_later_comes_in_order_and_whole() {
 }
 
 #[test]
-fn a_batch_that_goes_over_lines_comes_in_order_and_whole() {
+fn batch_across_lines_arrives_complete_and_in_order() {
     model(2, || {
         let (mut producer, mut consumer) = spsc::ring(4).unwrap();
         producer.push(0).unwrap();
@@ -149,7 +151,7 @@ fn a_batch_that_goes_over_lines_comes_in_order_and_whole() {
 }
 
 #[test]
-fn the_slots_of_a_drain_are_given_back_when_it_ends() {
+fn dropped_drain_releases_its_slots() {
     model(2, || {
         let (mut producer, mut consumer) = spsc::ring(1).unwrap();
         producer.push(Box::new(1)).unwrap();
@@ -167,7 +169,7 @@ fn the_slots_of_a_drain_are_given_back_when_it_ends() {
 }
 
 #[test]
-fn what_was_accepted_while_the_consumer_closed_can_be_popped() {
+fn values_accepted_during_close_can_be_popped() {
     model(2, || {
         let (mut producer, mut consumer) = spsc::ring(4).unwrap();
         let other = thread::spawn(move || {
@@ -203,7 +205,7 @@ fn what_was_accepted_while_the_consumer_closed_can_be_popped() {
 }
 
 #[test]
-fn what_is_pushed_while_the_consumer_goes_is_dropped_once() {
+fn value_pushed_during_the_consumers_drop_is_dropped_once() {
     model(2, || {
         let counted = Counted::new(());
         let (mut producer, consumer) = spsc::ring(4).unwrap();
@@ -225,7 +227,7 @@ fn what_is_pushed_while_the_consumer_goes_is_dropped_once() {
 }
 
 #[test]
-fn two_producers_values_all_come_and_each_one_s_in_order() {
+fn values_of_two_producers_arrive_in_order_per_producer() {
     model(3, || {
         let (first, mut consumer) = mpsc::ring(4).unwrap();
         let second = first.clone();
@@ -248,7 +250,7 @@ fn two_producers_values_all_come_and_each_one_s_in_order() {
 }
 
 #[test]
-fn two_producers_use_one_slot_again_as_it_is_popped() {
+fn two_producers_reuse_a_popped_slot() {
     model(3, || {
         let (first, mut consumer) = mpsc::ring(1).unwrap();
         let second = first.clone();
@@ -272,7 +274,7 @@ fn two_producers_use_one_slot_again_as_it_is_popped() {
 }
 
 #[test]
-fn one_producer_s_batch_and_another_s_push_all_come() {
+fn batch_and_push_of_two_producers_all_arrive() {
     model(3, || {
         let (first, mut consumer) = mpsc::ring(4).unwrap();
         let second = first.clone();
@@ -343,7 +345,7 @@ fn spsc_closed_or_dropped_at_both_ends_drops_each_value_once() {
 }
 
 #[test]
-fn mpsc_mixed_calls_pass_each_accepted_value_once_and_each_producer_s_in_order() {
+fn mpsc_mixed_calls_pass_each_accepted_value_once_in_order_per_producer() {
     bounded_model(2, || {
         let (first, mut consumer) = mpsc::ring(3).unwrap();
         let second = first.clone();
@@ -377,7 +379,7 @@ fn mpsc_mixed_calls_pass_each_accepted_value_once_and_each_producer_s_in_order()
 }
 
 #[test]
-fn mpsc_closed_in_the_middle_of_a_batch_gives_each_accepted_value_once() {
+fn mpsc_close_during_a_batch_passes_each_accepted_value_once() {
     bounded_model(2, || {
         let (first, mut consumer) = mpsc::ring(4).unwrap();
         let second = first.clone();
@@ -400,7 +402,7 @@ fn mpsc_closed_in_the_middle_of_a_batch_gives_each_accepted_value_once() {
 }
 
 #[test]
-fn mpsc_dropped_by_its_consumer_in_the_middle_drops_each_value_once() {
+fn mpsc_consumer_drop_during_pushes_drops_each_value_once() {
     bounded_model(2, || {
         let counted = Counted::new(());
         let (first, mut consumer) = mpsc::ring(3).unwrap();
@@ -423,7 +425,7 @@ fn mpsc_dropped_by_its_consumer_in_the_middle_drops_each_value_once() {
 }
 
 #[test]
-fn requests_and_replies_pass_through_one_place() {
+fn mailbox_passes_requests_and_replies() {
     model(2, || {
         let (mut caller, mut server) = mailbox::pair();
         let other = thread::spawn(move || {
@@ -456,7 +458,7 @@ fn requests_and_replies_pass_through_one_place() {
 }
 
 #[test]
-fn a_caller_is_told_whenever_its_server_goes() {
+fn caller_gets_an_error_whenever_its_server_is_dropped() {
     model(2, || {
         let counted = Counted::new(());
         let (mut caller, mut server) = mailbox::pair();
@@ -469,28 +471,28 @@ fn a_caller_is_told_whenever_its_server_goes() {
             received
         });
         let sent = caller.send(Counted::clone(&counted));
-        let told = sent.is_ok().then(|| {
+        let outcome = sent.is_ok().then(|| {
             loop {
                 match caller.receive() {
                     Ok(None) => hint::spin_loop(),
-                    told => break told,
+                    outcome => break outcome,
                 }
             }
         });
         let received = other.join().unwrap();
-        match told {
+        match outcome {
             None => assert!(!received && sent.is_err()),
             Some(Ok(_)) => assert!(received),
-            Some(Err(Unanswered::Unread(_))) => assert!(!received),
-            Some(Err(Unanswered::Abandoned)) => panic!("it answers what it receives"),
+            Some(Err(ReceiveError::NotReceived(_))) => assert!(!received),
+            Some(Err(ReceiveError::Abandoned)) => panic!("it answers what it receives"),
         }
-        drop((told, sent, caller));
+        drop((outcome, sent, caller));
         assert_eq!(Counted::strong_count(&counted), 1);
     });
 }
 
 #[test]
-fn what_a_mailbox_holds_when_its_caller_goes_is_dropped_once() {
+fn mailbox_content_is_dropped_once_when_the_caller_is_dropped() {
     model(2, || {
         let counted = Counted::new(());
         let (mut caller, mut server) = mailbox::pair();
@@ -507,7 +509,7 @@ fn what_a_mailbox_holds_when_its_caller_goes_is_dropped_once() {
 }
 
 #[test]
-fn mailbox_mixed_calls_end_each_request_once_whichever_side_goes_first() {
+fn mailbox_mixed_calls_end_each_request_once() {
     model(2, || {
         let counted = Counted::new(());
         let (mut caller, mut server) = mailbox::pair();

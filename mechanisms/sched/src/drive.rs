@@ -46,9 +46,9 @@
 //! the number of packets; a burst is one event.
 //!
 //! # Source
-//! L. Rizzo, P. Valente, G. Lettieri, V. Maffione, "PSPAT: software packet scheduling at hardware speed"
-//! (Computer Communications 2018): clients' mailboxes, an arbiter that owns the algorithm, and release
-//! by the clients.
+//! L. Rizzo, P. Valente, G. Lettieri, V. Maffione, "PSPAT: software packet scheduling at hardware
+//! speed" (Computer Communications 2018): clients' mailboxes, an arbiter that owns the algorithm,
+//! and release by the clients.
 
 mod arbiter;
 mod client;

@@ -25,14 +25,14 @@ pub use config::{
 };
 pub use fifo::Fifo;
 pub use hierarchy::{Hierarchy, Tenants};
-pub use pacing::{Departure, Pacing};
-pub use prio::{Place, Priority};
-pub use qfq::{Qfq, Rounded};
-pub use qfq_plus::{Member, QfqPlus};
+pub use pacing::{Pacing, PacingState};
+pub use prio::{Priority, PriorityState};
+pub use qfq::{Qfq, QfqState};
+pub use qfq_plus::{QfqPlus, QfqPlusState};
 pub use queued::{Discipline, Queued};
-pub use rr::{Deficit, DeficitRoundRobin, RoundRobin};
-pub use table::{HalfLine, Line, Slots};
-pub use wf2q::{Stamp, Wf2qPlus};
+pub use rr::{DeficitRoundRobin, DeficitState, RoundRobin};
+pub use table::{FlowStates, HalfLine, Line};
+pub use wf2q::{Wf2qPlus, Wf2qState};
 
 /// Packet as a scheduler sees it: its flow, its length, and a token of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

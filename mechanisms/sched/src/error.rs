@@ -12,24 +12,24 @@ pub enum Refusal {
     /// The scheduler holds as many packets as its configuration allows.
     #[error("the scheduler is full")]
     Full,
-    /// No flow has this number, and there is no template to make flows from.
-    #[error("no such flow")]
+    /// No flow has this number, and the configuration has no template for new flows.
+    #[error("the flow does not exist")]
     UnknownFlow,
     /// The packet is longer than its flow's longest packet, on which the fairness bound depends.
-    #[error("longer than the flow's longest packet")]
+    #[error("longer than the flow's length_max_bytes")]
     TooLong,
     /// No flow has this number, and no more can be made: the limit of flows or of the sum of
     /// weights is reached.
-    #[error("no such flow, and no more can be made")]
+    #[error("the flow does not exist, and no flow can be added")]
     NoMoreFlows,
-    /// A packet without bytes, which has no place in an order by bytes.
-    #[error("a packet of no bytes")]
+    /// A packet without bytes, which an order by bytes cannot contain.
+    #[error("an empty packet")]
     Empty,
 }
 
 /// Error of a refused packet; contains the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a packet of flow {}, {} bytes: {why}", .packet.flow, .packet.length_bytes)]
+#[error("cannot queue a packet of flow {}, {} bytes: {why}", .packet.flow, .packet.length_bytes)]
 pub struct Refused<T: core::fmt::Debug> {
     /// The packet, unchanged.
     pub packet: Packet<T>,
@@ -43,7 +43,7 @@ pub struct Refused<T: core::fmt::Debug> {
 #[non_exhaustive]
 pub enum FlowError {
     /// The weight is outside the algorithm's range.
-    #[error("weight {weight}: must lie in 1..={weight_max}")]
+    #[error("weight={weight}: must lie in 1..={weight_max}")]
     Weight {
         /// The requested weight.
         weight: u64,
@@ -51,7 +51,7 @@ pub enum FlowError {
         weight_max: u64,
     },
     /// The longest packet is outside the algorithm's range.
-    #[error("longest packet {length_max_bytes} bytes: must lie in 1..={limit_bytes}")]
+    #[error("length_max_bytes={length_max_bytes}: must lie in 1..={limit_bytes}")]
     Length {
         /// The requested length.
         length_max_bytes: u32,
@@ -59,7 +59,7 @@ pub enum FlowError {
         limit_bytes: u32,
     },
     /// With this flow the sum of the weights would exceed the algorithm's limit.
-    #[error("the weights would sum to {sum}: the algorithm holds at most {sum_max}")]
+    #[error("the sum of the weights would be {sum}: must be at most {sum_max}")]
     WeightSum {
         /// The sum including this flow.
         sum: u64,
@@ -67,10 +67,10 @@ pub enum FlowError {
         sum_max: u64,
     },
     /// The flow could not hold a single packet.
-    #[error("packets_max=0: a flow must have room for a packet")]
+    #[error("packets_max=0: must be at least 1")]
     Packets,
     /// A scheduler of two levels has no tenant of this number.
-    #[error("no tenant {tenant}: there are {tenants_count}")]
+    #[error("tenant {tenant} does not exist: the scheduler has {tenants_count} tenants")]
     Tenant {
         /// The requested tenant; 0 if there is no tenant yet.
         tenant: u32,
@@ -78,7 +78,7 @@ pub enum FlowError {
         tenants_count: u32,
     },
     /// The scheduler has as many flows as its configuration allows.
-    #[error("{flows_max} flows are there already: no more were asked for")]
+    #[error("flows_max={flows_max} flows exist: configure a larger flows_max")]
     Flows {
         /// The limit of flows.
         flows_max: u32,

@@ -18,19 +18,19 @@
 
 /// Service of one flow so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct FlowService {
     /// The flow's weight over the sum of all weights.
     share: f64,
-    /// Bytes served to the flow since it last became backlogged; `began_bytes` is the number of
-    /// bytes served to all flows before that.
-    own_bytes: u64,
-    began_bytes: u64,
+    /// Bytes served to the flow since it last became backlogged; `backlog_start_bytes` is the
+    /// number of bytes served to all flows before that.
+    flow_bytes: u64,
+    backlog_start_bytes: u64,
     queued_count: u32,
     /// Minimum lag in the current backlog: bytes due less bytes served.
-    least_bytes: f64,
+    lag_min_bytes: f64,
     /// Maximum over all its departures of the lag less the minimum lag before, within one backlog.
-    worst_bytes: f64,
-    /// Number of times that its last packet went.
+    lag_max_bytes: f64,
+    /// Number of times that its last packet was sent.
     emptied_count: u64,
 }
 
@@ -40,7 +40,7 @@ struct Seen {
 /// Some ns a packet: about as much as a scheduler.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    flows: Vec<Seen>,
+    flows: Vec<FlowService>,
     served_bytes: u64,
     when_empty_bytes: f64,
 }
@@ -48,8 +48,8 @@ pub struct Watch {
 impl Watch {
     /// Makes an observer of flows with these weights.
     pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
-        let seen = |weight| Seen { share: weight as f64, ..Seen::default() };
-        let mut flows: Vec<Seen> = weights.into_iter().map(seen).collect();
+        let service = |weight| FlowService { share: weight as f64, ..FlowService::default() };
+        let mut flows: Vec<FlowService> = weights.into_iter().map(service).collect();
         let sum: f64 = flows.iter().map(|flow| flow.share).sum();
         flows.iter_mut().for_each(|flow| flow.share /= sum);
         Self { flows, served_bytes: 0, when_empty_bytes: 0.0 }
@@ -61,12 +61,12 @@ impl Watch {
     /// Panics, as the methods below do, if there is no such flow.
     #[inline]
     pub fn queued(&mut self, flow: u32) {
-        let seen = &mut self.flows[flow as usize];
-        seen.queued_count += 1;
-        if seen.queued_count == 1 {
-            seen.own_bytes = 0;
-            seen.began_bytes = self.served_bytes;
-            seen.least_bytes = 0.0;
+        let service = &mut self.flows[flow as usize];
+        service.queued_count += 1;
+        if service.queued_count == 1 {
+            service.flow_bytes = 0;
+            service.backlog_start_bytes = self.served_bytes;
+            service.lag_min_bytes = 0.0;
         }
     }
 
@@ -79,18 +79,18 @@ impl Watch {
     /// Records that a queued packet was sent.
     #[inline]
     pub fn served(&mut self, flow: u32, bytes: u32) {
-        let seen = &mut self.flows[flow as usize];
+        let service = &mut self.flows[flow as usize];
         self.served_bytes += u64::from(bytes);
-        seen.own_bytes += u64::from(bytes);
-        let due_bytes = (self.served_bytes - seen.began_bytes) as f64 * seen.share;
-        let behind_bytes = due_bytes - seen.own_bytes as f64;
+        service.flow_bytes += u64::from(bytes);
+        let due_bytes = (self.served_bytes - service.backlog_start_bytes) as f64 * service.share;
+        let lag_bytes = due_bytes - service.flow_bytes as f64;
         // The lag has a local minimum right after the flow was served.
-        seen.worst_bytes = seen.worst_bytes.max(behind_bytes - seen.least_bytes);
-        seen.least_bytes = seen.least_bytes.min(behind_bytes);
-        seen.queued_count -= 1;
-        if seen.queued_count == 0 {
-            seen.emptied_count += 1;
-            self.when_empty_bytes = self.when_empty_bytes.max(behind_bytes);
+        service.lag_max_bytes = service.lag_max_bytes.max(lag_bytes - service.lag_min_bytes);
+        service.lag_min_bytes = service.lag_min_bytes.min(lag_bytes);
+        service.queued_count -= 1;
+        if service.queued_count == 0 {
+            service.emptied_count += 1;
+            self.when_empty_bytes = self.when_empty_bytes.max(lag_bytes);
         }
     }
 
@@ -108,10 +108,10 @@ impl Watch {
 
     /// Returns the same as [`backlogged_bytes`](Self::backlogged_bytes) for each flow.
     pub fn flows_backlogged_bytes(&self) -> impl Iterator<Item = f64> {
-        self.flows.iter().map(|flow| flow.worst_bytes)
+        self.flows.iter().map(|flow| flow.lag_max_bytes)
     }
 
-    /// Number of times that each flow was left without a packet because its last one had gone.
+    /// Returns for each flow the number of times that its queue became empty.
     pub fn flows_emptied_counts(&self) -> impl Iterator<Item = u64> {
         self.flows.iter().map(|flow| flow.emptied_count)
     }

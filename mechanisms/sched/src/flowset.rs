@@ -51,15 +51,15 @@ pub struct Steps {
 
 impl Steps {
     /// Returns the value at this index.
-    fn at(self, place: u32) -> u32 {
+    fn at(self, index: u32) -> u32 {
         let between = u64::from(self.count - 1).max(1);
-        let above = u64::from(self.max - self.min) * u64::from(place) / between;
+        let above = u64::from(self.max - self.min) * u64::from(index) / between;
         self.min + above as u32 // at most max - min
     }
 
     /// Returns the values, from the least to the greatest.
     pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
-        (0..self.count).map(move |place| self.at(place))
+        (0..self.count).map(move |index| self.at(index))
     }
 
     /// Returns the number of values.
@@ -167,25 +167,25 @@ impl FromStr for FlowSet {
     type Err = FlowSetError;
 
     fn from_str(text: &str) -> Result<Self, FlowSetError> {
-        let mut reader = Reader { left: text, part: 1, column: 1 };
+        let mut parser = Parser { left: text, part: 1, column: 1 };
         let mut parts = Vec::new();
         let mut flows_count = 0;
         loop {
-            let began = reader.column;
-            let part = reader.part()?;
+            let start_column = parser.column;
+            let part = parser.part()?;
             flows_count = u64::saturating_add(flows_count, part.flows_total());
             if flows_count > FLOWS_LIMIT.into() {
-                reader.column = began;
-                let said = format!("{flows_count} flows up to here: at most {FLOWS_LIMIT}");
-                return Err(reader.error(said));
+                parser.column = start_column;
+                let message = format!("{flows_count} flows up to here: at most {FLOWS_LIMIT}");
+                return Err(parser.error(message));
             }
             parts.push(part);
-            match reader.take() {
+            match parser.take() {
                 None => return Ok(Self { parts }),
-                Some(',') => reader.part += 1,
+                Some(',') => parser.part += 1,
                 Some(other) => {
-                    reader.column -= 1;
-                    return Err(reader.error(format!("expected `,` or the end, found {other:?}")));
+                    parser.column -= 1;
+                    return Err(parser.error(format!("expected `,` or the end, found {other:?}")));
                 }
             }
         }
@@ -194,22 +194,22 @@ impl FromStr for FlowSet {
 
 /// Name and upper limit of a number in the notation.
 struct Range {
-    what: &'static str,
+    name: &'static str,
     max: u64,
 }
 
-const WEIGHT: Range = Range { what: "weight", max: WEIGHT_MAX };
-const LENGTH: Range = Range { what: "length in bytes", max: LENGTH_LIMIT_BYTES as u64 };
-const STEPS: Range = Range { what: "number of steps", max: FLOWS_LIMIT as u64 };
-const FLOWS: Range = Range { what: "number of flows", max: FLOWS_LIMIT as u64 };
+const WEIGHT: Range = Range { name: "weight", max: WEIGHT_MAX };
+const LENGTH: Range = Range { name: "length in bytes", max: LENGTH_LIMIT_BYTES as u64 };
+const STEPS: Range = Range { name: "number of steps", max: FLOWS_LIMIT as u64 };
+const FLOWS: Range = Range { name: "number of flows", max: FLOWS_LIMIT as u64 };
 
-struct Reader<'a> {
+struct Parser<'a> {
     left: &'a str,
     part: usize,
     column: usize,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     fn error(&self, expected: String) -> FlowSetError {
         FlowSetError { part: self.part, column: self.column, expected }
     }
@@ -225,7 +225,7 @@ impl Reader<'_> {
         Some(next)
     }
 
-    fn takes(&mut self, expected: char) -> bool {
+    fn accept(&mut self, expected: char) -> bool {
         let found = self.peek() == Some(expected);
         if found {
             self.take();
@@ -255,31 +255,31 @@ impl Reader<'_> {
 
     fn steps(&mut self, range: &Range) -> Result<Steps, FlowSetError> {
         let min = self.number(range)?;
-        if !self.takes('-') {
+        if !self.accept('-') {
             return Ok(Steps { min, max: min, count: 1 });
         }
-        let began = self.column;
+        let start_column = self.column;
         let max = self.number(range)?;
         if max < min {
-            self.column = began;
-            let what = range.what;
-            return Err(self.error(format!("the greatest {what} is {max}, below the least, {min}")));
+            self.column = start_column;
+            let name = range.name;
+            return Err(self.error(format!("the greatest {name} is {max}, below the least, {min}")));
         }
-        if !self.takes('-') {
+        if !self.accept('-') {
             return Ok(Steps { min, max, count: if max > min { 2 } else { 1 } });
         }
-        let began = self.column;
+        let start_column = self.column;
         let count = self.number(&STEPS)?;
         if count == 1 && max > min {
-            self.column = began;
+            self.column = start_column;
             return Err(self.error(format!("one step cannot lead from {min} to {max}: 2 or more")));
         }
         Ok(Steps { min, max, count })
     }
 
     fn number(&mut self, range: &Range) -> Result<u32, FlowSetError> {
-        let Range { what, max } = *range;
-        let began = self.column;
+        let Range { name, max } = *range;
+        let start_column = self.column;
         let mut value = None::<u64>;
         while let Some(digit) = self.peek().and_then(|next| next.to_digit(10)) {
             self.take();
@@ -291,8 +291,9 @@ impl Reader<'_> {
                 None => "the end".to_string(),
                 Some(other) => format!("{other:?}"),
             };
-            let said = format!("expected a {what}, a whole number from 1 to {max}, found {found}");
-            return Err(self.error(said));
+            let message =
+                format!("expected a {name}, a whole number from 1 to {max}, found {found}");
+            return Err(self.error(message));
         };
         let factor = match self.peek() {
             Some('K') => 1_000,
@@ -301,8 +302,8 @@ impl Reader<'_> {
             Some('m') => 1 << 20,
             None | Some(':' | ',' | '-') => 1,
             Some(other) => {
-                let said = "expected a digit, a suffix (K, M, k, m) or the end of the number";
-                return Err(self.error(format!("{said}, found {other:?}")));
+                let message = "expected a digit, a suffix (K, M, k, m) or the end of the number";
+                return Err(self.error(format!("{message}, found {other:?}")));
             }
         };
         if factor > 1 {
@@ -310,8 +311,8 @@ impl Reader<'_> {
         }
         let value = value.saturating_mul(factor);
         if !(1..=max).contains(&value) {
-            self.column = began;
-            return Err(self.error(format!("a {what} of {value}: must lie in 1..={max}")));
+            self.column = start_column;
+            return Err(self.error(format!("a {name} of {value}: must lie in 1..={max}")));
         }
         Ok(value as u32) // the limits of all ranges fit
     }

@@ -15,8 +15,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Source: the tester of dummynet (L. Rizzo, 2010); worst-case fairness: J. C. R. Bennett, H. Zhang,
-//! INFOCOM 1996.
+//! Source: the tester of dummynet (L. Rizzo, 2010); worst-case fairness: J. C. R. Bennett, H.
+//! Zhang, INFOCOM 1996.
 
 mod generator;
 mod options;

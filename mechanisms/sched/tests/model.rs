@@ -8,16 +8,16 @@
 //!
 //! # Calls that are combined
 //! In each row, every call of the sender meets every call of the receiver at every point that two
-//! preemptions allow (three for `mixes_*`), and one more with `HANDOVER_LONG`. All models wrap
+//! preemptions allow (three for `check_mix_of_single_slots_and_runs`), and one more with `HANDOVER_LONG`. All models wrap
 //! around the lane.
 //!
 //! | model | lane | sender | receiver |
 //! |---|---|---|---|
-//! | `goes_around` | each | `push` until accepted, `publish` after each, or every second | `pop`, `release` |
-//! | `goes_around_in_runs` | `Laps` | `push_all` of three, `publish` | `pop_all` of three, `release` |
-//! | `mixes_single_slots_and_runs` | each | `push`, `push_all` of two, `room`, `has_room`, `publish` only at times, drop | `pop`, `pop_all` of two, `release` only at times |
+//! | `check_single_slots` | each | `push` until accepted, `publish` after each, or every second | `pop`, `release` |
+//! | `check_runs` | `Laps` | `push_all` of three, `publish` | `pop_all` of three, `release` |
+//! | `check_mix_of_single_slots_and_runs` | each | `push`, `push_all` of two, `free_count`, `has_room`, `publish` only at times, drop | `pop`, `pop_all` of two, `release` only at times |
 //!
-//! Seen to fail, with torn or lost slots: `mixes_*` with the Release of `Laps`' `push_all` or of
+//! Seen to fail, with torn or lost slots: `check_mix_of_single_slots_and_runs` with the Release of `Laps`' `push_all` or of
 //! `Cached`'s index made Relaxed, and with a limit of `Laps` that is one slot too high.
 #![cfg(handover_loom)]
 
@@ -36,7 +36,7 @@ fn slot<const W: usize>(number: u64) -> [u64; W] {
 }
 
 /// Sends `numbers` slots through a lane, wrapping around it, and publishes after every `batch`.
-fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u64) {
+fn check_single_slots<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max());
     builder.check(move || {
@@ -70,9 +70,9 @@ fn goes_around<L: Lane, const W: usize>(slots_count: u32, numbers: u64, batch: u
     });
 }
 
-/// Sends slots as `goes_around`, in runs of up to three, which end inside lines and inside the
+/// Sends slots as `check_single_slots`, in runs of up to three, which end inside lines and inside the
 /// lane.
-fn goes_around_in_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
+fn check_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max());
     builder.check(move || {
@@ -106,7 +106,7 @@ fn goes_around_in_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) 
 
 /// Alternates single slots and runs at both ends. No end waits: the sender stops when the lane is
 /// full, and the receiver polls a few times and finally takes the rest.
-fn mixes_single_slots_and_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
+fn check_mix_of_single_slots_and_runs<L: Lane, const W: usize>(slots_count: u32, numbers: u64) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions_max() + 1);
     builder.check(move || {
@@ -116,9 +116,9 @@ fn mixes_single_slots_and_runs<L: Lane, const W: usize>(slots_count: u32, number
             while number < numbers {
                 let pushed = if number % 3 == 1 {
                     let run: Vec<_> = (number..numbers.min(number + 2)).map(slot).collect();
-                    let room = sender.room(run.len()).min(run.len());
+                    let free_count = sender.free_count(run.len()).min(run.len());
                     let pushed = sender.push_all(&run);
-                    assert!(pushed >= room, "there was room for {room}");
+                    assert!(pushed >= free_count, "there was room for {free_count}");
                     pushed
                 } else {
                     let has_room = sender.has_room();
@@ -158,56 +158,56 @@ fn mixes_single_slots_and_runs<L: Lane, const W: usize>(slots_count: u32, number
 }
 
 #[test]
-fn laps_give_each_slot_whole_and_once_when_single_slots_and_runs_are_mixed() {
-    mixes_single_slots_and_runs::<Laps, 2>(2, 6);
+fn laps_deliver_each_slot_once_with_single_slots_and_runs_mixed() {
+    check_mix_of_single_slots_and_runs::<Laps, 2>(2, 6);
 }
 
 #[test]
-fn marks_give_each_slot_whole_and_once_when_single_slots_and_runs_are_mixed() {
-    mixes_single_slots_and_runs::<Marks, 4>(1, 8);
+fn marks_deliver_each_slot_once_with_single_slots_and_runs_mixed() {
+    check_mix_of_single_slots_and_runs::<Marks, 4>(1, 8);
 }
 
 #[test]
-fn lines_give_each_slot_whole_and_once_when_single_slots_and_runs_are_mixed() {
-    mixes_single_slots_and_runs::<Lines, 2>(1, 8);
+fn lines_deliver_each_slot_once_with_single_slots_and_runs_mixed() {
+    check_mix_of_single_slots_and_runs::<Lines, 2>(1, 8);
 }
 
 #[test]
-fn indices_give_each_slot_whole_and_once_when_single_slots_and_runs_are_mixed() {
-    mixes_single_slots_and_runs::<Cached, 2>(2, 5);
-    mixes_single_slots_and_runs::<Plain, 2>(2, 5);
+fn indices_deliver_each_slot_once_with_single_slots_and_runs_mixed() {
+    check_mix_of_single_slots_and_runs::<Cached, 2>(2, 5);
+    check_mix_of_single_slots_and_runs::<Plain, 2>(2, 5);
 }
 
 #[test]
-fn laps_give_each_slot_whole_and_once_when_they_are_filled_and_emptied_in_runs() {
-    goes_around_in_runs::<Laps, 1>(3, 5);
-    goes_around_in_runs::<Laps, 2>(2, 4);
+fn laps_deliver_each_slot_once_in_runs() {
+    check_runs::<Laps, 1>(3, 5);
+    check_runs::<Laps, 2>(2, 4);
 }
 
 #[test]
-fn laps_give_each_slot_whole_and_once_though_they_are_filled_again() {
-    goes_around::<Laps, 2>(1, 4, 1);
-    goes_around::<Laps, 2>(2, 5, 2);
+fn laps_deliver_each_slot_once_after_wrapping() {
+    check_single_slots::<Laps, 2>(1, 4, 1);
+    check_single_slots::<Laps, 2>(2, 5, 2);
 }
 
 #[test]
-fn marks_give_each_slot_whole_and_once_though_they_are_filled_again() {
-    goes_around::<Marks, 4>(1, 6, 1);
+fn marks_deliver_each_slot_once_after_wrapping() {
+    check_single_slots::<Marks, 4>(1, 6, 1);
 }
 
 #[test]
-fn lines_give_each_slot_whole_and_once_though_they_are_filled_again() {
-    goes_around::<Lines, 4>(1, 4, 1);
-    goes_around::<Lines, 2>(1, 5, 2);
+fn lines_deliver_each_slot_once_after_wrapping() {
+    check_single_slots::<Lines, 4>(1, 4, 1);
+    check_single_slots::<Lines, 2>(1, 5, 2);
 }
 
 #[test]
-fn remembered_indices_give_each_slot_whole_and_once_though_they_are_filled_again() {
-    goes_around::<Cached, 2>(1, 2, 1);
-    goes_around::<Cached, 2>(2, 3, 2);
+fn cached_indices_deliver_each_slot_once_after_wrapping() {
+    check_single_slots::<Cached, 2>(1, 2, 1);
+    check_single_slots::<Cached, 2>(2, 3, 2);
 }
 
 #[test]
-fn plain_indices_give_each_slot_whole_and_once_though_they_are_filled_again() {
-    goes_around::<Plain, 2>(1, 2, 1);
+fn plain_indices_deliver_each_slot_once_after_wrapping() {
+    check_single_slots::<Plain, 2>(1, 2, 1);
 }

@@ -33,7 +33,7 @@ use entry::Entry;
 use heap::Heap;
 use levels::{Levels, SORTED_ENTRIES_MAX};
 pub use records::TimerId;
-use records::{Records, Standing};
+use records::{EntryState, Records};
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -46,11 +46,11 @@ const AHEAD_PER_LATE: usize = 8;
 const GATHERED_MIN: usize = 96;
 /// Distance ahead of the popped timer, among the sorted ones, at which the slot of another is
 /// prefetched.
-const FETCHED_AHEAD: usize = 16;
-/// Stands for the heap of late timers in place of a slot of the wheel.
+const PREFETCH_DISTANCE: usize = 16;
+/// Slot index that stands for the heap of late timers.
 const LATE: usize = usize::MAX;
 /// Key that no timer has.
-const NOBODY: u64 = 0;
+const NO_KEY: u64 = 0;
 /// Number of sweep steps when a block is started while there are too many; two steps process a
 /// block.
 const SWEEPS_PER_BLOCK: usize = 8;
@@ -99,13 +99,13 @@ pub struct Wheel<T> {
     sorted_at: usize,
     /// Entries that were below the floor of `levels` when they were filed.
     late: Heap,
-    /// Number of entries in `late` above which [`relieve_late`](Self::relieve_late) runs.
+    /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
     /// Estimated number of entries that a rewind would move.
     ahead_count: usize,
     /// Key of the timer that was started last, if its entry is still where it was put: the newest
     /// of its slot or the last of the heap. Cancelling this timer leaves no stale entry. Otherwise
-    /// [`NOBODY`].
+    /// [`NO_KEY`].
     newest: u64,
     /// Slot of that entry, or [`LATE`].
     newest_slot: usize,
@@ -117,13 +117,13 @@ pub struct Wheel<T> {
 /// The earliest entry of all, if it is not stale.
 struct Top {
     entry: Entry,
-    side: Side,
-    standing: Standing,
+    source: Source,
+    state: EntryState,
 }
 
 /// The one of two containers that holds the earliest entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum Source {
     Sorted,
     Late,
 }
@@ -144,7 +144,7 @@ impl<T> Wheel<T> {
             late: Heap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
-            newest: NOBODY,
+            newest: NO_KEY,
             newest_slot: LATE,
             now_ns,
             clone: None,
@@ -229,7 +229,7 @@ impl<T> Wheel<T> {
     /// Constant: an access to the timer's own slot. Its stale entry is removed later.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let payload = self.records.end(id)?;
+        let payload = self.records.remove(id)?;
         if self.newest == id.key() {
             if self.newest_slot == LATE {
                 return self.cancel_late(payload);
@@ -247,8 +247,8 @@ impl<T> Wheel<T> {
     /// A later deadline is one store, any number of times; the entry is moved once, when the timer
     /// would have expired. An earlier deadline costs as much as cancel and start.
     pub fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> bool {
-        let Some(comes_late) = self.records.reschedule(id, deadline_ns) else { return false };
-        if comes_late {
+        let Some(must_refile) = self.records.reschedule(id, deadline_ns) else { return false };
+        if must_refile {
             let entry = self.records.entry(id.index());
             self.refile(entry);
         }
@@ -264,7 +264,7 @@ impl<T> Wheel<T> {
     /// Mostly an access to one entry and its timer. Work on the way (sorting, dropping stale
     /// entries) is done once, and not again when the timer is popped.
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
-        self.settle(u64::MAX).map(|top| top.entry.deadline_ns)
+        self.find_top(u64::MAX).map(|top| top.entry.deadline_ns)
     }
 
     /// Returns the earliest timer that is due at `now_ns`; `None` if there is none. A one-shot
@@ -279,7 +279,7 @@ impl<T> Wheel<T> {
     #[inline]
     pub fn pop_due(&mut self, now_ns: u64) -> Option<Expired<T>> {
         self.now_ns = self.now_ns.max(now_ns);
-        let Some(Top { entry, side, standing }) = self.settle(now_ns) else {
+        let Some(Top { entry, source, state }) = self.find_top(now_ns) else {
             self.levels.advance(now_ns);
             return None;
         };
@@ -287,11 +287,11 @@ impl<T> Wheel<T> {
             return None;
         }
         let id = entry.id()?;
-        if let Standing::Periodic(period_ns) = standing {
-            return self.pop_periodic(id, period_ns, entry, side, now_ns);
+        if let EntryState::Periodic(period_ns) = state {
+            return self.pop_periodic(id, period_ns, entry, source, now_ns);
         }
-        self.remove(side);
-        let payload = self.records.end(id)?;
+        self.remove(source);
+        let payload = self.records.remove(id)?;
         Some(Expired { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
 
@@ -319,7 +319,7 @@ impl<T> Wheel<T> {
         id: TimerId,
         period_ns: NonZeroU64,
         entry: Entry,
-        side: Side,
+        source: Source,
         now_ns: u64,
     ) -> Option<Expired<T>> {
         let (deadline_ns, index, period_ns) = (entry.deadline_ns, entry.index(), period_ns.get());
@@ -329,30 +329,30 @@ impl<T> Wheel<T> {
             (Some(next_ns), Some(clone)) => {
                 let payload = clone(self.records.payload(index)?);
                 self.records.set_deadline(index, next_ns);
-                self.remove(side);
+                self.remove(source);
                 let entry = self.records.entry(index);
                 self.refile(entry);
                 payload
             }
             _ => {
-                self.remove(side);
-                self.records.end(id)?
+                self.remove(source);
+                self.records.remove(id)?
             }
         };
         Some(Expired { id, deadline_ns, missed_count, payload })
     }
 
-    /// Finds the earliest timer, and brings its entry to the top of a side; opens no slot that
+    /// Finds the earliest timer, and brings its entry to the top of a source; opens no slot that
     /// begins after `limit_ns`.
     #[inline]
-    fn settle(&mut self, limit_ns: u64) -> Option<Top> {
+    fn find_top(&mut self, limit_ns: u64) -> Option<Top> {
         loop {
-            let (entry, side) = match (self.sorted.get(self.sorted_at), self.late.first()) {
+            let (entry, source) = match (self.sorted.get(self.sorted_at), self.late.first()) {
                 (Some(&sorted), Some(&late)) if late.deadline_ns < sorted.deadline_ns => {
-                    (late, Side::Late)
+                    (late, Source::Late)
                 }
-                (Some(&sorted), _) => (sorted, Side::Sorted),
-                (None, Some(&late)) => (late, Side::Late),
+                (Some(&sorted), _) => (sorted, Source::Sorted),
+                (None, Some(&late)) => (late, Source::Late),
                 (None, None) => {
                     if !self.open(limit_ns) {
                         return None;
@@ -360,18 +360,18 @@ impl<T> Wheel<T> {
                     continue;
                 }
             };
-            let standing = self.records.standing(entry);
-            if matches!(standing, Standing::Once | Standing::Periodic(_)) {
-                return Some(Top { entry, side, standing });
+            let state = self.records.entry_state(entry);
+            if matches!(state, EntryState::Once | EntryState::Periodic(_)) {
+                return Some(Top { entry, source, state });
             }
-            self.drop_top(entry, side, standing);
+            self.drop_top(entry, source, state);
         }
     }
 
-    /// Drops the top entry of a side, whose timer is not due at the entry's deadline.
-    fn drop_top(&mut self, entry: Entry, side: Side, standing: Standing) {
-        self.remove(side);
-        if standing == Standing::PutOff {
+    /// Drops the top entry of a source, whose timer is not due at the entry's deadline.
+    fn drop_top(&mut self, entry: Entry, source: Source, state: EntryState) {
+        self.remove(source);
+        if state == EntryState::Postponed {
             let entry = self.records.entry(entry.index());
             self.refile(entry);
         }
@@ -382,7 +382,7 @@ impl<T> Wheel<T> {
     #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
-        self.newest = NOBODY;
+        self.newest = NO_KEY;
         self.sorted.clear();
         self.sorted_at = 0;
         while self.sorted.len() < GATHERED_MIN {
@@ -403,14 +403,14 @@ impl<T> Wheel<T> {
         if !opened {
             return false;
         }
-        self.sorted.iter().take(FETCHED_AHEAD).for_each(|&entry| self.records.fetch(entry));
+        self.sorted.iter().take(PREFETCH_DISTANCE).for_each(|&entry| self.records.prefetch(entry));
         self.late_max = LATE_MIN.max(self.ahead_count / AHEAD_PER_LATE + self.sorted.len() / 2);
         true
     }
 
     /// Files an entry, but does not note it as the newest.
     fn refile(&mut self, entry: Entry) {
-        self.newest = NOBODY;
+        self.newest = NO_KEY;
         self.add(entry);
     }
 
@@ -420,12 +420,12 @@ impl<T> Wheel<T> {
         if entry.deadline_ns >= self.levels.floor_ns() {
             return match self.levels.try_push(entry) {
                 Ok(slot) => slot,
-                Err(slot) => self.add_grown(slot, entry),
+                Err(slot) => self.add_in_new_block(slot, entry),
             };
         }
         self.late.push(entry);
         if self.late.len() > self.late_max {
-            self.relieve_late();
+            self.shrink_late();
         }
         LATE
     }
@@ -434,8 +434,8 @@ impl<T> Wheel<T> {
     /// time, takes the floor back, so that starting a timer stays constant in time.
     #[cold]
     #[inline(never)]
-    fn relieve_late(&mut self) {
-        self.late.retain(|&entry| self.records.standing(entry) != Standing::Stale);
+    fn shrink_late(&mut self) {
+        self.late.retain(|&entry| self.records.entry_state(entry) != EntryState::Stale);
         if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.floor_ns() {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
@@ -460,16 +460,16 @@ impl<T> Wheel<T> {
         self.late_max = LATE_MIN.max(2 * self.late.len());
     }
 
-    /// Removes the top entry of a side.
-    fn remove(&mut self, side: Side) {
-        match side {
-            Side::Sorted => {
-                if let Some(&entry) = self.sorted.get(self.sorted_at + FETCHED_AHEAD) {
-                    self.records.fetch(entry);
+    /// Removes the top entry of a source.
+    fn remove(&mut self, source: Source) {
+        match source {
+            Source::Sorted => {
+                if let Some(&entry) = self.sorted.get(self.sorted_at + PREFETCH_DISTANCE) {
+                    self.records.prefetch(entry);
                 }
                 self.sorted_at += 1;
             }
-            Side::Late => drop(self.late.pop()),
+            Source::Late => drop(self.late.pop()),
         }
     }
 
@@ -478,7 +478,7 @@ impl<T> Wheel<T> {
     #[inline(never)]
     fn cancel_late(&mut self, payload: T) -> Option<T> {
         let newest = self.newest;
-        self.late.take_last(|entry| entry.key == newest);
+        self.late.pop_last_if(|entry| entry.key == newest);
         Some(payload)
     }
 
@@ -486,17 +486,17 @@ impl<T> Wheel<T> {
     /// entries of some: more of them than arise before the next block is started.
     #[cold]
     #[inline(never)]
-    fn add_grown(&mut self, slot: usize, entry: Entry) -> usize {
-        self.levels.push_grown(slot, entry);
+    fn add_in_new_block(&mut self, slot: usize, entry: Entry) -> usize {
+        self.levels.push_in_new_block(slot, entry);
         let records = &self.records;
         for _ in 0..SWEEPS_PER_BLOCK {
             if !self.levels.is_crowded(records.peak_count()) {
                 break;
             }
-            self.newest = NOBODY; // its entry may have moved
+            self.newest = NO_KEY; // its entry may have moved
             self.levels.sweep(
-                |entry| records.fetch(entry),
-                |entry| records.standing(entry) != Standing::Stale,
+                |entry| records.prefetch(entry),
+                |entry| records.entry_state(entry) != EntryState::Stale,
             );
         }
         slot

@@ -32,7 +32,7 @@ impl<T> fmt::Debug for Full<T> {
 
 impl<T> fmt::Display for Full<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as many timers are outstanding as timers_max allows")
+        f.write_str("timers_max timers are running: cancel one or raise timers_max")
     }
 }
 

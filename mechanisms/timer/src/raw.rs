@@ -2,7 +2,7 @@
 
 /// Prefetches `it`, or its first cache line if it is larger. This only affects time.
 #[inline(always)]
-pub(crate) fn fetch<T>(it: &T) {
+pub(crate) fn prefetch<T>(it: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

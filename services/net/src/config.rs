@@ -1,7 +1,7 @@
 //! Limits of a thread and its connections, with their defaults.
 
 use crate::ConfigError;
-use crate::engine::Rules;
+use crate::engine::Limits;
 
 /// Treatment of a new connection while there is no space for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -162,8 +162,8 @@ impl Config {
 
     /// Returns the limits that the engine enforces.
     #[must_use]
-    pub fn rules(&self) -> Rules {
-        Rules {
+    pub fn limits(&self) -> Limits {
+        Limits {
             queued_bytes_max: self.queued_bytes_max as usize,
             high_bytes: self.high_water_bytes as usize,
             low_bytes: self.low_water_bytes as usize,

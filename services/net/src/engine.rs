@@ -14,9 +14,9 @@
 //! everything here, so that `tests/it/simulation.rs` can simulate a network that delays, splits,
 //! merges and drops.
 
-mod census;
 mod codec;
 mod inbound;
+mod limiter;
 mod link;
 mod outbound;
 mod replies;
@@ -24,13 +24,13 @@ mod spin;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
-#[path = "engine/without_tls.rs"]
+#[path = "engine/tls_disabled.rs"]
 mod tls;
 
-pub use census::{Census, Seat};
 pub use codec::{Codec, CodecError, Decoded, LengthPrefixed, Lines, Raw, TooLong};
-pub use inbound::{Inbound, Taken, Truncated};
-pub use link::{Link, Reading, Rules, TimedOut, Unqueued};
+pub use inbound::{Delivered, Inbound, Truncated};
+pub use limiter::{PerIpLimiter, Permit};
+pub use link::{Limits, Link, QueueError, Reading, TimedOut};
 pub use outbound::{Crossing, Outbound, Overflow};
 pub use replies::Replies;
 pub use spin::Spin;

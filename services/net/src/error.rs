@@ -1,6 +1,6 @@
 //! Error types: one enum per operation that can fail. A refusal returns the value.
 
-use crate::engine::{CodecError, Overflow, TimedOut, TooLong, Truncated, Unqueued};
+use crate::engine::{CodecError, Overflow, QueueError, TimedOut, TooLong, Truncated};
 use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
@@ -32,20 +32,20 @@ pub enum NetError {
     Config(#[from] ConfigError),
     /// A system call failed.
     #[error("{call} failed: {errno}")]
-    Refused {
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error of the kernel.
         errno: Errno,
     },
     /// The queue of commands could not be allocated.
-    #[error("no room for commands: {0}")]
+    #[error("cannot allocate the command queue: {0}; lower commands_max")]
     Commands(#[from] handover_ring::CapacityError),
     /// The descriptor with which other threads wake this one could not be opened.
-    #[error("no way to be woken: {0}")]
+    #[error("cannot open the wake-up descriptor: {0}")]
     Wake(#[from] handover_notify::PairError),
     /// A thread could not be started.
-    #[error("a thread could not be started: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// The thread holds its maximum number of connections.
     #[error("{connections_max} connections are open: raise connections_max")]
@@ -71,8 +71,8 @@ pub enum NetError {
     #[error(transparent)]
     Tls(#[from] SetupError),
     /// The thread has ended, or its queue of commands is full.
-    #[error("the thread has ended, or too many commands wait for it")]
-    Unreached,
+    #[error("the thread has ended or its command queue is full: retry later or raise commands_max")]
+    ThreadUnavailable,
 }
 
 /// Reason for which nothing was written.
@@ -98,7 +98,7 @@ pub enum WriteError {
 #[non_exhaustive]
 pub enum CommandError {
     /// Too many commands, or too many bytes in them, are queued for that thread.
-    #[error("too many commands wait for that thread")]
+    #[error("the command queue is full: retry later, or raise commands_max or commands_bytes_max")]
     Full(Vec<u8>),
     /// The thread has ended.
     #[error("the thread has ended")]
@@ -110,11 +110,11 @@ pub enum CommandError {
 #[non_exhaustive]
 pub enum CloseReason {
     /// The peer ended the connection between messages, and the bytes queued for it were sent.
-    #[error("the peer ended it")]
+    #[error("closed by the peer")]
     Peer,
     /// The program closed the connection.
-    #[error("we ended it")]
-    Ours,
+    #[error("closed by this program")]
+    Local,
     /// The thread was stopped.
     #[error("the thread was stopped")]
     Stopped,
@@ -123,13 +123,13 @@ pub enum CloseReason {
     Truncated(#[from] Truncated),
     /// The codec found bytes that are not a message.
     #[error(transparent)]
-    Broken(#[from] CodecError),
+    InvalidMessage(#[from] CodecError),
     /// The kernel reported an error, usually ECONNRESET or EPIPE.
-    #[error("the connection broke: {0}")]
+    #[error("connection failed: {0}")]
     Reset(Errno),
     /// The connection could not be established.
-    #[error("could not connect: {0}")]
-    Unconnected(Errno),
+    #[error("cannot connect: {0}")]
+    ConnectFailed(Errno),
     /// The peer does not read, and more bytes would be queued than allowed.
     #[error(transparent)]
     SlowReader(#[from] Overflow),
@@ -140,7 +140,7 @@ pub enum CloseReason {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// No byte has arrived for `idle_timeout_ms`.
-    #[error("no byte has come for too long")]
+    #[error("no byte received for idle_timeout_ms")]
     Idle,
     /// The handler panicked.
     #[error("the handler panicked")]
@@ -148,28 +148,28 @@ pub enum CloseReason {
 }
 
 /// Failed system call and its error number.
-pub(crate) type Refused = (&'static str, Errno);
+pub(crate) type FailedCall = (&'static str, Errno);
 
-impl From<Refused> for NetError {
-    fn from((call, errno): Refused) -> Self {
-        Self::Refused { call, errno }
+impl From<FailedCall> for NetError {
+    fn from((call, errno): FailedCall) -> Self {
+        Self::SystemCall { call, errno }
     }
 }
 
-impl From<Unqueued> for CloseReason {
-    fn from(why: Unqueued) -> Self {
+impl From<QueueError> for CloseReason {
+    fn from(why: QueueError) -> Self {
         match why {
-            Unqueued::Overflow(overflow) => overflow.into(),
-            Unqueued::Tls(error) => error.into(),
+            QueueError::Overflow(overflow) => overflow.into(),
+            QueueError::Tls(error) => error.into(),
         }
     }
 }
 
-impl From<Unqueued> for WriteError {
-    fn from(why: Unqueued) -> Self {
+impl From<QueueError> for WriteError {
+    fn from(why: QueueError) -> Self {
         match why {
-            Unqueued::Overflow(overflow) => overflow.into(),
-            Unqueued::Tls(error) => error.into(),
+            QueueError::Overflow(overflow) => overflow.into(),
+            QueueError::Tls(error) => error.into(),
         }
     }
 }

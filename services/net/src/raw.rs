@@ -93,7 +93,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_the_peer_has_no_room_for_is_counted_and_what_it_took_is_not() {
+    fn unacknowledged_bytes_drop_to_zero_after_peer_reads() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut far = listener.accept().unwrap().0;

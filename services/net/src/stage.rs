@@ -19,10 +19,10 @@ macro_rules! site {
     };
 }
 
-/// The kernel has reported the connection at `place` as readable.
+/// The kernel has reported the connection in slot `index` as readable.
 #[inline(always)]
-pub(crate) fn readable(place: u32) {
-    site!(Readable, "net.readable", place as usize);
+pub(crate) fn readable(index: u32) {
+    site!(Readable, "net.readable", index as usize);
 }
 
 /// `bytes_count` bytes were read.

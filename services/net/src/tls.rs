@@ -20,28 +20,28 @@
 //! [`Client`] and the types made from them have no values: signatures stay the same, and no code is
 //! generated.
 
+#[cfg(not(feature = "tls"))]
+mod disabled;
 #[cfg(feature = "tls")]
-mod ends;
+mod endpoints;
 #[cfg(feature = "tls")]
 mod error;
 #[cfg(feature = "tls")]
 mod identity;
 #[cfg(feature = "tls")]
 mod session;
-#[cfg(not(feature = "tls"))]
-mod without;
 
+#[cfg(not(feature = "tls"))]
+pub(crate) use disabled::NamedClient;
+#[cfg(not(feature = "tls"))]
+pub use disabled::{Client, Server, Session, SetupError, TlsError};
 #[cfg(feature = "tls")]
-pub(crate) use ends::Towards;
+pub(crate) use endpoints::NamedClient;
 #[cfg(feature = "tls")]
-pub use ends::{Client, ClientOptions, Clients, Server, ServerOptions, Verify};
+pub use endpoints::{Client, ClientAuth, ClientOptions, Server, ServerOptions, Verify};
 #[cfg(feature = "tls")]
 pub use error::{SetupError, TlsError};
 #[cfg(feature = "tls")]
 pub use identity::{Identity, Roots};
 #[cfg(feature = "tls")]
 pub use session::Session;
-#[cfg(not(feature = "tls"))]
-pub(crate) use without::Towards;
-#[cfg(not(feature = "tls"))]
-pub use without::{Client, Server, Session, SetupError, TlsError};

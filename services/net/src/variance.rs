@@ -32,3 +32,16 @@ struct ConnIsInvariant;
 /// }
 /// ```
 struct RoomIsInvariant;
+
+/// The types above, without the conversion.
+///
+/// ```
+/// use handover_net::{Conn, Handle, Room, Stopper, engine::Lines};
+/// type Value = &'static str;
+/// fn keep<T>(it: T) -> T {
+///     it
+/// }
+/// let _ = (keep::<Handle<Value>>, keep::<Stopper<Value>>);
+/// let _ = (keep::<Conn<'static, Lines, Value>>, keep::<Room<'static, Lines, Value>>);
+/// ```
+struct SameTypes;

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Echo;
 
@@ -25,7 +25,7 @@ impl Handler for Echo {
 
 fn connect(net: &Net<Echo>) -> std::io::Result<TcpStream> {
     let peer = TcpStream::connect(net.addresses()[0])?;
-    peer.set_read_timeout(Some(SOON))?;
+    peer.set_read_timeout(Some(TIMEOUT))?;
     Ok(peer)
 }
 
@@ -36,7 +36,7 @@ fn is_served(peer: &mut TcpStream) -> bool {
 
 /// Both cases in one test, as they share the process's limit.
 #[test]
-fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_are_free() {
+fn server_without_descriptors_waits_or_refuses_and_recovers() {
     let before = getrlimit(Resource::Nofile);
     let few = Rlimit { current: Some(64), maximum: before.maximum };
     setrlimit(Resource::Nofile, few).unwrap();
@@ -46,12 +46,12 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
         let net = Net::start(1, &here, Spread::ReusePort, config, Raw, |_| Echo).unwrap();
         let mut first = connect(&net).unwrap();
         assert!(is_served(&mut first));
-        let knocker = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let pending = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         // Each connection takes two descriptors of this process, one per end, until there are none.
         let mut peers: Vec<TcpStream> = std::iter::from_fn(|| connect(&net).ok()).collect();
         assert!((20..60).contains(&peers.len()), "{} peers", peers.len());
         // Whichever end took the last descriptor, the server has none for this connection.
-        rustix::net::connect(&knocker, &net.addresses()[0]).unwrap();
+        rustix::net::connect(&pending, &net.addresses()[0]).unwrap();
         assert!(is_served(&mut first));
         if when_full == WhenFull::Wait {
             let before_ns = usage::process().cpu_ns();
@@ -69,7 +69,7 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
         match when_full {
             WhenFull::Wait => assert!(served > 10, "only {served} were served"),
             WhenFull::TurnAway => {
-                let deadline = Instant::now() + SOON;
+                let deadline = Instant::now() + TIMEOUT;
                 // The counters are published when the thread next goes to sleep.
                 while net.stats().turned_away_count == 0 {
                     assert!(Instant::now() < deadline, "nobody was turned away");
@@ -78,6 +78,6 @@ fn without_descriptors_it_waits_idly_or_turns_away_and_accepts_again_when_some_a
             }
         }
         drop((first, late));
-        net.stop(SOON).unwrap();
+        net.stop(TIMEOUT).unwrap();
     }
 }

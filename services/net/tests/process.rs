@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Time limit, at least ten times as long as any step takes.
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Handshake timeout of the server, in ms.
 const HANDSHAKE_MS: u32 = 1_000;
 
@@ -45,10 +45,10 @@ fn main() {
 }
 
 const TESTS: [(&str, fn()); 4] = [
-    ("on_sigterm_every_message_that_was_accepted_is_answered", on_sigterm),
-    ("those_who_connect_and_say_nothing_cost_little_and_are_gone_in_time", say_nothing),
-    ("an_idle_connection_takes_64_bytes_at_most_and_4_kib_by_tls", be_idle),
-    ("a_server_that_may_open_64_files_serves_on_when_some_are_free_again", few_files),
+    ("sigterm_answers_every_accepted_message", on_sigterm),
+    ("silent_connections_time_out_and_use_little_memory", silent_connections),
+    ("idle_connection_takes_at_most_64_bytes_or_4_kib_with_tls", idle_memory),
+    ("server_with_64_descriptors_recovers_when_some_are_freed", few_descriptors),
 ];
 
 struct Echo;
@@ -84,7 +84,7 @@ fn serve(what: &str) {
     while !terminated.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let (stats, _) = net.stop(SOON).unwrap();
+    let (stats, _) = net.stop(TIMEOUT).unwrap();
     println!("{} {} {}", stats.messages_count, stats.accepted_count, stats.timed_out_count);
 }
 
@@ -109,7 +109,7 @@ impl Served {
 
     fn connect(&self) -> std::io::Result<TcpStream> {
         let peer = TcpStream::connect(self.address)?;
-        peer.set_read_timeout(Some(SOON))?;
+        peer.set_read_timeout(Some(TIMEOUT))?;
         Ok(peer)
     }
 
@@ -193,7 +193,7 @@ fn on_sigterm() {
         })
         .collect();
     // All clients have had an answer.
-    (0..6).for_each(|_| firsts.recv_timeout(SOON).unwrap());
+    (0..6).for_each(|_| firsts.recv_timeout(TIMEOUT).unwrap());
     served.terminate();
     let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
     let [messages, accepted, _] = served.ended();
@@ -201,7 +201,7 @@ fn on_sigterm() {
     assert_eq!((messages, accepted), (answers, 6), "read and not answered");
 }
 
-fn say_nothing() {
+fn silent_connections() {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let wanted = if is_long { 10_000 } else { 500 };
@@ -267,7 +267,7 @@ fn answered(peer: &mut TcpStream, client: Option<&Client>) {
     assert_eq!(plain, framed(7));
 }
 
-fn be_idle() {
+fn idle_memory() {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let wanted = if is_long { 10_000 } else { 3_000 };
@@ -283,7 +283,7 @@ fn be_idle() {
     println!("{plain} bytes each, and {sealed} by TLS");
 }
 
-fn few_files() {
+fn few_descriptors() {
     let served = Served::start("few");
     let is_served = |peer: &mut TcpStream| {
         let mut reply = [0; 12];

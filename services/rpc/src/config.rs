@@ -78,8 +78,8 @@ pub struct Config {
     #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
     /// Maximum number of requests that wait for the pool, including running ones if they run as
-    /// fibers; further ones are refused. The pool takes one request of each peer in turn. Default
-    /// 65,536.
+    /// fibers; further ones are refused, and those of a peer that has more waiting than four times
+    /// the room left. The pool takes one request of each peer in turn. Default 65,536.
     pub pool_queue_max: u32,
     /// Maximum size of these requests and their arguments, in bytes; further ones are refused.
     /// Default 256 MiB.

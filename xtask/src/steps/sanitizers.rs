@@ -8,13 +8,12 @@
 //! |---|---|---|
 //! | `lock`, `notify`, `ring` | all tests | all tests |
 //! | `event` | all tests | all tests but one of [`ADDRESS_SKIPPED`] |
-//! | `fiber` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
+//! | `fiber`, `rpc` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
 //!
 //! Switches between the stacks of fibers are reported to both:
 //! `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered: other processes (ThreadSanitizer sees one
 //! process, and treats each mapping as separate memory); ordering by fences alone, which
-//! ThreadSanitizer does not support and the loom models check; C code of dependencies; `rpc`, whose
-//! tests take too long.
+//! ThreadSanitizer does not support and the loom models check; C code of dependencies.
 
 use std::time::Duration;
 
@@ -25,8 +24,14 @@ use crate::run::Run;
 use crate::test::Context;
 
 /// The crates whose threads share memory through `unsafe`.
-const CRATES: [&str; 5] =
-    ["handover-lock", "handover-notify", "handover-ring", "handover-event", "handover-fiber"];
+const CRATES: [&str; 6] = [
+    "handover-lock",
+    "handover-notify",
+    "handover-ring",
+    "handover-event",
+    "handover-fiber",
+    "handover-rpc",
+];
 
 /// Maximum duration of one sanitizer, including its build of the standard library.
 const SANITIZER_MAX: Duration = Duration::from_secs(3600);
@@ -35,27 +40,27 @@ const SANITIZER_MAX: Duration = Duration::from_secs(3600);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests that ThreadSanitizer cannot run, each with a reason.
-const THREAD_SKIPPED: [&str; 4] = [
+const THREAD_SKIPPED: [&str; 5] = [
     // ThreadSanitizer handles faults itself, and this test ends in a fault.
-    "a_fault_that_is_no_overflow_goes_to_who_handled_it_before",
+    "other_faults_are_forwarded_to_the_previous_handler",
     // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
     // needs.
-    "no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on",
-    "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on",
-    // Its fibers once ran in another order in these builds, under load. The cause is not known.
-    "what_is_more_urgent_runs_first_and_what_is_less_is_not_forgotten",
+    "spawn_fails_without_stack_memory_and_other_fibers_continue",
+    "spawn_fails_at_the_mapping_limit_and_other_fibers_continue",
+    // These two of rpc have deadlines that ThreadSanitizer's builds exceed.
+    "peers_that_connect_while_the_server_is_busy_are_all_let_in",
+    "deadlines_pass_while_nothing_comes_through_and_what_comes_later_is_right",
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.
-const ADDRESS_SKIPPED: [&str; 7] = [
+const ADDRESS_SKIPPED: [&str; 6] = [
     // The reasons given for ThreadSanitizer.
     THREAD_SKIPPED[0],
     THREAD_SKIPPED[1],
     THREAD_SKIPPED[2],
-    THREAD_SKIPPED[3],
     // These tests abandon a runtime; by design its memory is not freed.
-    "an_idle_runtime_is_woken_less_than_five_times_a_second",
-    "an_abandoned_runtime_leaves_those_who_wait_and_may_be_spoken_to",
+    "idle_runtime_wakes_less_than_five_times_a_second",
+    "abandoned_runtime_never_resumes_waiting_fibers",
     // Ends with no free descriptor, and the leak search needs one.
     "without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused",
 ];

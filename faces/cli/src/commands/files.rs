@@ -120,7 +120,11 @@ impl Replacement {
     /// If it cannot be created.
     pub fn begin(path: &Path) -> io::Result<Replacement> {
         // A symbolic link stays, and its target is replaced.
-        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let target = match path.canonicalize() {
+            Ok(target) => target,
+            Err(error) if path.is_symlink() => return Err(error),
+            Err(_) => path.to_path_buf(),
+        };
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(Replacement { file: create(&target)?, names: None });
         if there.as_ref().is_some_and(|it| !it.is_file()) {

@@ -2,7 +2,7 @@
 
 use crate::common::{Home, Said, said, skipped, tree};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// A bad command line, split at whitespace, and the words that its error must contain.
 type Refusal = (&'static str, &'static [&'static str]);
@@ -348,4 +348,14 @@ fn a_variable_set_by_hand_that_makes_parties_is_refused() {
     command.env("HANDOVER_PARTY", "yes");
     let said = crate::common::said(command).code(2).tells(&["HANDOVER_PARTY", "unset it"]);
     assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn link_to_nothing_is_refused_and_stays() {
+    let home = Home::new();
+    let (link, target) = (home.cwd().join("page.html"), home.cwd().join("nowhere"));
+    symlink(&target, &link).expect("a link");
+    let tells = ["--report page.html", "the target of this link does not exist"];
+    home.run("run clock --report page.html").code(2).tells(&tells);
+    assert!(link.is_symlink() && !target.exists());
 }

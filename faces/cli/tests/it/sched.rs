@@ -104,7 +104,11 @@ fn both_example_lines_of_the_original_run_as_written() {
         let lines = stamps(&home, &format!("queue-{client}.txt"));
         assert_eq!(lines.len() as u64, row.packets, "{first}");
         assert!(lines.iter().all(|(numbers, flags)| numbers[4] == 1500 && flags.is_empty()));
-        assert!(lines.is_sorted_by_key(|(numbers, _)| numbers[0] + numbers[1]), "by arrival");
+        // By departure: a client has several flows, whose packets pass each other while they wait.
+        for pair in lines.windows(2) {
+            let departure = |(numbers, _): &([u64; 5], _)| numbers[..4].iter().sum::<u64>();
+            assert!(departure(&pair[0]) <= departure(&pair[1]), "{pair:?}");
+        }
     }
     assert_eq!(table[4].packets, table[..4].iter().map(|row| row.packets).sum::<u64>());
 
@@ -399,16 +403,6 @@ fn a_full_disk_ends_the_stamps_and_not_the_run() {
     let table = rows(&said);
     assert!(table[0].packets > 1000 && said.out.contains("were not written"), "{said}");
     assert!(files_of_stamps(&home).is_empty(), "a file that is not complete");
-}
-
-#[test]
-fn threads_that_cannot_be_started_are_reported_and_nothing_hangs() {
-    let home = Home::new();
-    let said = said(
-        home.shell("ulimit -v 600000 && exec handover sched -t 4096 --seconds 1 --stamp none"),
-    );
-    let said = said.code(1).tells(&["of 4096 could not be started", "ulimit -v"]);
-    assert!(said.took < Duration::from_secs(60), "{said}");
 }
 
 #[test]

@@ -14,10 +14,10 @@ pub(crate) struct Buffers {
     read: Vec<u8>,
     filled: usize,
     /// The decrypted content of the read buffer.
-    plain: Vec<u8>,
+    decrypted: Vec<u8>,
     /// The messages of one send, and their encrypted form.
     pub(crate) chunk: Vec<u8>,
-    sealed: Vec<u8>,
+    encrypted: Vec<u8>,
 }
 
 impl Buffers {
@@ -25,16 +25,16 @@ impl Buffers {
         Self {
             read: vec![0; read_bytes],
             filled: 0,
-            plain: Vec::new(),
+            decrypted: Vec::new(),
             chunk: Vec::with_capacity(chunk_bytes),
-            sealed: Vec::new(),
+            encrypted: Vec::new(),
         }
     }
 
     /// Returns the bytes that the last read of `peer` has brought.
-    pub(crate) fn came(&self, peer: &Peer) -> &[u8] {
+    pub(crate) fn received(&self, peer: &Peer) -> &[u8] {
         match peer.secure {
-            Some(_) => &self.plain,
+            Some(_) => &self.decrypted,
             None => &self.read[..self.filled],
         }
     }
@@ -47,13 +47,13 @@ pub(crate) struct Peer {
     pub(crate) secure: Option<Box<dyn Secure>>,
     /// Due times of its messages in an open loop.
     pub(crate) schedule: Option<Schedule>,
-    /// Bytes that the kernel has not taken yet; the first `out_sent` of them have been sent.
-    out: Vec<u8>,
-    out_sent: usize,
+    /// Bytes that the kernel has not taken yet; the first `unsent_written` of them have been sent.
+    unsent: Vec<u8>,
+    unsent_written: usize,
     /// The incomplete message at the end of the bytes received.
-    part: Vec<u8>,
+    incomplete: Vec<u8>,
     /// `true` once the kernel has connected it.
-    pub(crate) is_made: bool,
+    pub(crate) is_tcp_connected: bool,
     /// `true` once messages may be sent.
     pub(crate) is_connected: bool,
     pub(crate) is_readable: bool,
@@ -61,10 +61,10 @@ pub(crate) struct Peer {
     /// seen.
     pub(crate) is_hung_up: bool,
     /// `true` while the socket buffer is full; epoll reports when there is room.
-    pub(crate) is_clogged: bool,
-    pub(crate) is_listed: bool,
+    pub(crate) is_blocked: bool,
+    pub(crate) is_queued: bool,
     /// `true` if its depth or the kernel kept it from sending a due message.
-    pub(crate) is_held: bool,
+    pub(crate) is_delayed: bool,
     /// Time of the last received bytes.
     pub(crate) active_ns: u64,
 }
@@ -81,33 +81,33 @@ impl Peer {
             client,
             secure,
             schedule: None,
-            out: Vec::new(),
-            out_sent: 0,
-            part: Vec::new(),
-            is_made: false,
+            unsent: Vec::new(),
+            unsent_written: 0,
+            incomplete: Vec::new(),
+            is_tcp_connected: false,
             is_connected: false,
             is_readable: false,
             is_hung_up: false,
-            is_clogged: false,
-            is_listed: false,
-            is_held: false,
+            is_blocked: false,
+            is_queued: false,
+            is_delayed: false,
             active_ns: now_ns,
         }
     }
 
     /// Returns `true` if the handshake or an echo is outstanding.
-    pub(crate) fn waits(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.is_connected || self.client.sent_count() > self.client.received_count()
     }
 
-    /// Reads once, behind the bytes kept before, into the read buffer or, decrypted, into `plain`.
-    /// Returns `true` if bytes came.
+    /// Reads once, behind the bytes kept before, into the read buffer or, decrypted, into
+    /// `decrypted`. Returns `true` if bytes came.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
-        let Buffers { read, plain, sealed, filled, .. } = buffers;
-        // Encrypted bytes are decrypted behind the kept bytes in `plain`; plain bytes are read
+        let Buffers { read, decrypted, encrypted, filled, .. } = buffers;
+        // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
         // behind them.
-        let kept = if self.secure.is_some() { 0 } else { self.part.len() };
-        read[..kept].copy_from_slice(&self.part[..kept]);
+        let kept = if self.secure.is_some() { 0 } else { self.incomplete.len() };
+        read[..kept].copy_from_slice(&self.incomplete[..kept]);
         let asked = read.len() - kept;
         let count = match socket::read(&self.fd, &mut read[kept..]) {
             Ok(0) => return Err(Fault::Ended),
@@ -122,83 +122,84 @@ impl Peer {
         self.is_readable = count == asked || self.is_hung_up;
         *filled = kept + count;
         if let Some(secure) = &mut self.secure {
-            plain.clear();
-            plain.extend_from_slice(&self.part);
-            sealed.clear();
-            let opened = secure.open(&mut read[..count], plain, sealed);
-            self.answer(sealed)?;
+            decrypted.clear();
+            decrypted.extend_from_slice(&self.incomplete);
+            encrypted.clear();
+            let opened = secure.open(&mut read[..count], decrypted, encrypted);
+            self.send_encrypted(encrypted)?;
             self.is_connected |= opened?;
         }
-        self.part.clear();
+        self.incomplete.clear();
         Ok(true)
     }
 
     /// Handles the kernel's connection: starts the handshake, or marks an unsecured connection as
     /// connected.
     pub(crate) fn begin(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
-        self.is_made = true;
+        self.is_tcp_connected = true;
         let Some(secure) = &mut self.secure else {
             self.is_connected = true;
             return Ok(());
         };
-        let Buffers { plain, sealed, .. } = buffers;
-        plain.clear();
-        sealed.clear();
-        let opened = secure.open(&mut [], plain, sealed);
-        self.answer(sealed)?;
+        let Buffers { decrypted, encrypted, .. } = buffers;
+        decrypted.clear();
+        encrypted.clear();
+        let opened = secure.open(&mut [], decrypted, encrypted);
+        self.send_encrypted(encrypted)?;
         self.is_connected = opened?;
         Ok(())
     }
 
     /// Sends the bytes, or appends them to the unsent ones.
-    fn answer(&mut self, sealed: &[u8]) -> Result<(), Fault> {
-        if sealed.is_empty() {
+    fn send_encrypted(&mut self, encrypted: &[u8]) -> Result<(), Fault> {
+        if encrypted.is_empty() {
             return Ok(());
         }
-        if self.out.is_empty() {
-            return self.push(sealed);
+        if self.unsent.is_empty() {
+            return self.push(encrypted);
         }
-        self.out.extend_from_slice(sealed);
+        self.unsent.extend_from_slice(encrypted);
         Ok(())
     }
 
     /// Sends a close notification on a secured connection.
-    pub(crate) fn part(&mut self, buffers: &mut Buffers) {
+    pub(crate) fn send_close_notify(&mut self, buffers: &mut Buffers) {
         let Some(secure) = &mut self.secure else { return };
-        buffers.sealed.clear();
-        secure.part(&mut buffers.sealed);
-        // The peer may have gone already.
-        let _ = self.answer(&buffers.sealed);
+        buffers.encrypted.clear();
+        secure.part(&mut buffers.encrypted);
+        // The peer may have closed already.
+        let _ = self.send_encrypted(&buffers.encrypted);
     }
 
     /// Keeps the beginning of a message for the next read.
-    pub(crate) fn keep(&mut self, part: &[u8]) {
-        self.part.extend_from_slice(part);
+    pub(crate) fn keep_incomplete(&mut self, part: &[u8]) {
+        self.incomplete.extend_from_slice(part);
     }
 
     /// Sends unsent bytes; returns `true` if none are left.
     pub(crate) fn flush(&mut self) -> Result<bool, Fault> {
-        if self.out.is_empty() {
+        if self.unsent.is_empty() {
             return Ok(true);
         }
-        let sent = socket::send(&self.fd, &self.out[self.out_sent..]).map_err(Fault::Broken)?;
-        self.out_sent += sent;
-        self.is_clogged = self.out_sent < self.out.len();
-        if !self.is_clogged {
-            self.out = Vec::new();
-            self.out_sent = 0;
+        let sent =
+            socket::send(&self.fd, &self.unsent[self.unsent_written..]).map_err(Fault::Broken)?;
+        self.unsent_written += sent;
+        self.is_blocked = self.unsent_written < self.unsent.len();
+        if !self.is_blocked {
+            self.unsent = Vec::new();
+            self.unsent_written = 0;
         }
-        Ok(!self.is_clogged)
+        Ok(!self.is_blocked)
     }
 
     /// Sends the chunk, and keeps the bytes that the kernel does not take. Nothing is kept when
     /// this is called.
     pub(crate) fn send(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
-        let Buffers { chunk, sealed, .. } = buffers;
+        let Buffers { chunk, encrypted, .. } = buffers;
         if let Some(secure) = &mut self.secure {
-            sealed.clear();
-            secure.seal(chunk, sealed)?;
-            return self.push(sealed);
+            encrypted.clear();
+            secure.seal(chunk, encrypted)?;
+            return self.push(encrypted);
         }
         self.push(chunk)
     }
@@ -206,9 +207,9 @@ impl Peer {
     fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let sent = socket::send(&self.fd, bytes).map_err(Fault::Broken)?;
         if sent < bytes.len() {
-            self.is_clogged = true;
-            self.out = bytes[sent..].to_vec();
-            self.out_sent = 0;
+            self.is_blocked = true;
+            self.unsent = bytes[sent..].to_vec();
+            self.unsent_written = 0;
         }
         Ok(())
     }

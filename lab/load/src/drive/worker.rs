@@ -24,7 +24,7 @@ const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
 const READY_MAX: usize = 256;
 /// Interval at which a thread checks for a stop and for silent connections, in ns.
-const LOOK_NS: u64 = 50_000_000;
+const CHECK_INTERVAL_NS: u64 = 50_000_000;
 
 pub(super) struct Worker {
     thread: u32,
@@ -62,19 +62,19 @@ impl Worker {
             Work::Counted { count, iterations, reconns, pause } => {
                 let order = Order::Bursts { count, iterations };
                 for reconn in 0..reconns {
-                    let served = self.connections(reconn, order);
+                    let served = self.run_connections(reconn, order);
                     self.live.open(0);
                     if !served || self.is_stopped() {
                         break;
                     }
                     if !pause.is_zero() {
-                        self.tell(Event::Pausing(pause));
+                        self.send_event(Event::Pausing(pause));
                         self.pause(pause);
                     }
                 }
             }
             Work::Timed { .. } => {
-                self.connections(0, Order::Endless);
+                self.run_connections(0, Order::Endless);
                 self.live.open(0);
             }
         }
@@ -83,7 +83,7 @@ impl Worker {
             Work::Counted { .. } => self.now_ns(),
         };
         self.report.stopped = self.is_stopped();
-        self.tell(Event::Ended);
+        self.send_event(Event::Ended);
         self.report
     }
 
@@ -96,8 +96,8 @@ impl Worker {
         self.shared.stop.load(Ordering::Relaxed)
     }
 
-    fn tell(&self, event: Event) {
-        // The receiver may be gone.
+    fn send_event(&self, event: Event) {
+        // The receiver may have been dropped.
         let _ = self.shared.events.send(event);
     }
 
@@ -108,25 +108,25 @@ impl Worker {
             if left_ns == 0 {
                 return;
             }
-            std::thread::sleep(Duration::from_nanos(left_ns.min(LOOK_NS)));
+            std::thread::sleep(Duration::from_nanos(left_ns.min(CHECK_INTERVAL_NS)));
         }
     }
 
     /// Makes the connections and serves them to their end; returns `true` if reconnecting makes
     /// sense.
-    fn connections(&mut self, reconn: u64, order: Order) -> bool {
+    fn run_connections(&mut self, reconn: u64, order: Order) -> bool {
         let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
             Ok(epoll) => epoll,
             Err(errno) => {
                 let fault = Fault::Refused { call: "epoll_create", errno };
-                self.tell(Event::Failed(fault.clone()));
+                self.send_event(Event::Failed(fault.clone()));
                 self.report.fault(fault);
                 return false;
             }
         };
         // Holds at least one message and the kept beginning of another.
         let message_bytes = HEADER_BYTES + self.plan.letters_max as usize;
-        let mut room = Room {
+        let mut connections = Connections {
             epoll,
             peers: Vec::new(),
             ready: VecDeque::new(),
@@ -139,34 +139,34 @@ impl Worker {
                 SEND_BYTES + message_bytes,
             ),
             window: None,
-            whole: None,
-            arrived: 0,
+            schedule_of_thread: None,
+            arrivals_count: 0,
         };
         for client in 0..self.plan.clients_count {
-            match self.connect(&room.epoll, client, reconn, order) {
+            match self.connect(&connections.epoll, client, reconn, order) {
                 Ok(peer) => {
-                    room.peers.push(Some(peer));
-                    room.unfinished += 1;
-                    room.unconnected += 1;
+                    connections.peers.push(Some(peer));
+                    connections.unfinished += 1;
+                    connections.unconnected += 1;
                 }
                 Err(fault) => {
-                    self.failed(&mut room, fault, None);
-                    room.peers.push(None);
+                    self.record_fault(&mut connections, fault, None);
+                    connections.peers.push(None);
                 }
             }
         }
-        self.live.open(room.unfinished);
+        self.live.open(connections.unfinished);
         let began = usage::thread();
         let began_ns = self.now_ns();
-        self.serve_all(&mut room);
+        self.serve_all(&mut connections);
         let took_ns = self.now_ns().saturating_sub(began_ns).max(1);
         let busy = (usage::thread() - began).cpu_ns() as f64 / took_ns as f64;
         self.report.busy_share = self.report.busy_share.max(busy);
         // The remaining connections were cut short.
-        for peer in room.peers.drain(..).flatten() {
+        for peer in connections.peers.drain(..).flatten() {
             self.count(&peer.client);
         }
-        room.faults < u64::from(self.plan.clients_count)
+        connections.faults < u64::from(self.plan.clients_count)
     }
 
     fn connect(
@@ -196,110 +196,110 @@ impl Worker {
     }
 
     /// Serves until every connection is done or has failed, or a stop is requested.
-    fn serve_all(&mut self, room: &mut Room) {
-        let mut look_ns = self.now_ns() + LOOK_NS;
-        while room.unfinished > 0 {
+    fn serve_all(&mut self, connections: &mut Connections) {
+        let mut next_check_ns = self.now_ns() + CHECK_INTERVAL_NS;
+        while connections.unfinished > 0 {
             // Connections that become ready meanwhile wait for the next turn.
-            for _ in 0..room.ready.len() {
-                let Some(index) = room.ready.pop_front() else { break };
-                if let Err(fault) = self.serve(room, index) {
-                    let peer = room.remove(index);
-                    self.failed(room, fault, peer.as_ref());
+            for _ in 0..connections.ready.len() {
+                let Some(index) = connections.ready.pop_front() else { break };
+                if let Err(fault) = self.serve(connections, index) {
+                    let peer = connections.remove(index);
+                    self.record_fault(connections, fault, peer.as_ref());
                 }
                 let is_done = |peer: &Peer| peer.is_connected && peer.client.is_done();
-                if room.peer(index).is_some_and(is_done) {
-                    let peer = room.farewell(index);
+                if connections.peer(index).is_some_and(is_done) {
+                    let peer = connections.close(index);
                     peer.iter().for_each(|peer| self.count(&peer.client));
                 }
             }
-            if room.unconnected == 0 && !room.has_begun {
-                room.has_begun = true;
-                self.begin(room);
+            if connections.unconnected == 0 && !connections.has_begun {
+                connections.has_begun = true;
+                self.begin(connections);
             }
             let now_ns = self.now_ns();
-            self.arrive(room, now_ns);
-            if now_ns >= look_ns {
-                look_ns = now_ns + LOOK_NS;
+            self.queue_due_connections(connections, now_ns);
+            if now_ns >= next_check_ns {
+                next_check_ns = now_ns + CHECK_INTERVAL_NS;
                 if self.is_stopped() {
-                    return self.cut_short(room, now_ns);
+                    return self.record_elapsed_at_stop(connections, now_ns);
                 }
-                self.look_for_silence(room, now_ns);
-                self.live.open(room.unfinished);
+                self.fail_silent_connections(connections, now_ns);
+                self.live.open(connections.unfinished);
             }
-            self.end_in_time(room, now_ns);
-            let timeout_ns = match room.ready.is_empty() {
-                true => room.next_ns().min(look_ns).saturating_sub(now_ns),
+            self.end_measurement(connections, now_ns);
+            let timeout_ns = match connections.ready.is_empty() {
+                true => connections.next_ns().min(next_check_ns).saturating_sub(now_ns),
                 false => 0,
             };
-            if room.unfinished > 0
-                && let Err(errno) = room.wait(timeout_ns)
+            if connections.unfinished > 0
+                && let Err(errno) = connections.wait(timeout_ns)
             {
-                self.failed(room, Fault::Refused { call: "epoll_wait", errno }, None);
+                self.record_fault(connections, Fault::Refused { call: "epoll_wait", errno }, None);
                 return;
             }
         }
     }
 
     /// Starts the timing, as all connections are made.
-    fn begin(&mut self, room: &mut Room) {
-        self.report.connected_count += room.unfinished;
-        self.tell(Event::Connected { count: room.unfinished });
+    fn begin(&mut self, connections: &mut Connections) {
+        self.report.connected_count += connections.unfinished;
+        self.send_event(Event::Connected { count: connections.unfinished });
         let Work::Timed { warm_up, duration, rate } = self.plan.work else {
-            return room.list_all();
+            return connections.queue_all();
         };
         let now_ns = self.now_ns();
         let mut first_ns = now_ns;
         if let Some(rate) = rate {
             // Threads take turns, and so do the connections of a thread.
             let threads_count = u64::from(self.plan.threads_count);
-            let whole = Schedule::new(now_ns, 1e9 / rate);
-            let ours = whole.share(self.thread.into(), threads_count);
-            first_ns = ours.at_ns(0);
-            let clients_count = room.peers.len() as u64;
-            for (index, peer) in (0..).zip(&mut room.peers) {
+            let schedule_of_thread = Schedule::new(now_ns, 1e9 / rate);
+            let schedule_of_thread = schedule_of_thread.share(self.thread.into(), threads_count);
+            first_ns = schedule_of_thread.at_ns(0);
+            let clients_count = connections.peers.len() as u64;
+            for (index, peer) in (0..).zip(&mut connections.peers) {
                 if let Some(peer) = peer {
-                    peer.schedule = Some(ours.share(index, clients_count));
+                    peer.schedule = Some(schedule_of_thread.share(index, clients_count));
                 }
             }
-            room.whole = Some(ours);
+            connections.schedule_of_thread = Some(schedule_of_thread);
         }
         let from_ns = first_ns + warm_up.as_nanos() as u64;
         let until_ns = from_ns + duration.as_nanos() as u64;
-        room.window = Some(Window { from_ns, until_ns });
+        connections.window = Some(Window { from_ns, until_ns });
         self.report.elapsed_ns = 0;
-        room.list_all();
+        connections.queue_all();
     }
 
     /// Queues the connections whose messages have become due.
-    fn arrive(&self, room: &mut Room, now_ns: u64) {
-        let Some(whole) = room.whole else { return };
-        let due = whole.due_count(now_ns);
-        let clients_count = room.peers.len() as u64;
+    fn queue_due_connections(&self, connections: &mut Connections, now_ns: u64) {
+        let Some(schedule_of_thread) = connections.schedule_of_thread else { return };
+        let due = schedule_of_thread.due_count(now_ns);
+        let clients_count = connections.peers.len() as u64;
         // Each connection is queued once, however many of its messages are due.
-        let from = room.arrived.max(due.saturating_sub(clients_count));
+        let from = connections.arrivals_count.max(due.saturating_sub(clients_count));
         for arrival in from..due {
-            room.list((arrival % clients_count) as usize);
+            connections.queue((arrival % clients_count) as usize);
         }
-        room.arrived = due;
+        connections.arrivals_count = due;
     }
 
     /// Stops sending when the measured time is over.
-    fn end_in_time(&mut self, room: &mut Room, now_ns: u64) {
-        let Some(window) = room.window else { return };
+    fn end_measurement(&mut self, connections: &mut Connections, now_ns: u64) {
+        let Some(window) = connections.window else { return };
         if now_ns < window.until_ns {
             return;
         }
         self.report.elapsed_ns = window.until_ns - window.from_ns;
-        room.window = Some(Window { until_ns: u64::MAX, ..window });
-        room.whole = None;
-        for index in 0..room.peers.len() {
-            let Some(peer) = &mut room.peers[index] else { continue };
+        connections.window = Some(Window { until_ns: u64::MAX, ..window });
+        connections.schedule_of_thread = None;
+        for index in 0..connections.peers.len() {
+            let Some(peer) = &mut connections.peers[index] else { continue };
             if let Some(schedule) = peer.schedule {
                 let due = schedule.due_count(window.until_ns - 1);
                 for unsent in peer.client.sent_count()..due {
                     // A lower bound: the message would have come back later than now.
-                    let least_ns = now_ns.saturating_sub(schedule.at_ns(unsent));
-                    self.report.tally.corrected.saturating_record(least_ns);
+                    let latency_ns_min = now_ns.saturating_sub(schedule.at_ns(unsent));
+                    self.report.tally.corrected.saturating_record(latency_ns_min);
                     self.report.unsent_count += 1;
                 }
             } else {
@@ -308,42 +308,42 @@ impl Worker {
             }
             peer.client.finish();
             if peer.client.is_done() {
-                let peer = room.farewell(index);
+                let peer = connections.close(index);
                 peer.iter().for_each(|peer| self.count(&peer.client));
             }
         }
     }
 
     /// Ends the measured time at a stop, without waiting for outstanding messages.
-    fn cut_short(&mut self, room: &Room, now_ns: u64) {
-        if let Some(window) = room.window
+    fn record_elapsed_at_stop(&mut self, connections: &Connections, now_ns: u64) {
+        if let Some(window) = connections.window
             && window.until_ns < u64::MAX
         {
             self.report.elapsed_ns = now_ns.saturating_sub(window.from_ns);
         }
     }
 
-    fn look_for_silence(&mut self, room: &mut Room, now_ns: u64) {
+    fn fail_silent_connections(&mut self, connections: &mut Connections, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
-        for index in 0..room.peers.len() {
-            let is_silent = |peer: &Peer| peer.waits() && now_ns > peer.active_ns + timeout_ns;
-            if !room.peer(index).is_some_and(is_silent) {
+        for index in 0..connections.peers.len() {
+            let is_silent = |peer: &Peer| peer.is_waiting() && now_ns > peer.active_ns + timeout_ns;
+            if !connections.peer(index).is_some_and(is_silent) {
                 continue;
             }
-            let peer = room.remove(index);
+            let peer = connections.remove(index);
             let is_connected = peer.as_ref().is_some_and(|peer| peer.is_connected);
             let address = self.plan.address;
             let fault = match is_connected {
                 true => Fault::Silent(self.plan.timeout),
                 false => Fault::Unconnected { address, errno: Errno::TIMEDOUT },
             };
-            self.failed(room, fault, peer.as_ref());
+            self.record_fault(connections, fault, peer.as_ref());
         }
     }
 
-    fn failed(&mut self, room: &mut Room, fault: Fault, peer: Option<&Peer>) {
-        room.faults += 1;
-        self.tell(Event::Failed(fault.clone()));
+    fn record_fault(&mut self, connections: &mut Connections, fault: Fault, peer: Option<&Peer>) {
+        connections.faults += 1;
+        self.send_event(Event::Failed(fault.clone()));
         self.report.fault(fault);
         if let Some(peer) = peer {
             self.count(&peer.client);
@@ -358,11 +358,11 @@ impl Worker {
     }
 
     /// Serves one turn of a connection: one read and one send.
-    fn serve(&mut self, room: &mut Room, index: usize) -> Result<(), Fault> {
-        let Room { peers, buffers, window, ready, unconnected, .. } = room;
+    fn serve(&mut self, connections: &mut Connections, index: usize) -> Result<(), Fault> {
+        let Connections { peers, buffers, window, ready, unconnected, .. } = connections;
         let Some(Some(peer)) = peers.get_mut(index) else { return Ok(()) };
-        peer.is_listed = false;
-        if !peer.is_made {
+        peer.is_queued = false;
+        if !peer.is_tcp_connected {
             let address = self.plan.address;
             socket::connected(&peer.fd).map_err(|errno| Fault::Unconnected { address, errno })?;
             peer.active_ns = self.now_ns();
@@ -377,14 +377,14 @@ impl Worker {
             self.receive(peer, buffers, *window)?;
         }
         let is_timed = matches!(self.plan.work, Work::Timed { .. });
-        let may_send = peer.is_connected && !(is_timed && window.is_none());
-        if !peer.is_clogged && peer.flush()? && may_send {
+        let sendable_count = peer.is_connected && !(is_timed && window.is_none());
+        if !peer.is_blocked && peer.flush()? && sendable_count {
             self.send(peer, buffers, *window)?;
         }
-        let may_again = may_send && !peer.is_clogged && due(peer, self.now_ns()) > 0;
-        let again = peer.is_readable || may_again;
-        if again && !peer.is_listed {
-            peer.is_listed = true;
+        let can_send_more = sendable_count && !peer.is_blocked && due(peer, self.now_ns()) > 0;
+        let is_ready_again = peer.is_readable || can_send_more;
+        if is_ready_again && !peer.is_queued {
+            peer.is_queued = true;
             ready.push_back(index);
         }
         Ok(())
@@ -398,32 +398,32 @@ impl Worker {
         window: Option<Window>,
     ) -> Result<(), Fault> {
         let now_ns = self.now_ns();
-        let bytes = buffers.came(peer);
+        let bytes = buffers.received(peer);
         let from_ns = window.map_or(0, |window| window.from_ns);
         let until_ns = window.map_or(u64::MAX, |window| window.until_ns);
         peer.active_ns = now_ns;
         let tally = &mut self.report.tally;
         let (mut at, mut count, mut latency_ns) = (0, 0, 0_u64);
         // Messages with the same time stamp were sent together, and are recorded together.
-        let (mut run_sent_ns, mut run_count) = (0, 0);
+        let (mut group_sent_ns, mut group_count) = (0, 0);
         let mut outcome = Ok(());
         loop {
             let index = peer.client.received_count();
             let (used, sent_ns) = match peer.client.receive(&self.letters, &bytes[at..]) {
-                Ok(Some(found)) => found,
+                Ok(Some(message)) => message,
                 Ok(None) => break,
-                Err(wrong) => {
-                    outcome = Err(wrong.into());
+                Err(error) => {
+                    outcome = Err(error.into());
                     break;
                 }
             };
             at += used;
             count += 1;
-            if sent_ns != run_sent_ns {
-                if run_count > 0 {
-                    tally.record(now_ns.saturating_sub(run_sent_ns), run_count);
+            if sent_ns != group_sent_ns {
+                if group_count > 0 {
+                    tally.record(now_ns.saturating_sub(group_sent_ns), group_count);
                 }
-                (run_sent_ns, run_count) = (sent_ns, 0);
+                (group_sent_ns, group_count) = (sent_ns, 0);
             }
             let took_ns = now_ns.saturating_sub(sent_ns);
             latency_ns = latency_ns.wrapping_add(took_ns);
@@ -431,16 +431,16 @@ impl Worker {
             if due_ns < from_ns || due_ns >= until_ns {
                 continue;
             }
-            run_count += 1;
+            group_count += 1;
             if peer.schedule.is_some() {
                 tally.corrected.saturating_record(now_ns.saturating_sub(due_ns));
             }
         }
-        if run_count > 0 {
-            tally.record(now_ns.saturating_sub(run_sent_ns), run_count);
+        if group_count > 0 {
+            tally.record(now_ns.saturating_sub(group_sent_ns), group_count);
         }
-        self.live.came(count, latency_ns);
-        peer.keep(&bytes[at..]);
+        self.live.add_received(count, latency_ns);
+        peer.keep_incomplete(&bytes[at..]);
         outcome
     }
 
@@ -452,14 +452,14 @@ impl Worker {
         window: Option<Window>,
     ) -> Result<(), Fault> {
         let now_ns = self.now_ns();
-        let may = peer.client.may_send();
+        let sendable = peer.client.sendable_count();
         let count = due(peer, now_ns);
         let is_free =
-            !std::mem::replace(&mut peer.is_held, peer.schedule.is_some() && may <= count);
+            !std::mem::replace(&mut peer.is_delayed, peer.schedule.is_some() && sendable <= count);
         if count == 0 {
             return Ok(());
         }
-        if !peer.waits() {
+        if !peer.is_waiting() {
             // Silence counts from now: no echo was outstanding before.
             peer.active_ns = now_ns;
         }
@@ -475,26 +475,26 @@ impl Worker {
                 }
             }
         }
-        self.live.went(sent);
+        self.live.add_sent(sent);
         peer.send(buffers)?;
-        peer.is_held |= peer.is_clogged;
+        peer.is_delayed |= peer.is_blocked;
         Ok(())
     }
 }
 
 /// Returns the number of messages that a connection must send now.
 fn due(peer: &Peer, now_ns: u64) -> u64 {
-    let may = peer.client.may_send();
+    let sendable = peer.client.sendable_count();
     match peer.schedule {
-        None => may,
+        None => sendable,
         Some(schedule) => {
-            may.min(schedule.due_count(now_ns).saturating_sub(peer.client.sent_count()))
+            sendable.min(schedule.due_count(now_ns).saturating_sub(peer.client.sent_count()))
         }
     }
 }
 
 /// The connections of a thread.
-struct Room {
+struct Connections {
     epoll: OwnedFd,
     peers: Vec<Option<Peer>>,
     ready: VecDeque<usize>,
@@ -507,20 +507,20 @@ struct Room {
     buffers: Buffers,
     window: Option<Window>,
     /// Due times of this thread's messages, over all its connections.
-    whole: Option<Schedule>,
+    schedule_of_thread: Option<Schedule>,
     /// Number of messages that have become due.
-    arrived: u64,
+    arrivals_count: u64,
 }
 
-impl Room {
+impl Connections {
     fn peer(&self, index: usize) -> Option<&Peer> {
         self.peers.get(index)?.as_ref()
     }
 
     /// Closes a connection that is done, with a close notification.
-    fn farewell(&mut self, index: usize) -> Option<Peer> {
+    fn close(&mut self, index: usize) -> Option<Peer> {
         let mut peer = self.remove(index)?;
-        peer.part(&mut self.buffers);
+        peer.send_close_notify(&mut self.buffers);
         Some(peer)
     }
 
@@ -532,25 +532,27 @@ impl Room {
         Some(peer)
     }
 
-    fn list(&mut self, index: usize) {
+    fn queue(&mut self, index: usize) {
         if let Some(Some(peer)) = self.peers.get_mut(index)
-            && !peer.is_listed
+            && !peer.is_queued
         {
-            peer.is_listed = true;
+            peer.is_queued = true;
             self.ready.push_back(index);
         }
     }
 
-    fn list_all(&mut self) {
+    fn queue_all(&mut self) {
         for index in 0..self.peers.len() {
-            self.list(index);
+            self.queue(index);
         }
     }
 
     /// Returns the next time at which there is work without an event.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
-        self.whole.map_or(until_ns, |whole| whole.at_ns(self.arrived).min(until_ns))
+        self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {
+            schedule_of_thread.at_ns(self.arrivals_count).min(until_ns)
+        })
     }
 
     /// Waits for events, and queues the ready connections.
@@ -561,7 +563,7 @@ impl Room {
             tv_nsec: (ns % 1_000_000_000) as i64,
         };
         let mut timeout_ns = timeout_ns;
-        if timeout_ns > 0 && self.whole.is_some() {
+        if timeout_ns > 0 && self.schedule_of_thread.is_some() {
             // epoll_wait counts in ms, ppoll in ns.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout(timeout_ns))) {
                 Ok(_) | Err(Errno::INTR) => timeout_ns = 0,
@@ -571,7 +573,7 @@ impl Room {
         let mut events = [const { MaybeUninit::uninit() }; READY_MAX];
         let (events, _) =
             match epoll::wait(&self.epoll, &mut events[..], Some(&timeout(timeout_ns))) {
-                Ok(found) => found,
+                Ok(message) => message,
                 Err(Errno::INTR) => return Ok(()),
                 Err(errno) => return Err(errno),
             };
@@ -584,10 +586,10 @@ impl Room {
             peer.is_hung_up |= hung_up;
             peer.is_readable |= hung_up || flags.contains(Flags::IN);
             if flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR) {
-                peer.is_clogged = false;
+                peer.is_blocked = false;
             }
-            if !peer.is_listed {
-                peer.is_listed = true;
+            if !peer.is_queued {
+                peer.is_queued = true;
                 self.ready.push_back(index);
             }
         }

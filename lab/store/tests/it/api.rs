@@ -5,7 +5,7 @@ use handover_store::{Store, StoreError};
 use tempfile::tempdir;
 
 #[test]
-fn a_run_is_found_again_as_it_was_stored() {
+fn stored_run_is_loaded_unchanged() {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("deep/er/results.db");
     let mut this_run = run("aa11", 10);
@@ -30,19 +30,19 @@ fn a_run_is_found_again_as_it_was_stored() {
 }
 
 #[test]
-fn runs_are_listed_by_their_start_with_the_number_of_their_records() {
+fn runs_are_listed_by_start_with_their_records_count() {
     let mut store = Store::in_memory().expect("a store");
     store.begin(&run("late", 20)).expect("begin");
     store.begin(&run("early", 10)).expect("begin");
     store.insert("early", &[record("a/b", "x", 1.0), record("a/b", "y", 1.0)]).expect("insert");
     let rows = store.runs().expect("rows");
-    let told: Vec<_> = rows.iter().map(|row| (row.id.as_str(), row.records_count)).collect();
-    assert_eq!(told, [("early", 2), ("late", 0)]);
+    let rows_found: Vec<_> = rows.iter().map(|row| (row.id.as_str(), row.records_count)).collect();
+    assert_eq!(rows_found, [("early", 2), ("late", 0)]);
     assert!(!rows[0].complete && rows[0].host == "a host" && rows[0].profile == "quick");
 }
 
 #[test]
-fn a_run_is_named_by_its_id_a_prefix_last_or_its_place_from_the_end() {
+fn run_is_resolved_by_id_prefix_last_or_position_from_the_end() {
     let mut store = Store::in_memory().expect("a store");
     for (id, started) in [("18aa01-1", 3), ("18ab02-2", 2), ("18ab02-22", 1)] {
         store.begin(&run(id, started)).expect("begin");
@@ -60,7 +60,7 @@ fn a_run_is_named_by_its_id_a_prefix_last_or_its_place_from_the_end() {
 }
 
 #[test]
-fn an_unknown_run_is_answered_with_the_nearest_ids() {
+fn unknown_run_error_lists_the_nearest_ids() {
     let mut store = Store::in_memory().expect("a store");
     let empty = store.load("last").expect_err("nothing to load").to_string();
     assert!(empty.contains("holds no run yet"), "{empty}");
@@ -77,7 +77,7 @@ fn an_unknown_run_is_answered_with_the_nearest_ids() {
 }
 
 #[test]
-fn a_run_begins_once_and_records_need_their_run() {
+fn duplicate_run_and_record_without_run_are_refused() {
     let mut store = Store::in_memory().expect("a store");
     store.begin(&run("aa", 1)).expect("begin");
     assert!(matches!(store.begin(&run("aa", 2)), Err(StoreError::Duplicate { id }) if id == "aa"));
@@ -88,7 +88,7 @@ fn a_run_begins_once_and_records_need_their_run() {
 }
 
 #[test]
-fn better_figures_take_the_place_of_those_before_them() {
+fn put_replaces_records_of_the_same_figure() {
     let mut store = Store::in_memory().expect("a store");
     store.begin(&run("a", 1)).expect("a run");
     let both = [record("ring/push", "ours", 5.0), record("ring/pop", "ours", 6.0)];
@@ -114,7 +114,7 @@ fn better_figures_take_the_place_of_those_before_them() {
 }
 
 #[test]
-fn an_id_that_could_not_be_asked_for_is_refused() {
+fn invalid_run_id_is_refused() {
     let mut store = Store::in_memory().expect("a store");
     let long = "a".repeat(65);
     for id in ["", "last", "-1", "a b", "a\n", "é", long.as_str()] {
@@ -123,23 +123,23 @@ fn an_id_that_could_not_be_asked_for_is_refused() {
 }
 
 #[test]
-fn a_number_that_json_cannot_hold_is_refused_with_its_field() {
+fn non_finite_number_is_refused_with_its_field() {
     let mut store = Store::in_memory().expect("a store");
     let mut bad_run = run("aa", 1);
     bad_run.host.cgroup_cpus = Some(f64::INFINITY);
     let refused = store.begin(&bad_run).expect_err("not finite").to_string();
-    assert_eq!(refused, "run aa: host.cgroup_cpus is inf, and only finite numbers are stored");
+    assert_eq!(refused, "run aa: host.cgroup_cpus is inf, but only finite numbers can be stored");
     store.begin(&run("aa", 1)).expect("begin");
     let good = record("a/b", "x", 1.0);
     let mut bad = good.clone();
     bad.rounds[2].p99 = f64::NAN;
     let refused = store.insert("aa", &[good, bad]).expect_err("not finite").to_string();
-    assert_eq!(refused, "a/b of x: rounds[2].p99 is NaN, and only finite numbers are stored");
+    assert_eq!(refused, "a/b of x: rounds[2].p99 is NaN, but only finite numbers can be stored");
     assert_eq!(store.latest().expect("the run").records, [], "all of a benchmark or nothing");
 }
 
 #[test]
-fn a_record_that_no_line_could_hold_is_refused() {
+fn record_longer_than_a_line_is_refused() {
     let mut store = Store::in_memory().expect("a store");
     store.begin(&run("aa", 1)).expect("begin");
     let mut long = record("a/b", "x", 1.0);
@@ -148,7 +148,7 @@ fn a_record_that_no_line_could_hold_is_refused() {
 }
 
 #[test]
-fn two_runs_write_at_once_and_both_are_whole() {
+fn two_concurrent_runs_are_both_complete() {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("results.db");
     std::thread::scope(|threads| {

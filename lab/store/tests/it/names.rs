@@ -15,7 +15,7 @@ fn three_runs() -> Store {
 }
 
 #[test]
-fn a_name_stands_for_all_its_runs_and_for_the_latest_where_one_is_asked_for() {
+fn name_selects_all_its_runs_or_the_latest_one() {
     let mut store = three_runs();
     assert_eq!(store.tag("1a", "before").expect("a name"), "1a");
     store.tag("-2", "before").expect("a name for a second run");
@@ -33,7 +33,7 @@ fn a_name_stands_for_all_its_runs_and_for_the_latest_where_one_is_asked_for() {
 }
 
 #[test]
-fn a_name_that_could_not_be_asked_for_or_would_leave_a_page_is_refused() {
+fn invalid_name_is_refused() {
     let mut store = three_runs();
     for name in ["", "last", "-1", "9lives", "a b", "</script>", "x\u{1b}[31m", &"n".repeat(65)] {
         let refused = store.tag("1a", name).expect_err(name);
@@ -51,7 +51,7 @@ fn a_name_that_could_not_be_asked_for_or_would_leave_a_page_is_refused() {
 }
 
 #[test]
-fn names_go_with_an_export_and_join_those_that_are_there() {
+fn names_are_exported_and_merged_on_import() {
     let mut store = three_runs();
     store.tag("1a", "before").expect("a name");
     let mut exported = Vec::new();
@@ -74,7 +74,7 @@ fn names_go_with_an_export_and_join_those_that_are_there() {
 }
 
 #[test]
-fn a_run_that_is_deleted_is_gone_with_all_that_it_had_and_leaves_no_space_behind() {
+fn deleted_run_leaves_no_rows_and_vacuum_frees_its_space() {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("results.db");
     let mut store = Store::open(&path).expect("a store");
@@ -97,23 +97,27 @@ fn a_run_that_is_deleted_is_gone_with_all_that_it_had_and_leaves_no_space_behind
 }
 
 #[test]
-fn a_figure_is_followed_over_runs_without_the_rest_of_them() {
+fn figure_is_loaded_from_every_run_that_has_it() {
     let store = three_runs();
     let figures = store.figures("lock/free", "handover").expect("figures");
-    let told: Vec<_> =
+    let rows_found: Vec<_> =
         figures.iter().map(|it| (it.run.as_str(), it.record.summary.median)).collect();
-    assert_eq!(told, [("1a", 8.0), ("2b", 9.0), ("3c", 10.0)]);
+    assert_eq!(rows_found, [("1a", 8.0), ("2b", 9.0), ("3c", 10.0)]);
     assert!(store.figures("lock/fre", "handover").expect("none").is_empty());
     assert_eq!(store.contender("lock/free", None).expect("ours"), "handover");
-    for (id, contender, told) in [
-        ("lock/fre", None, "lock/fre: no run of the store has it; the nearest is lock/free"),
+    for (id, contender, rows_found) in [
+        (
+            "lock/fre",
+            None,
+            "lock/fre: no run in the store has this figure; the nearest is lock/free",
+        ),
         (
             "lock/free",
             Some("handove"),
-            "lock/free [handove]: no run of the store has it; the nearest is handover",
+            "lock/free [handove]: no run in the store has this figure; the nearest is handover",
         ),
     ] {
         let refused = store.contender(id, contender).expect_err("misspelt");
-        assert_eq!(refused.to_string(), told);
+        assert_eq!(refused.to_string(), rows_found);
     }
 }

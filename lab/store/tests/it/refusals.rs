@@ -27,9 +27,9 @@ fn modified(path: &Path) -> SystemTime {
 
 /// Asserts that opening in both ways is refused with an error that names the file and a remedy, and
 /// changes nothing.
-fn refused(path: &Path, is_it: impl Fn(&StoreError) -> bool) {
+fn assert_refused(path: &Path, is_it: impl Fn(&StoreError) -> bool) {
     for open in [for_writing, for_reading] {
-        refused_by(open, path, &is_it);
+        assert_refused_by(open, path, &is_it);
     }
 }
 
@@ -41,7 +41,7 @@ fn for_reading(path: &Path) -> Result<Store, StoreError> {
     Store::open_existing(path)
 }
 
-fn refused_by(
+fn assert_refused_by(
     open: fn(&Path) -> Result<Store, StoreError>,
     path: &Path,
     is_it: impl Fn(&StoreError) -> bool,
@@ -50,15 +50,18 @@ fn refused_by(
     let (before, written) = (contents(folder), modified(path));
     let error = open(path).expect_err("refused");
     assert!(is_it(&error), "{error:?}");
-    let told = error.to_string();
-    assert!(told.contains(&path.display().to_string()) && told.contains("--db FILE"), "{told}");
-    assert!(!told.contains('\n'), "one line: {told}");
-    assert!(contents(folder) == before, "{told}: the folder has changed");
-    assert_eq!(modified(path), written, "{told}: the file was written");
+    let error_text = error.to_string();
+    assert!(
+        error_text.contains(&path.display().to_string()) && error_text.contains("--db FILE"),
+        "{error_text}"
+    );
+    assert!(!error_text.contains('\n'), "one line: {error_text}");
+    assert!(contents(folder) == before, "{error_text}: the folder has changed");
+    assert_eq!(modified(path), written, "{error_text}: the file was written");
 }
 
 #[test]
-fn what_is_no_database_is_refused_and_left_as_it_is() {
+fn file_that_is_no_database_is_refused_unchanged() {
     let folder = folder();
     let path = folder.path().join("results.db");
     let mut header_alone = b"SQLite format 3\0".to_vec();
@@ -71,12 +74,12 @@ fn what_is_no_database_is_refused_and_left_as_it_is() {
         &header_alone,
     ] {
         fs::write(&path, bytes).expect("a file");
-        refused(&path, |error| matches!(error, StoreError::NotADatabase { .. }));
+        assert_refused(&path, |error| matches!(error, StoreError::NotADatabase { .. }));
     }
 }
 
 #[test]
-fn a_database_of_another_program_is_refused_and_left_as_it_is() {
+fn foreign_database_is_refused_unchanged() {
     let folder = folder();
     let path = folder.path().join("theirs.db");
     for setting in ["", "PRAGMA application_id = 7;", "PRAGMA user_version = 1;"] {
@@ -86,12 +89,12 @@ fn a_database_of_another_program_is_refused_and_left_as_it_is() {
             .execute_batch(&format!("{setting} CREATE TABLE t (x); INSERT INTO t VALUES (1)"))
             .expect("a table");
         drop(theirs);
-        refused(&path, |error| matches!(error, StoreError::Foreign { .. }));
+        assert_refused(&path, |error| matches!(error, StoreError::Foreign { .. }));
     }
 }
 
 #[test]
-fn a_foreign_database_with_a_write_ahead_log_in_use_is_left_as_it_is() {
+fn foreign_database_with_active_wal_is_left_unchanged() {
     let folder = folder();
     let path = folder.path().join("theirs.db");
     let theirs = Connection::open(&path).expect("a database");
@@ -99,7 +102,7 @@ fn a_foreign_database_with_a_write_ahead_log_in_use_is_left_as_it_is() {
         .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (x); INSERT INTO t VALUES (1)")
         .expect("a table");
     theirs.execute_batch("PRAGMA wal_checkpoint; INSERT INTO t VALUES (2)").expect("a log");
-    refused(&path, |error| matches!(error, StoreError::Foreign { .. }));
+    assert_refused(&path, |error| matches!(error, StoreError::Foreign { .. }));
 }
 
 /// Creates a store and changes the schema that it names.
@@ -110,26 +113,27 @@ fn store_of_schema(path: &Path, schema: u32) {
 }
 
 #[test]
-fn a_store_of_a_newer_schema_is_refused_and_left_as_it_is() {
+fn newer_schema_is_refused_unchanged() {
     let folder = folder();
     let path = folder.path().join("results.db");
     store_of_schema(&path, SCHEMA + 1);
-    refused(
+    assert_refused(
         &path,
         |error| matches!(error, StoreError::Newer { found, known, .. } if *found == known + 1),
     );
 }
 
 #[test]
-fn store_of_older_schema_is_refused_with_the_way_to_move_its_runs() {
+fn older_schema_is_refused_with_the_migration_commands() {
     let folder = folder();
     let path = folder.path().join("results.db");
     for schema in 1..SCHEMA {
         let _ = fs::remove_file(&path);
         store_of_schema(&path, schema);
-        refused(&path, |error| {
-            let told = error.to_string();
-            let names_the_way = told.contains("handover export") && told.contains("import");
+        assert_refused(&path, |error| {
+            let error_text = error.to_string();
+            let names_the_way =
+                error_text.contains("handover export") && error_text.contains("import");
             matches!(error, StoreError::Older { found, .. } if *found == schema) && names_the_way
         });
     }
@@ -142,7 +146,9 @@ fn locked_is_refused_after_two_seconds(open: fn(&Path) -> Result<Store, StoreErr
     let other = Connection::open(&path).expect("a database");
     other.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
     let begun = Instant::now();
-    refused_by(open, &path, |error| matches!(error, StoreError::Locked { waited_ms: 2000, .. }));
+    assert_refused_by(open, &path, |error| {
+        matches!(error, StoreError::Locked { waited_ms: 2000, .. })
+    });
     let (least, most) = (Duration::from_millis(1500), Duration::from_secs(40));
     assert!((least..most).contains(&begun.elapsed()), "2 s, {:?}", begun.elapsed());
     other.execute_batch("ROLLBACK").expect("no lock");
@@ -150,17 +156,17 @@ fn locked_is_refused_after_two_seconds(open: fn(&Path) -> Result<Store, StoreErr
 }
 
 #[test]
-fn a_locked_store_is_refused_after_two_seconds() {
+fn locked_store_is_refused_to_writers_after_two_seconds() {
     locked_is_refused_after_two_seconds(for_writing);
 }
 
 #[test]
-fn a_locked_store_is_refused_to_readers_after_two_seconds() {
+fn locked_store_is_refused_to_readers_after_two_seconds() {
     locked_is_refused_after_two_seconds(for_reading);
 }
 
 #[test]
-fn a_lock_given_back_in_time_is_waited_for() {
+fn lock_released_in_time_is_waited_for() {
     let folder = folder();
     let path = folder.path().join("results.db");
     some_store(&path);
@@ -176,7 +182,7 @@ fn a_lock_given_back_in_time_is_waited_for() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn non_regular_file_is_refused() {
     let folder = folder();
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
@@ -189,19 +195,19 @@ fn what_is_no_file_is_refused() {
 }
 
 #[test]
-fn a_path_that_leads_through_a_file_is_refused() {
+fn path_through_a_file_is_refused() {
     let folder = folder();
     let file = folder.path().join("file");
     fs::write(&file, "x").expect("a file");
-    let told = Store::open(file.join("results.db")).expect_err("refused").to_string();
-    assert!(told.contains("--db FILE"), "{told}");
-    let told = Store::open("/proc/handover/results.db").expect_err("refused");
-    assert!(matches!(told, StoreError::Unwritable { .. }), "{told}");
+    let error_text = Store::open(file.join("results.db")).expect_err("refused").to_string();
+    assert!(error_text.contains("--db FILE"), "{error_text}");
+    let error_text = Store::open("/proc/handover/results.db").expect_err("refused");
+    assert!(matches!(error_text, StoreError::Unwritable { .. }), "{error_text}");
     assert_eq!(contents(folder.path()).len(), 1);
 }
 
 #[test]
-fn reading_what_is_absent_makes_nothing() {
+fn opening_an_absent_store_for_reading_creates_no_file() {
     let folder = folder();
     let path = folder.path().join("none/results.db");
     assert!(matches!(Store::open_existing(&path), Err(StoreError::Absent { .. })));
@@ -209,20 +215,20 @@ fn reading_what_is_absent_makes_nothing() {
 }
 
 #[test]
-fn an_import_that_is_refused_makes_no_store() {
+fn refused_import_creates_no_store() {
     let folder = folder();
     let path = folder.path().join("none/results.db");
     for rubbish in [b"rubbish".as_slice(), b"", b"\n\n", b"{\"type\":\"run\",\"schema\":7}\n"] {
         let mut input = rubbish;
-        let told = Store::import_into(&path, &mut input).expect_err("refused").to_string();
-        assert!(told.ends_with("; nothing was imported"), "{told}");
-        assert_eq!(contents(folder.path()).len(), 0, "{told}: something was left");
-        assert!(!folder.path().join("none").exists(), "{told}: a folder was left");
+        let error_text = Store::import_into(&path, &mut input).expect_err("refused").to_string();
+        assert!(error_text.ends_with("; nothing was imported"), "{error_text}");
+        assert_eq!(contents(folder.path()).len(), 0, "{error_text}: something was left");
+        assert!(!folder.path().join("none").exists(), "{error_text}: a folder was left");
     }
 }
 
 #[test]
-fn a_store_that_is_refused_is_refused_before_an_import_reads() {
+fn invalid_store_is_refused_before_the_import_reads() {
     let folder = folder();
     let path = folder.path().join("results.db");
     fs::write(&path, "#!/bin/sh\necho important\n").expect("a file");
@@ -233,21 +239,21 @@ fn a_store_that_is_refused_is_refused_before_an_import_reads() {
 }
 
 #[test]
-fn a_damaged_store_is_named_so() {
+fn damaged_store_is_reported_as_damaged() {
     let folder = folder();
     let path = folder.path().join("results.db");
     some_store(&path);
     let whole = fs::read(&path).expect("a file");
     fs::write(&path, &whole[..whole.len() / 2]).expect("half a file");
-    refused(&path, |error| matches!(error, StoreError::Damaged { .. }));
+    assert_refused(&path, |error| matches!(error, StoreError::Damaged { .. }));
     // The pages are sound, but their content is not.
     fs::write(&path, &whole).expect("a whole file");
     let other = Connection::open(&path).expect("a database");
     other.execute_batch("UPDATE records SET body = x'00'").expect("an update");
     drop(other);
     let store = Store::open_existing(&path).expect("opens");
-    for told in [store.load("aa").map(drop), store.check()] {
-        assert!(matches!(told, Err(StoreError::Damaged { .. })), "{told:?}");
+    for error_text in [store.load("aa").map(drop), store.check()] {
+        assert!(matches!(error_text, Err(StoreError::Damaged { .. })), "{error_text:?}");
     }
 }
 
@@ -258,7 +264,7 @@ fn places(bytes: usize) -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn flipped_bit_of_a_store_is_refused_or_changes_nothing() {
+fn flipped_bit_is_detected_or_has_no_effect() {
     let folder = folder();
     let path = folder.path().join("results.db");
     some_store(&path);
@@ -290,7 +296,7 @@ fn flipped_bit_of_a_store_is_refused_or_changes_nothing() {
 }
 
 #[test]
-fn rows_that_are_lost_changed_or_moved_are_refused() {
+fn lost_changed_or_moved_rows_are_detected() {
     let folder = folder();
     let path = folder.path().join("results.db");
     for change in [
@@ -318,14 +324,14 @@ fn rows_that_are_lost_changed_or_moved_are_refused() {
         other.execute_batch(change).expect("a change");
         drop(other);
         let store = Store::open_existing(&path).expect("opens");
-        let told = store.export(&[], &mut Vec::new()).expect_err(change).to_string();
-        assert!(told.contains("damaged: "), "{change}: {told}");
+        let error_text = store.export(&[], &mut Vec::new()).expect_err(change).to_string();
+        assert!(error_text.contains("damaged: "), "{change}: {error_text}");
         assert!(matches!(store.check(), Err(StoreError::Damaged { .. })), "{change}");
     }
 }
 
 #[test]
-fn a_small_body_that_inflates_to_gigabytes_is_refused() {
+fn decompression_bomb_is_refused() {
     use std::io::Write as _;
     let folder = folder();
     let path = folder.path().join("results.db");
@@ -338,12 +344,13 @@ fn a_small_body_that_inflates_to_gigabytes_is_refused() {
     let bomb = bomb.finish().expect("a bomb");
     other.execute("UPDATE records SET body = ?", [bomb]).expect("an update");
     drop(other);
-    let told = Store::open_existing(&path).and_then(|store| store.load("aa")).expect_err("refused");
-    assert!(told.to_string().contains("inflates to more than"), "{told}");
+    let error_text =
+        Store::open_existing(&path).and_then(|store| store.load("aa")).expect_err("refused");
+    assert!(error_text.to_string().contains("inflates to more than"), "{error_text}");
 }
 
 #[test]
-fn an_empty_file_becomes_a_store_and_is_no_store_to_read() {
+fn empty_file_becomes_a_store_but_cannot_be_read() {
     let folder = folder();
     let path = folder.path().join("results.db");
     fs::write(&path, "").expect("a file");
@@ -353,7 +360,7 @@ fn an_empty_file_becomes_a_store_and_is_no_store_to_read() {
 }
 
 #[test]
-fn opening_alone_changes_nothing() {
+fn opening_does_not_change_the_file() {
     let folder = folder();
     let path = folder.path().join("results.db");
     some_store(&path);
@@ -365,7 +372,7 @@ fn opening_alone_changes_nothing() {
 }
 
 #[test]
-fn a_store_to_read_is_not_written() {
+fn store_opened_for_reading_is_not_written() {
     let folder = folder();
     let path = folder.path().join("results.db");
     some_store(&path);
@@ -386,7 +393,7 @@ fn a_store_to_read_is_not_written() {
 }
 
 #[test]
-fn any_name_is_a_name() {
+fn path_with_special_characters_is_opened() {
     let folder = folder();
     let odd = ["a b?mode=memory#%41&x.db", ":memory:", "file:x.db", "ä \u{1f600}.db", "'\";--.db"];
     let mut paths: Vec<PathBuf> = odd.iter().map(|name| folder.path().join(name)).collect();

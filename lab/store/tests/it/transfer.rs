@@ -36,7 +36,7 @@ fn two_runs() -> Store {
 }
 
 /// Asserts that importing is refused and changes nothing; returns the error's text.
-fn refused(store: &mut Store, lines: &str) -> String {
+fn assert_refused(store: &mut Store, lines: &str) -> String {
     let before = exported(store, &[]);
     let told = store.import(&mut lines.as_bytes()).expect_err("refused").to_string();
     assert_eq!(exported(store, &[]), before, "all or nothing: {told}");
@@ -68,7 +68,7 @@ fn imported_records_have_every_column_of_stored_ones() {
 }
 
 #[test]
-fn an_export_has_a_line_for_each_run_and_each_record() {
+fn export_has_one_line_per_run_and_record() {
     let text = exported(&two_runs(), &[]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 5);
@@ -85,7 +85,7 @@ fn an_export_has_a_line_for_each_run_and_each_record() {
 }
 
 #[test]
-fn runs_are_exported_by_whatever_names_them_and_once() {
+fn runs_selected_several_times_are_exported_once() {
     let store = two_runs();
     assert_eq!(exported(&store, &["-2", "aa", "a"]), exported(&store, &["aa"]));
     assert_eq!(exported(&store, &["last"]).lines().count(), 2);
@@ -95,7 +95,7 @@ fn runs_are_exported_by_whatever_names_them_and_once() {
 }
 
 #[test]
-fn a_closed_output_is_told_from_a_broken_store() {
+fn closed_output_and_damaged_store_give_different_errors() {
     struct Closed;
     impl std::io::Write for Closed {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -112,7 +112,7 @@ fn a_closed_output_is_told_from_a_broken_store() {
 }
 
 #[test]
-fn what_is_there_already_is_skipped_where_it_is_the_same() {
+fn identical_run_is_skipped_on_import() {
     let mut store = two_runs();
     let text = exported(&store, &[]);
     let imported = store.import(&mut text.as_bytes()).expect("the same");
@@ -127,30 +127,32 @@ fn what_is_there_already_is_skipped_where_it_is_the_same() {
 }
 
 #[test]
-fn a_run_that_is_there_with_other_content_is_refused() {
+fn differing_run_with_the_same_id_is_refused() {
     let mut store = two_runs();
     let text = exported(&store, &[]);
     let lines: Vec<&str> = text.lines().collect();
     let fresh = text.replace("\"aa\"", "\"new\"");
-    let told = refused(&mut store, &format!("{fresh}\n{}", lines[0].replace("0.1.0", "0.2.0")));
+    let told =
+        assert_refused(&mut store, &format!("{fresh}\n{}", lines[0].replace("0.1.0", "0.2.0")));
     let expected = "line 7: run aa is in the store already and differs (the run itself)";
     assert!(told.starts_with(expected), "{told}");
-    let told = refused(&mut store, &text.replace("\"what\":\"one push", "\"what\":\"two push"));
+    let told =
+        assert_refused(&mut store, &text.replace("\"what\":\"one push", "\"what\":\"two push"));
     assert_eq!(
         told,
         "line 1: run aa is in the store already and differs (its record 1); nothing was imported"
     );
-    let told = refused(&mut store, lines[..2].join("\n").as_str());
+    let told = assert_refused(&mut store, lines[..2].join("\n").as_str());
     assert!(told.contains("(it has more than 1 records here)"), "{told}");
     let more = format!("{}\n{}", text, lines[4]);
-    let told = refused(&mut store, &more);
+    let told = assert_refused(&mut store, &more);
     assert!(told.contains("(it has 1 records here)"), "{told}");
-    let told = refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
-    assert!(told.starts_with("line 6: run xx comes a second time"), "{told}");
+    let told = assert_refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
+    assert!(told.starts_with("line 6: run xx occurs a second time"), "{told}");
 }
 
 #[test]
-fn a_bad_line_is_named_with_what_is_wrong() {
+fn bad_line_error_names_the_line_and_the_problem() {
     let mut store = two_runs();
     let text = exported(&store, &[]).replace("\"aa\"", "\"new\"");
     let lines: Vec<&str> = text.lines().collect();
@@ -205,14 +207,14 @@ fn a_bad_line_is_named_with_what_is_wrong() {
         (format!("{{\"x\":{}", "[".repeat(100_000)), "line 1: "),
     ];
     for (lines, expected) in cases {
-        let told = refused(&mut store, lines);
+        let told = assert_refused(&mut store, lines);
         assert!(told.starts_with(expected), "{told}\nand not: {expected}");
         assert!(told.len() < 300 && !told.contains(|char: char| char.is_control()), "{told}");
     }
 }
 
 #[test]
-fn names_with_control_characters_or_without_end_are_refused() {
+fn names_with_control_characters_or_too_long_are_refused() {
     let mut store = two_runs();
     let text = exported(&store, &[]).replace("\"aa\"", "\"new\"");
     let lines: Vec<&str> = text.lines().take(2).collect();
@@ -230,14 +232,14 @@ fn names_with_control_characters_or_without_end_are_refused() {
         ("\"slots_count\":64", r#""slots\u0000count":64"#, "args or counters"),
     ] {
         assert!(whole.contains(from), "{from}");
-        let told = refused(&mut store, &whole.replacen(from, to, 1));
+        let told = assert_refused(&mut store, &whole.replacen(from, to, 1));
         assert!(told.contains(&format!(": {field} is \"")), "{field}: {told}");
         assert!(told.chars().count() < 400 && !told.chars().any(char::is_control), "{told}");
     }
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused() {
+fn non_utf8_input_is_refused() {
     let mut store = two_runs();
     let told =
         store.import(&mut b"{\"type\":\"\xff\"}".as_slice()).expect_err("refused").to_string();
@@ -245,7 +247,7 @@ fn bytes_that_are_no_text_are_refused() {
 }
 
 #[test]
-fn a_line_without_end_is_given_up() {
+fn endless_line_is_refused() {
     /// Input without an end.
     struct Endless;
     impl std::io::Read for Endless {
@@ -261,7 +263,7 @@ fn a_line_without_end_is_given_up() {
 }
 
 #[test]
-fn an_input_that_breaks_off_changes_nothing() {
+fn failed_input_changes_nothing() {
     struct Broken<'a>(&'a [u8]);
     impl std::io::Read for Broken<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -280,7 +282,7 @@ fn an_input_that_breaks_off_changes_nothing() {
 }
 
 #[test]
-fn the_longest_record_that_is_stored_is_also_imported() {
+fn longest_stored_record_can_be_imported() {
     let mut store = Store::in_memory().expect("a store");
     store.begin(&run("aa", 1)).expect("begin");
     let mut long = record("a/b", "x", 1.0);
@@ -549,7 +551,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_run_comes_back_to_the_byte(run in any_run(), records in vec(any_record(), 0..4)) {
+    fn exported_run_is_imported_identically(run in any_run(), records in vec(any_record(), 0..4)) {
         let document = Document::new(run, records);
         let store = store_of(std::slice::from_ref(&document));
         prop_assert_eq!(&store.latest().expect("the run"), &document);
@@ -559,7 +561,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoilt_export_is_refused_or_read_and_never_worse(
+    fn damaged_export_is_refused_or_read_without_panic(
         edits in vec((any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..8),
     ) {
         let mut bytes = exported(&two_runs(), &[]).into_bytes();

@@ -344,3 +344,49 @@ async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<
         begun_bytes = filled - whole;
     }
 }
+
+/// An event loop of a C or C++ library.
+#[cfg(all(feature = "peers", any(handover_boost_asio, handover_libuv)))]
+pub(super) mod foreign {
+    use super::*;
+    use crate::net::echo::Echoing;
+    use crate::raw::peers::servers::Server;
+
+    /// Name of a library's loop, as a type.
+    pub(in crate::net) trait Library: Send + Sync + 'static {
+        const SERVER: Server;
+    }
+
+    /// libuv, with the usual try before a write that waits.
+    #[cfg(handover_libuv)]
+    pub(in crate::net) struct Uv;
+    #[cfg(handover_libuv)]
+    impl Library for Uv {
+        const SERVER: Server = crate::raw::peers::servers::LIBUV;
+    }
+
+    /// Boost.Asio, with a buffer per connection.
+    #[cfg(handover_boost_asio)]
+    pub(in crate::net) struct Asio;
+    #[cfg(handover_boost_asio)]
+    impl Library for Asio {
+        const SERVER: Server = crate::raw::peers::servers::ASIO;
+    }
+
+    impl<L: Library> Serving for L {
+        fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+            let mut set_up = Usage::default();
+            let buffer_bytes = READ_BYTES + length_max(load) as usize;
+            L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread())?;
+            Ok(set_up)
+        }
+    }
+
+    impl<L: Library> Echoing for L {
+        fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
+            let echoed = L::SERVER.serve(vec![far], READ_BYTES + message_bytes, || ())?;
+            // The first and the last message are none of the turns.
+            echoed.checked_sub(2).ok_or_else(|| Fault::new("the greeting did not come"))
+        }
+    }
+}

@@ -4,12 +4,12 @@ use super::ours::{Probes, WANTED};
 use super::streamed::record;
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::clock;
+use handover_harness::Scratch;
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_probe::read::Trace;
 use handover_record::{Spec, args};
 use std::hint::black_box;
 use std::path::PathBuf;
-use tempfile::TempDir;
 
 args! {
     /// Size of the recording.
@@ -24,7 +24,7 @@ pub(super) struct Decoded {
     path: PathBuf,
     /// Number of events as counted by the recording.
     events_count: u64,
-    _folder: TempDir,
+    _folder: Scratch,
 }
 
 impl Decoded {

@@ -3,11 +3,11 @@
 use super::ours::{Probes, Switched, WANTED, complete};
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::{affinity, clock, topology, usage};
+use handover_harness::Scratch;
 use handover_harness::{Fault, Rig, Samples, Workload};
 use handover_probe::{Config, Recording, Summary, read::Trace};
 use handover_record::{Part, Spec, args};
 use std::path::Path;
-use tempfile::TempDir;
 
 args! {
     /// Size of a recording.
@@ -33,7 +33,7 @@ const LOST_MAX: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.
 pub(super) struct Streamed {
-    folder: TempDir,
+    folder: Scratch,
     batches_count: u64,
 }
 

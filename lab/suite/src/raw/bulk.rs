@@ -35,6 +35,11 @@ impl Width {
             Self::Bytes16 => true,
         }
     }
+
+    /// Returns the widest that the processor has.
+    pub(super) fn widest() -> Self {
+        Self::ALL.into_iter().find(|width| width.is_supported()).unwrap_or(Self::Bytes16)
+    }
 }
 
 /// Copies with the widest non-temporal stores of the processor, prefetching the source.
@@ -42,8 +47,7 @@ impl Width {
 /// # Panics
 /// Panics if the slices differ in length, are not whole blocks, or do not begin on a cache line.
 pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
-    let widest = Width::ALL.into_iter().find(|width| width.is_supported());
-    stream_by(widest.unwrap_or(Width::Bytes16), from, to);
+    stream_by(Width::widest(), from, to);
 }
 
 /// Copies with non-temporal stores of one width.
@@ -51,20 +55,34 @@ pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
 /// # Panics
 /// Panics like `stream`, and if the processor does not support the width.
 pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
-    assert!(from.len() == to.len() && from.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
-    let is_on_line = |place: *const u8| place.align_offset(LINE_BYTES) == 0;
-    assert!(is_on_line(from.as_ptr()) && is_on_line(to.as_ptr()), "lines");
+    assert!(from.len() == to.len(), "{} bytes to {}", from.len(), to.len());
+    // SAFETY: both ranges are borrowed, `to` mutably, and the assert above checks their lengths.
+    unsafe { stream_range(width, from.as_ptr(), to.as_mut_ptr(), from.len()) };
+}
+
+/// Copies a range that may be shared with another process, with non-temporal stores of one width.
+///
+/// # Panics
+/// Panics like `stream_by`.
+///
+/// # Safety
+/// `bytes` bytes are readable at `from` and writable at `to`, and nothing else writes them during
+/// the copy.
+pub(super) unsafe fn stream_range(width: Width, from: *const u8, to: *mut u8, bytes: usize) {
+    assert!(bytes.is_multiple_of(BLOCK_BYTES), "whole blocks");
+    let is_on_line = |at: *const u8| at.align_offset(LINE_BYTES) == 0;
+    assert!(is_on_line(from) && is_on_line(to), "lines");
     assert!(width.is_supported(), "{width:?}");
     match width {
-        // SAFETY: the asserts above check AVX-512F, equal lengths, whole blocks and alignment to a
-        // cache line.
-        Width::Bytes64 => unsafe { by_lines(from, to) },
-        // SAFETY: the asserts above check AVX2, equal lengths, whole blocks and alignment to a
-        // cache line.
-        Width::Bytes32 => unsafe { by_halves(from, to) },
-        // SAFETY: x86_64 implies SSE2; the asserts above check lengths, whole blocks and alignment
-        // to a cache line.
-        Width::Bytes16 => unsafe { by_quarters(from, to) },
+        // SAFETY: the asserts above check AVX-512F, whole blocks and alignment to a cache line; the
+        // caller vouches for the ranges.
+        Width::Bytes64 => unsafe { by_lines(from, to, bytes) },
+        // SAFETY: the asserts above check AVX2, whole blocks and alignment to a cache line; the
+        // caller vouches for the ranges.
+        Width::Bytes32 => unsafe { by_halves(from, to, bytes) },
+        // SAFETY: x86_64 implies SSE2; the asserts above check whole blocks and alignment to a
+        // cache line; the caller vouches for the ranges.
+        Width::Bytes16 => unsafe { by_quarters(from, to, bytes) },
     }
 }
 
@@ -72,18 +90,18 @@ pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
 macro_rules! blocks {
     ($name:ident, $feature:literal, $held:ty, $load:ident, $store:ident) => {
         /// # Safety
-        /// The processor has the feature; both slices are equally long, whole blocks, and on cache lines.
+        /// The processor has the feature; `bytes` bytes, whole blocks, are readable at `source` and
+        /// writable at `target`, both on cache lines, and nothing else writes them.
         #[target_feature(enable = $feature)]
-        unsafe fn $name(from: &[u8], to: &mut [u8]) {
+        unsafe fn $name(source: *const u8, target: *mut u8, bytes: usize) {
             const WIDTH: usize = size_of::<$held>();
-            let (source, target) = (from.as_ptr(), to.as_mut_ptr());
-            for at in (0..from.len()).step_by(4 * WIDTH) {
+            for at in (0..bytes).step_by(4 * WIDTH) {
                 for line in (0..4 * WIDTH).step_by(LINE_BYTES) {
                     let ahead = source.wrapping_add(at + line + AHEAD_BYTES);
                     _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 }
                 let place = |part: usize| source.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: the offset is below from.len(), a multiple of four widths, and a multiple
+                // SAFETY: the offset is below `bytes`, a multiple of four widths, and a multiple
                 // of the width from an aligned begin.
                 let first: $held = unsafe { $load(place(0)) };
                 // SAFETY: as for `first`: the second of the four widths.
@@ -93,14 +111,14 @@ macro_rules! blocks {
                 // SAFETY: as for `first`: the fourth of the four widths.
                 let fourth: $held = unsafe { $load(place(3)) };
                 let place = |part: usize| target.wrapping_add(at + part * WIDTH).cast();
-                // SAFETY: the offset is below to.len() == from.len(), aligned like the source, and
-                // `to` is borrowed mutably.
+                // SAFETY: the offset is below `bytes` and aligned like the source; the caller is the
+                // only one that accesses the target.
                 unsafe { $store(place(0), first) };
-                // SAFETY: as for `first`: the second of the four widths of `to`.
+                // SAFETY: as for `first`: the second of the four widths of the target.
                 unsafe { $store(place(1), second) };
-                // SAFETY: as for `first`: the third of the four widths of `to`.
+                // SAFETY: as for `first`: the third of the four widths of the target.
                 unsafe { $store(place(2), third) };
-                // SAFETY: as for `first`: the fourth of the four widths of `to`.
+                // SAFETY: as for `first`: the fourth of the four widths of the target.
                 unsafe { $store(place(3), fourth) };
             }
             _mm_sfence();

@@ -1,6 +1,7 @@
 //! Mapped memory of an anonymous file: in huge pages if the kernel has them, with all pages
 //! populated.
 
+use super::bulk::Width;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -60,15 +61,12 @@ impl Mapped {
     /// Copies the range at `at` to the same offset of another mapping, with non-temporal stores.
     /// The caller ensures that no other copy writes the range and that nothing writes the source.
     pub(crate) fn stream_to(&self, to: &Mapped, at: usize, bytes: usize) {
-        assert!(at + bytes <= self.bytes.min(to.bytes), "{bytes} at {at} of {}", self.bytes);
-        let from = self.start.as_ptr().wrapping_add(at);
-        // SAFETY: the assert above checks the bounds; nothing writes the source of a copy.
-        let from = unsafe { std::slice::from_raw_parts(from, bytes) };
-        let into = to.start.as_ptr().wrapping_add(at);
-        // SAFETY: the assert above checks the bounds; the caller is the only one that accesses this
-        // range.
-        let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
-        super::bulk::stream(from, into);
+        let end = at.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes.min(to.bytes)), "{bytes} at {at}");
+        let (from, to) = (self.start.as_ptr().wrapping_add(at), to.start.as_ptr().wrapping_add(at));
+        // SAFETY: the assert above checks the bounds of both mappings; nothing writes the source of
+        // a copy, and the caller is the only one that accesses this range of the target.
+        unsafe { super::bulk::stream_range(Width::widest(), from, to, bytes) };
     }
 }
 

@@ -2,7 +2,7 @@
 //! simplest hand-written form.
 
 #[cfg(feature = "peers")]
-use crossbeam_queue::ArrayQueue;
+use crate::channels::{ArrayQueue, Channel, Rtrb};
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, Wait, args};
@@ -512,94 +512,57 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
     }
 }
 
-/// `rtrb` as a mailbox.
+/// End of a peer's queue as the end of a mailbox.
 #[cfg(feature = "peers")]
-struct Rtrb;
-#[cfg(feature = "peers")]
-struct RtrbSender<const W: usize>(rtrb::Producer<[u64; W]>);
-#[cfg(feature = "peers")]
-struct RtrbReceiver<const W: usize>(rtrb::Consumer<[u64; W]>);
+pub(crate) struct End<T>(T);
 
+/// Makes mailboxes of peers' queues.
 #[cfg(feature = "peers")]
-impl Lane for Rtrb {
-    const NAME: &'static str = "rtrb";
-    type Sender<const W: usize> = RtrbSender<W>;
-    type Receiver<const W: usize> = RtrbReceiver<W>;
+macro_rules! lanes {
+    ($($queue:ident $name:literal: $sender:ty, $receiver:ty;)*) => {$(
+        impl Lane for $queue {
+            const NAME: &'static str = $name;
+            type Sender<const W: usize> = End<$sender>;
+            type Receiver<const W: usize> = End<$receiver>;
 
-    fn pair<const W: usize>(
-        slots_count: u32,
-    ) -> Result<(RtrbSender<W>, RtrbReceiver<W>), LaneError> {
-        let (sender, receiver) = rtrb::RingBuffer::new(slots_count as usize);
-        Ok((RtrbSender(sender), RtrbReceiver(receiver)))
-    }
+            fn pair<const W: usize>(
+                slots_count: u32,
+            ) -> Result<(End<$sender>, End<$receiver>), LaneError> {
+                let (sender, receiver) = <$queue as Channel<[u64; W]>>::pair(slots_count)
+                    .map_err(|_| LaneError::Slots { slots_count })?;
+                Ok((End(sender), End(receiver)))
+            }
+        }
+
+        impl<const W: usize> Post<W> for End<$sender> {
+            #[inline(always)]
+            fn push(&mut self, words: [u64; W]) -> bool {
+                $queue::push(&mut self.0, words)
+            }
+            #[inline(always)]
+            fn has_room(&mut self) -> bool {
+                !self.0.is_full()
+            }
+            #[inline(always)]
+            fn publish(&mut self) {}
+        }
+
+        impl<const W: usize> Collect<W> for End<$receiver> {
+            #[inline(always)]
+            fn pop(&mut self) -> Option<[u64; W]> {
+                $queue::pop(&mut self.0)
+            }
+            #[inline(always)]
+            fn release(&mut self) {}
+        }
+    )*};
 }
 
 #[cfg(feature = "peers")]
-impl<const W: usize> Post<W> for RtrbSender<W> {
-    #[inline(always)]
-    fn push(&mut self, words: [u64; W]) -> bool {
-        self.0.push(words).is_ok()
-    }
-    #[inline(always)]
-    fn has_room(&mut self) -> bool {
-        !self.0.is_full()
-    }
-    #[inline(always)]
-    fn publish(&mut self) {}
-}
-
-#[cfg(feature = "peers")]
-impl<const W: usize> Collect<W> for RtrbReceiver<W> {
-    #[inline(always)]
-    fn pop(&mut self) -> Option<[u64; W]> {
-        self.0.pop().ok()
-    }
-    #[inline(always)]
-    fn release(&mut self) {}
-}
-
-/// crossbeam's `ArrayQueue` as a mailbox.
-#[cfg(feature = "peers")]
-struct Crossbeam;
-#[cfg(feature = "peers")]
-struct CrossbeamEnd<const W: usize>(Arc<ArrayQueue<[u64; W]>>);
-
-#[cfg(feature = "peers")]
-impl Lane for Crossbeam {
-    const NAME: &'static str = "array-queue";
-    type Sender<const W: usize> = CrossbeamEnd<W>;
-    type Receiver<const W: usize> = CrossbeamEnd<W>;
-
-    fn pair<const W: usize>(
-        slots_count: u32,
-    ) -> Result<(CrossbeamEnd<W>, CrossbeamEnd<W>), LaneError> {
-        let queue = Arc::new(ArrayQueue::new(slots_count as usize));
-        Ok((CrossbeamEnd(Arc::clone(&queue)), CrossbeamEnd(queue)))
-    }
-}
-
-#[cfg(feature = "peers")]
-impl<const W: usize> Post<W> for CrossbeamEnd<W> {
-    #[inline(always)]
-    fn push(&mut self, words: [u64; W]) -> bool {
-        self.0.push(words).is_ok()
-    }
-    #[inline(always)]
-    fn has_room(&mut self) -> bool {
-        !self.0.is_full()
-    }
-    #[inline(always)]
-    fn publish(&mut self) {}
-}
-
-#[cfg(feature = "peers")]
-impl<const W: usize> Collect<W> for CrossbeamEnd<W> {
-    #[inline(always)]
-    fn pop(&mut self) -> Option<[u64; W]> {
-        self.0.pop()
-    }
-    #[inline(always)]
-    fn release(&mut self) {}
+lanes! {
+    Rtrb "rtrb": rtrb::Producer<[u64; W]>, rtrb::Consumer<[u64; W]>;
+    ArrayQueue "array-queue": Arc<crossbeam_queue::ArrayQueue<[u64; W]>>,
+        Arc<crossbeam_queue::ArrayQueue<[u64; W]>>;
 }
 
 /// The benchmarks of clients and arbiter.
@@ -612,7 +575,7 @@ pub(super) const ALL: &[Bench] = &[
     #[cfg(feature = "peers")]
     Bench::many::<Mailbox<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Mailbox<Crossbeam>>(Contender::peer("array-queue").waits(Wait::Spin)),
+    Bench::many::<Mailbox<ArrayQueue>>(Contender::peer("array-queue").waits(Wait::Spin)),
     Bench::many::<Driver<OfFifo, Laps, Algorithms>>(Contender::ours("fifo").waits(Wait::Spin)),
     Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr").waits(Wait::Spin)),
     Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq").waits(Wait::Spin)),
@@ -649,7 +612,7 @@ pub(super) const ALL: &[Bench] = &[
     #[cfg(feature = "peers")]
     Bench::many::<Driver<OfDrr, Rtrb, Mailboxes>>(Contender::peer("rtrb").waits(Wait::Spin)),
     #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfDrr, Crossbeam, Mailboxes>>(
+    Bench::many::<Driver<OfDrr, ArrayQueue, Mailboxes>>(
         Contender::peer("array-queue").waits(Wait::Spin),
     ),
     Bench::many::<Driver<OfDrr, Laps, NoStamps>>(Contender::ours("none").waits(Wait::Spin)),

@@ -4,7 +4,7 @@
 
 use super::sink::{Sink, put_number, put_signed};
 use crate::names::{NameId, Names};
-use crate::walk::{At, Call, Ending, Here, Visitor};
+use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
 use std::io::{self, Write};
 
 pub struct Chrome<'a, W> {
@@ -12,7 +12,7 @@ pub struct Chrome<'a, W> {
     /// Names as JSON strings, with quotes.
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
-    place: Vec<u8>,
+    thread_fields: Vec<u8>,
     process: Option<usize>,
     is_first: bool,
 }
@@ -21,23 +21,23 @@ impl<'a, W: Write> Chrome<'a, W> {
     pub fn begin(names: &Names, sink: &'a mut Sink<W>) -> io::Result<Self> {
         sink.bytes().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
         let names = names.iter().map(|(_, name)| quoted(name)).collect();
-        Ok(Self { sink, names, place: Vec::new(), process: None, is_first: true })
+        Ok(Self { sink, names, thread_fields: Vec::new(), process: None, is_first: true })
     }
 
     pub fn end(self) -> io::Result<()> {
         self.sink.bytes().extend_from_slice(b"\n]}\n");
-        self.sink.settle()
+        self.sink.flush_if_full()
     }
 
-    fn metadata(&mut self, what: &str, name: &str) -> io::Result<()> {
+    fn metadata(&mut self, kind: &str, name: &str) -> io::Result<()> {
         let line =
-            format!("{{\"ph\":\"M\",\"name\":\"{what}\",\"args\":{{\"name\":{}}}", quoted(name));
+            format!("{{\"ph\":\"M\",\"name\":\"{kind}\",\"args\":{{\"name\":{}}}", quoted(name));
         self.separate();
         let to = self.sink.bytes();
         to.extend_from_slice(line.as_bytes());
-        to.extend_from_slice(&self.place);
+        to.extend_from_slice(&self.thread_fields);
         to.push(b'}');
-        self.sink.settle()
+        self.sink.flush_if_full()
     }
 
     #[inline]
@@ -49,7 +49,7 @@ impl<'a, W: Write> Chrome<'a, W> {
 
     /// Writes the fields that all events have: phase, name, process, thread and time.
     #[inline]
-    fn event(&mut self, at: &At, phase: &[u8], name: NameId) {
+    fn event(&mut self, at: &Position, phase: &[u8], name: NameId) {
         self.separate();
         let to = self.sink.bytes();
         to.extend_from_slice(b"{\"ph\":\"");
@@ -58,7 +58,7 @@ impl<'a, W: Write> Chrome<'a, W> {
         to.extend_from_slice(self.names[name.index()].as_bytes());
         to.extend_from_slice(b",\"ts\":");
         put_us(to, at.ns);
-        to.extend_from_slice(&self.place);
+        to.extend_from_slice(&self.thread_fields);
     }
 
     fn values(&mut self, values: &[u64]) -> io::Result<()> {
@@ -69,26 +69,30 @@ impl<'a, W: Write> Chrome<'a, W> {
             put_signed(to, *value as i64);
         }
         to.extend_from_slice(if values.is_empty() { b"}" } else { b"}}" });
-        self.sink.settle()
+        self.sink.flush_if_full()
     }
 }
 
 impl<W: Write> Visitor for Chrome<'_, W> {
-    fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
-        self.place = format!(",\"pid\":{},\"tid\":{}", here.pid, here.thread.tid).into_bytes();
+    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+        self.thread_fields =
+            format!(",\"pid\":{},\"tid\":{}", thread_info.pid, thread_info.thread.tid).into_bytes();
         if self.process != Some(process) {
             self.process = Some(process);
-            self.metadata("process_name", here.program.rsplit('/').next().unwrap_or_default())?;
+            self.metadata(
+                "process_name",
+                thread_info.program.rsplit('/').next().unwrap_or_default(),
+            )?;
         }
-        self.metadata("thread_name", &here.thread.name)
+        self.metadata("thread_name", &thread_info.thread.name)
     }
 
-    fn enter(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
+    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
         self.event(at, b"B", name);
         self.values(values)
     }
 
-    fn leave(&mut self, at: &At, call: &Call) -> io::Result<()> {
+    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
         self.event(at, b"E", call.name);
         if call.ending != Ending::Left {
             self.sink.bytes().extend_from_slice(b",\"args\":{\"end is missing\":true}");
@@ -96,7 +100,7 @@ impl<W: Write> Visitor for Chrome<'_, W> {
         self.values(&[])
     }
 
-    fn mark(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
+    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
         self.event(at, b"i\",\"s\":\"t", name);
         self.values(values)
     }

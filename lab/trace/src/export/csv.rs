@@ -31,7 +31,7 @@ pub fn write<S: ReadAt, W: Write>(
             continue;
         }
         found.events += 1;
-        let what: &[u8] = match event.kind {
+        let kind: &[u8] = match event.kind {
             EventKind::Enter => b",enter,",
             EventKind::Leave => b",leave,",
             _ => b",mark,",
@@ -40,7 +40,7 @@ pub fn write<S: ReadAt, W: Write>(
         put_signed(to, traces.all()[process].ns(event.ticks));
         to.push(b',');
         to.extend_from_slice(places[process][event.thread].as_bytes());
-        to.extend_from_slice(what);
+        to.extend_from_slice(kind);
         to.extend_from_slice(fields[name.index()].as_bytes());
         for index in 0..2 {
             to.push(b',');
@@ -49,7 +49,7 @@ pub fn write<S: ReadAt, W: Write>(
             }
         }
         to.push(b'\n');
-        sink.settle()?;
+        sink.flush_if_full()?;
     }
     found.cut_short = events.cut_short();
     Ok(found)
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_quoted_where_they_must_be() {
+    fn fields_with_separators_are_quoted() {
         assert_eq!(field("a::b<c>"), "a::b<c>");
         assert_eq!(field("f(int, \"x\")"), "\"f(int, \"\"x\"\")\"");
     }

@@ -17,7 +17,7 @@ pub fn write<W: Write>(tree: &CallTree, names: &Names, sink: &mut Sink<W>) -> io
         to.push(b' ');
         put_number(to, self_ns);
         to.push(b'\n');
-        sink.settle()
+        sink.flush_if_full()
     })
 }
 

@@ -9,7 +9,7 @@
 
 use super::sink::Sink;
 use crate::names::{NameId, Names};
-use crate::walk::{At, Call, Ending, Here, Visitor};
+use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
 use std::io::{self, Write};
 
 /// `Trace.packet`.
@@ -99,11 +99,12 @@ impl<'a, W: Write> Perfetto<'a, W> {
         Self { names, sink, sequence: GLOBAL_SEQUENCE, process: None, interned }
     }
 
-    fn clocks(&mut self, here: &Here<'_>) -> io::Result<()> {
+    fn clocks(&mut self, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         let mut clocks = Message::default();
-        for (id, ns) in
-            [(clock::MONOTONIC, here.begin_ns), (clock::REALTIME, here.begin_realtime_ns)]
-        {
+        for (id, ns) in [
+            (clock::MONOTONIC, thread_info.begin_ns),
+            (clock::REALTIME, thread_info.begin_realtime_ns),
+        ] {
             let mut one = Message::default();
             one.number(clock::ID, id).number(clock::TIMESTAMP, ns.max(0) as u64);
             clocks.message(clock::CLOCKS, &one);
@@ -115,16 +116,16 @@ impl<'a, W: Write> Perfetto<'a, W> {
         self.packet(&packet)
     }
 
-    fn process(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
+    fn process(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         let mut descriptor = Message::default();
-        descriptor.number(track::PID, here.pid.into());
-        if !here.program.is_empty() {
-            let name = here.program.rsplit('/').next().unwrap_or_default();
-            descriptor.text(track::PROCESS_COMMAND, here.program);
+        descriptor.number(track::PID, thread_info.pid.into());
+        if !thread_info.program.is_empty() {
+            let name = thread_info.program.rsplit('/').next().unwrap_or_default();
+            descriptor.text(track::PROCESS_COMMAND, thread_info.program);
             descriptor.text(track::PROCESS_NAME, name);
         }
         let mut track = Message::default();
-        track.number(track::UUID, uuid(process, here.pid, u64::MAX));
+        track.number(track::UUID, uuid(process, thread_info.pid, u64::MAX));
         track.message(track::PROCESS, &descriptor);
         let mut packet = Message::default();
         packet.number(packet::SEQUENCE_ID, GLOBAL_SEQUENCE);
@@ -133,17 +134,19 @@ impl<'a, W: Write> Perfetto<'a, W> {
     }
 
     /// Begins the sequence of a thread with its track, its defaults and the annotation names.
-    fn sequence(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
+    fn sequence(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.sequence += 1;
-        let uuid_of_thread = uuid(process, here.pid, here.index as u64);
+        let uuid_of_thread = uuid(process, thread_info.pid, thread_info.index as u64);
         let mut descriptor = Message::default();
-        descriptor.number(track::PID, here.pid.into()).number(track::TID, here.thread.tid);
-        if !here.thread.name.is_empty() {
-            descriptor.text(track::THREAD_NAME, &here.thread.name);
+        descriptor
+            .number(track::PID, thread_info.pid.into())
+            .number(track::TID, thread_info.thread.tid);
+        if !thread_info.thread.name.is_empty() {
+            descriptor.text(track::THREAD_NAME, &thread_info.thread.name);
         }
         let mut track = Message::default();
         track.number(track::UUID, uuid_of_thread);
-        track.number(track::PARENT_UUID, uuid(process, here.pid, u64::MAX));
+        track.number(track::PARENT_UUID, uuid(process, thread_info.pid, u64::MAX));
         track.message(track::THREAD, &descriptor);
         let mut events = Message::default();
         events.number(event::TRACK_UUID, uuid_of_thread);
@@ -181,23 +184,23 @@ impl<'a, W: Write> Perfetto<'a, W> {
         let mut framed = Message::default();
         framed.message(PACKET, packet);
         self.sink.bytes().extend_from_slice(&framed.0);
-        self.sink.settle()
+        self.sink.flush_if_full()
     }
 
     #[inline]
     fn event(
         &mut self,
-        at: &At,
+        at: &Position,
         kind: u64,
         name: Option<NameId>,
-        rest: Rest<'_>,
+        annotations: Annotations<'_>,
     ) -> io::Result<()> {
         if let Some(name) = name
             && self.interned[name.index()] != self.sequence
         {
             self.intern(name)?;
         }
-        let mut short = Short::default();
+        let mut short = ShortMessage::default();
         short.tag(PACKET, LENGTH);
         let packet = short.open();
         short.number(packet::TIMESTAMP, at.ns.max(0) as u64);
@@ -209,22 +212,22 @@ impl<'a, W: Write> Perfetto<'a, W> {
         if let Some(name) = name {
             short.number(event::NAME_IID, iid(name));
         }
-        match rest {
-            Rest::Values(values) => {
+        match annotations {
+            Annotations::Values(values) => {
                 for (iid, value) in (FIRST_VALUE..).zip(values) {
                     short.annotation(iid, annotation::INT, *value);
                 }
             }
-            Rest::EndIsMissing => short.annotation(END_IS_MISSING, annotation::BOOL, 1),
+            Annotations::EndIsMissing => short.annotation(END_IS_MISSING, annotation::BOOL, 1),
         }
         short.close(event);
         short.close(packet);
         self.sink.bytes().extend_from_slice(short.bytes());
-        self.sink.settle()
+        self.sink.flush_if_full()
     }
 }
 
-enum Rest<'a> {
+enum Annotations<'a> {
     Values(&'a [u64]),
     EndIsMissing,
 }
@@ -246,33 +249,33 @@ fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
 }
 
 impl<W: Write> Visitor for Perfetto<'_, W> {
-    fn thread(&mut self, process: usize, here: &Here<'_>) -> io::Result<()> {
+    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         if self.process.is_none() {
-            self.clocks(here)?;
+            self.clocks(thread_info)?;
         }
         if self.process != Some(process) {
             self.process = Some(process);
-            self.process(process, here)?;
+            self.process(process, thread_info)?;
         }
-        self.sequence(process, here)
+        self.sequence(process, thread_info)
     }
 
     #[inline]
-    fn enter(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.event(at, SLICE_BEGIN, Some(name), Rest::Values(values))
+    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.event(at, SLICE_BEGIN, Some(name), Annotations::Values(values))
     }
 
     #[inline]
-    fn leave(&mut self, at: &At, call: &Call) -> io::Result<()> {
-        let rest = match call.ending {
-            Ending::Left => Rest::Values(&[]),
-            _ => Rest::EndIsMissing,
+    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
+        let annotations = match call.ending {
+            Ending::Left => Annotations::Values(&[]),
+            _ => Annotations::EndIsMissing,
         };
-        self.event(at, SLICE_END, None, rest)
+        self.event(at, SLICE_END, None, annotations)
     }
 
-    fn mark(&mut self, at: &At, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.event(at, INSTANT, Some(name), Rest::Values(values))
+    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.event(at, INSTANT, Some(name), Annotations::Values(values))
     }
 }
 
@@ -321,19 +324,19 @@ impl Message {
 }
 
 /// Protobuf message of less than 128 bytes, so that each length takes one byte.
-struct Short {
+struct ShortMessage {
     bytes: [u8; EVENT_BYTES_MAX],
     at: usize,
 }
 
-impl Default for Short {
+impl Default for ShortMessage {
     #[inline]
     fn default() -> Self {
         Self { bytes: [0; EVENT_BYTES_MAX], at: 0 }
     }
 }
 
-impl Short {
+impl ShortMessage {
     #[inline]
     fn push(&mut self, byte: u8) {
         self.bytes[self.at] = byte;

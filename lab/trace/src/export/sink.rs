@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Number of buffered bytes from which on they are written.
-const GATHERED_BYTES: usize = 1 << 16;
+const FLUSH_BYTES: usize = 1 << 16;
 
 #[derive(Debug)]
 pub struct Sink<W> {
@@ -13,10 +13,11 @@ pub struct Sink<W> {
 
 impl<W: Write> Sink<W> {
     pub fn new(out: W) -> Self {
-        Self { out, bytes: Vec::with_capacity(GATHERED_BYTES + (1 << 12)) }
+        Self { out, bytes: Vec::with_capacity(FLUSH_BYTES + (1 << 12)) }
     }
 
-    /// Returns the buffer to append to; call [`settle`](Sink::settle) after each event.
+    /// Returns the buffer to append to; call [`flush_if_full`](Sink::flush_if_full) after each
+    /// event.
     #[inline]
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -24,8 +25,8 @@ impl<W: Write> Sink<W> {
 
     /// Writes the buffer if it has reached its limit.
     #[inline]
-    pub fn settle(&mut self) -> io::Result<()> {
-        if self.bytes.len() >= GATHERED_BYTES { self.flush() } else { Ok(()) }
+    pub fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.bytes.len() >= FLUSH_BYTES { self.flush() } else { Ok(()) }
     }
 
     #[cold]
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_everywhere() {
+    fn numbers_are_written_like_display() {
         for number in [0, 1, 10, 999, i64::MAX, i64::MIN, -7] {
             let mut bytes = Vec::new();
             put_signed(&mut bytes, number);

@@ -3,7 +3,7 @@
 use super::names;
 use super::rings::{Block, Rings, codes};
 use super::stream::{Stream, sites_segment};
-use handover_probe::chunk::{Chunk, Whose};
+use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::claim::{self, with_suffix};
 use handover_probe::format::{self, Header, encode_sites, thread};
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
@@ -17,36 +17,36 @@ const CHUNK_EVENTS: u64 = 1 << 14;
 /// Upper bound of all sites' numbers.
 const SITES_END: usize = 1 << 18;
 /// Number of rounds between two checks whether processes still live.
-const LOOKS_EACH: u32 = 64;
+const ROUNDS_PER_LIVENESS_CHECK: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Follower {
     folder: PathBuf,
     file: PathBuf,
-    known: HashSet<OsString>,
-    followed: Vec<Followed>,
-    done: Vec<PathBuf>,
+    known_files: HashSet<OsString>,
+    processes: Vec<FollowedProcess>,
+    finished_paths: Vec<PathBuf>,
     notes: Vec<String>,
-    looks_count: u32,
+    rounds_count: u32,
 }
 
 impl Follower {
     pub(super) fn new(folder: &Path, file: &Path) -> Self {
-        let (known, followed, done, notes) = Default::default();
+        let (known_files, processes, finished_paths, notes) = Default::default();
         let (folder, file) = (folder.to_owned(), file.to_owned());
-        Self { folder, file, known, followed, done, notes, looks_count: 0 }
+        Self { folder, file, known_files, processes, finished_paths, notes, rounds_count: 0 }
     }
 
     /// Drains rings that have enough events, and finishes the files of ended processes.
-    pub(super) fn look(&mut self) {
-        self.meet();
-        self.followed.iter_mut().for_each(|one| one.look(false));
-        self.looks_count += 1;
-        if self.looks_count.is_multiple_of(LOOKS_EACH) {
-            for at in (0..self.followed.len()).rev() {
-                if !claim::lives(self.followed[at].rings.header.pid) {
-                    let one = self.followed.swap_remove(at);
-                    self.done.push(one.finish(&mut self.notes));
+    pub(super) fn drain(&mut self) {
+        self.find_new_processes();
+        self.processes.iter_mut().for_each(|one| one.drain(false));
+        self.rounds_count += 1;
+        if self.rounds_count.is_multiple_of(ROUNDS_PER_LIVENESS_CHECK) {
+            for at in (0..self.processes.len()).rev() {
+                if !claim::is_process_alive(self.processes[at].rings.header.pid) {
+                    let one = self.processes.swap_remove(at);
+                    self.finished_paths.push(one.finish(&mut self.notes));
                 }
             }
         }
@@ -54,28 +54,28 @@ impl Follower {
 
     /// Drains all events, and finishes all files.
     pub(super) fn finish(&mut self, notes: &mut Vec<String>) {
-        self.meet();
-        for one in &self.followed {
+        self.find_new_processes();
+        for one in &self.processes {
             // If this fails, the ring is still read as far as it was written.
             let _ = one.rings.close();
         }
-        for one in self.followed.drain(..) {
-            self.done.push(one.finish(&mut self.notes));
+        for one in self.processes.drain(..) {
+            self.finished_paths.push(one.finish(&mut self.notes));
         }
         notes.append(&mut self.notes);
     }
 
     /// Returns the paths of the files that were written.
     pub(super) fn paths(self) -> Vec<PathBuf> {
-        self.done
+        self.finished_paths
     }
 
     /// Finds processes that have begun to record.
-    fn meet(&mut self) {
+    fn find_new_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            if self.known.contains(&name) {
+            if self.known_files.contains(&name) {
                 continue;
             }
             let rings = match Rings::open(&entry.path()) {
@@ -83,13 +83,13 @@ impl Follower {
                 Ok(None) => continue, // it is just being made
                 Err(error) => {
                     self.notes.push(format!("{}: {error}", entry.path().display()));
-                    self.known.insert(name);
+                    self.known_files.insert(name);
                     continue;
                 }
             };
-            self.known.insert(name);
-            match Followed::begin(rings, entry.path(), &self.file) {
-                Ok(one) => self.followed.push(one),
+            self.known_files.insert(name);
+            match FollowedProcess::begin(rings, entry.path(), &self.file) {
+                Ok(one) => self.processes.push(one),
                 Err(error) => self.notes.push(format!("{}: {error}", self.file.display())),
             }
         }
@@ -110,7 +110,7 @@ struct Lane {
 }
 
 #[derive(Debug)]
-struct Followed {
+struct FollowedProcess {
     rings: Rings,
     rings_path: PathBuf,
     stream: Stream,
@@ -119,40 +119,40 @@ struct Followed {
     chunk: Chunk,
     block: Block,
     /// Sites with at least one event, by their number.
-    seen: Vec<bool>,
+    has_events: Vec<bool>,
     sites_count: usize,
     /// Lost events of threads that have ended and whose lanes were freed.
     lost: u64,
     failure: Option<io::Error>,
 }
 
-impl Followed {
+impl FollowedProcess {
     /// Creates the trace file of a process: the first process gets the file's own name.
     fn begin(rings: Rings, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
         let header =
             Header { rings: rings_path.to_string_lossy().into_owned(), ..rings.header.clone() };
         let pid = header.pid;
-        let beside = |again: u32| match again {
+        let path_for = |attempt: u32| match attempt {
             0 => file.to_owned(),
             1 => with_suffix(file, &pid.to_string()),
-            _ => with_suffix(file, &format!("{pid}.{again}")),
+            _ => with_suffix(file, &format!("{pid}.{attempt}")),
         };
-        let mut again = 0;
+        let mut attempt = 0;
         let (stream, path) = loop {
-            let path = beside(again);
+            let path = path_for(attempt);
             // Named before the file is created: if this process is killed then, both files may
             // exist alone.
             rings.name_stream(&path)?;
             match Stream::create(&path, &header) {
                 Ok(stream) => break (stream, path),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && again < 1000 => {
-                    again += 1;
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => {
+                    attempt += 1;
                 }
                 Err(error) => return Err(error),
             }
         };
         let (lanes, chunk, block) = Default::default();
-        let (seen, failure) = (vec![false; SITES_END], None);
+        let (has_events, failure) = (vec![false; SITES_END], None);
         Ok(Self {
             rings,
             rings_path,
@@ -161,17 +161,17 @@ impl Followed {
             lanes,
             chunk,
             block,
-            seen,
+            has_events,
             sites_count: 0,
             lost: 0,
             failure,
         })
     }
 
-    /// Drains rings that have enough events, or all events if `everything`.
-    fn look(&mut self, everything: bool) {
+    /// Drains rings that have enough events, or all events if `should_drain_all`.
+    fn drain(&mut self, should_drain_all: bool) {
         if self.failure.is_none()
-            && let Err(error) = self.try_look(everything)
+            && let Err(error) = self.try_drain(should_drain_all)
         {
             // The program goes on and counts further events as lost.
             let _ = self.rings.fail();
@@ -179,8 +179,8 @@ impl Followed {
         }
     }
 
-    fn try_look(&mut self, everything: bool) -> io::Result<()> {
-        self.rings.look()?;
+    fn try_drain(&mut self, should_drain_all: bool) -> io::Result<()> {
+        self.rings.read_new_segments()?;
         while self.sites_count < self.rings.sites.len() {
             let segment = sites_segment(&self.rings.sites[self.sites_count]);
             self.stream.append(&segment)?;
@@ -190,12 +190,12 @@ impl Followed {
             self.lanes.push(Lane::new(offset));
         }
         for at in 0..self.lanes.len() {
-            self.look_at_lane(at, everything)?;
+            self.drain_lane(at, should_drain_all)?;
         }
         Ok(())
     }
 
-    fn look_at_lane(&mut self, at: usize, everything: bool) -> io::Result<()> {
+    fn drain_lane(&mut self, at: usize, should_drain_all: bool) -> io::Result<()> {
         let Some(page) = self.rings.page(self.lanes[at].offset)? else { return Ok(()) };
         let lane = &mut self.lanes[at];
         let index = page.segment.words[thread::LANE];
@@ -207,9 +207,10 @@ impl Followed {
             return Ok(());
         }
         let has_ended = page.end_ticks != 0;
-        let much = self.rings.has_begun(lane.offset, lane.block + self.rings.worthwhile())?;
-        if everything || has_ended || much {
-            while self.take(at, everything || has_ended)? {}
+        let is_worthwhile =
+            self.rings.has_begun(lane.offset, lane.block + self.rings.worthwhile())?;
+        if should_drain_all || has_ended || is_worthwhile {
+            while self.write_chunk(at, should_drain_all || has_ended)? {}
         }
         if has_ended {
             self.stream.append_thread(&page)?;
@@ -220,16 +221,16 @@ impl Followed {
         Ok(())
     }
 
-    /// Writes a chunk of a lane's events: from complete blocks, or all if `everything`. Returns
-    /// `false` once nothing more can be taken.
-    fn take(&mut self, at: usize, everything: bool) -> io::Result<bool> {
+    /// Writes a chunk of a lane's events: from complete blocks, or all if `should_drain_all`.
+    /// Returns `false` once nothing more can be taken.
+    fn write_chunk(&mut self, at: usize, should_drain_all: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
         let (mut block, mut word) = (lane.block, lane.word);
         while self.chunk.count() < CHUNK_EVENTS {
             // Checked before the block is read: only then is a complete block read completely.
             let is_complete = self.rings.has_begun(lane.offset, block + 1)?;
-            if !is_complete && !everything {
+            if !is_complete && !should_drain_all {
                 break;
             }
             if !self.rings.block(lane.offset, block, &mut self.block)? {
@@ -243,7 +244,7 @@ impl Followed {
             lane.lost_before = words[3];
             let mut words_count = 0;
             for code in codes(rest) {
-                self.seen[(code >> 2) as usize] = true;
+                self.has_events[(code >> 2) as usize] = true;
                 words_count += words_of(code) as usize;
             }
             word = (word + words_count).min(words.len());
@@ -255,26 +256,26 @@ impl Followed {
         let count = self.chunk.count();
         if count > 0 {
             let is_begun = word > BLOCK_HEADER_WORDS as usize;
-            let whose = Whose {
+            let position = ChunkPosition {
                 lane: lane.index.unwrap_or(0),
                 events_before: lane.events_count,
                 lost_before: lane.lost_before,
                 position_end: block * BLOCK_WORDS + if is_begun { word as u64 } else { 0 },
             };
-            self.stream.append_chunk(&mut self.chunk, &whose)?;
+            self.stream.append_chunk(&mut self.chunk, &position)?;
             lane.events_count += count;
         }
-        let has_moved = block > lane.block;
+        let has_advanced = block > lane.block;
         (lane.block, lane.word) = (block, word);
-        if has_moved {
-            self.rings.drained(lane.offset, block)?;
+        if has_advanced {
+            self.rings.release_blocks(lane.offset, block)?;
         }
-        Ok(count > 0 && has_moved)
+        Ok(count > 0 && has_advanced)
     }
 
     /// Drains the rest, appends names, completes the file and returns its path.
     fn finish(mut self, notes: &mut Vec<String>) -> PathBuf {
-        self.look(true);
+        self.drain(true);
         let mut lost = self.lost;
         for lane in &self.lanes {
             let page = self.rings.page(lane.offset).ok().flatten();
@@ -286,8 +287,8 @@ impl Followed {
                 let _ = self.stream.append_thread(&page);
             }
         }
-        match self.name(notes) {
-            Ok(given_up) => lost += given_up,
+        match self.write_names(notes) {
+            Ok(discarded) => lost += discarded,
             Err(error) => {
                 notes.push(format!("{}: functions have no names: {error}", self.path.display()))
             }
@@ -315,14 +316,14 @@ impl Followed {
     }
 
     /// Appends the names of functions with events; returns the number of events given up for space.
-    fn name(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
+    fn write_names(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
         let (modules, mut functions) = self.rings.functions()?;
-        functions.retain(|(number, ..)| self.seen.get(*number as usize) == Some(&true));
+        functions.retain(|(number, ..)| self.has_events.get(*number as usize) == Some(&true));
         if functions.is_empty() {
             return Ok(0);
         }
         let sites = names::sites(&modules, &functions, notes);
-        self.stream.append_surely(&sites_segment(&encode_sites(&sites)))
+        self.stream.append_or_replace_chunks(&sites_segment(&encode_sites(&sites)))
     }
 }
 

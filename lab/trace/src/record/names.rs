@@ -32,7 +32,7 @@ pub(super) fn complete_with_notes(
     let seen: HashSet<u32> = trace.merged().map(|event| event.site).collect();
     let rings = trace.rings_path().unwrap_or(path).to_owned();
     let Some(mut rings) = Rings::open(&rings)? else { return Ok(0) };
-    rings.look()?;
+    rings.read_new_segments()?;
     let (modules, mut functions) = rings.functions()?;
     functions.retain(|(number, ..)| seen.contains(number));
     if functions.is_empty() {
@@ -65,7 +65,7 @@ pub(super) fn sites(
         let file = object::File::parse(&*bytes).ok().filter(|file| is_same(file, module));
         let Some(file) = file else {
             notes.push(format!(
-                "{}: it is not the file any more that was run: its functions have no names",
+                "{}: the file has changed since it was run: its functions have no names",
                 module.path
             ));
             sites.extend(of_it.map(|(number, _, address)| unnamed(*number, module, *address)));
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_shown_as_they_were_written() {
+    fn symbols_are_demangled_to_source_names() {
         for (name, shown) in [
             ("main", "main"),
             ("_ZN1a1b3runEi", "a::b::run(int)"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_the_name_of_the_function_around_it_and_no_other() {
+    fn address_resolves_to_its_enclosing_function() {
         let symbols = Symbols(vec![(16, 8, "a"), (32, 0, "b"), (64, 4, "c")]);
         let named = [15, 16, 23, 24, 40, 67, 68].map(|address| symbols.name(address));
         assert_eq!(named, [None, Some("a"), Some("a"), None, Some("b"), Some("c"), None]);

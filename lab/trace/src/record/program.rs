@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 /// Program that can be run and traced.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Found {
+pub struct TraceableProgram {
     /// Path of its file.
     pub path: PathBuf,
     /// `true` if it, or a library that it links, was compiled with traceable function entries.
@@ -27,7 +27,7 @@ pub struct Found {
 #[non_exhaustive]
 pub enum Refusal {
     /// No program was given.
-    #[error("name a program to run, behind --")]
+    #[error("no program given: write it after --")]
     Nothing,
     /// The program was not found.
     #[error("{}: no such program", name.display())]
@@ -54,7 +54,7 @@ pub enum Refusal {
     /// The program was compiled without traceable function entries.
     #[error(
         "{}: no function entries to trace: compile with -finstrument-functions or with \
-         -fpatchable-function-entry=5 (--force runs it all the same, for what it starts or loads)", path.display()
+         -fpatchable-function-entry=5 (--force runs it nevertheless, for the programs and libraries that it starts or loads)", path.display()
     )]
     NoEntries {
         /// Path of its file.
@@ -62,28 +62,28 @@ pub enum Refusal {
     },
 }
 
-const STATIC: &str = "it is linked statically, and no library can be loaded into it";
-const OTHER: &str = "it is no program of 64 bits for x86-64";
+const STATIC: &str = "it is linked statically: no library can be loaded into it";
+const NOT_X86_64: &str = "it is not a 64-bit x86-64 program";
 const MUSL: &str = "it uses another C library than the recording library does";
-const SECURE: &str =
+const PRIVILEGED: &str =
     "it is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
-const NOT_HERE: &str = "functions are traced on x86-64 Linux alone";
+const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";
 
 /// Finds the program that `command` names, in `PATH` like a shell, and checks it.
 ///
 /// # Errors
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
 /// traced.
-pub fn find(command: &[OsString], force: bool) -> Result<Found, Refusal> {
+pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Refusal> {
     let name = command.first().filter(|name| !name.is_empty()).ok_or(Refusal::Nothing)?;
-    let path = look_up(name).ok_or_else(|| Refusal::Absent { name: name.into() })?;
+    let path = search_path(name).ok_or_else(|| Refusal::Absent { name: name.into() })?;
     let forbidden = |reason: String| Refusal::Forbidden { path: path.clone(), reason };
     let data = std::fs::metadata(&path).map_err(|error| forbidden(error.to_string()))?;
     if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
-        return Err(forbidden("it is no file that may be run".to_owned()));
+        return Err(forbidden("it is not an executable file".to_owned()));
     }
     let unreachable = |reason| Refusal::Unreachable { path: path.clone(), reason };
-    let mut found = Found {
+    let mut found = TraceableProgram {
         path: path.clone(),
         has_functions: false,
         has_probes: false,
@@ -94,51 +94,51 @@ pub fn find(command: &[OsString], force: bool) -> Result<Found, Refusal> {
     if !bytes.starts_with(b"\x7fELF") {
         return Ok(found); // a script: its interpreter and the programs it starts are recorded
     }
-    let traits = traits(&bytes);
-    found.has_probes = traits.has_probes;
+    let elf_traits = elf_traits(&bytes);
+    found.has_probes = elf_traits.has_probes;
     let reason = if !found.loads_library {
-        Some(NOT_HERE)
-    } else if !traits.is_ours {
-        Some(OTHER)
-    } else if traits.interpreter.is_empty() {
+        Some(UNSUPPORTED_PLATFORM)
+    } else if !elf_traits.is_x86_64 {
+        Some(NOT_X86_64)
+    } else if elf_traits.interpreter.is_empty() {
         Some(STATIC)
-    } else if traits.interpreter.contains("musl") {
+    } else if elf_traits.interpreter.contains("musl") {
         Some(MUSL)
-    } else if is_secure(&path, &data) {
-        Some(SECURE)
+    } else if is_privileged(&path, &data) {
+        Some(PRIVILEGED)
     } else {
         None
     };
     if let Some(reason) = reason {
         found.loads_library = false;
         // Rust probes record by themselves; but privileged programs ignore the environment.
-        return if traits.has_probes && reason != SECURE {
+        return if elf_traits.has_probes && reason != PRIVILEGED {
             Ok(found)
         } else {
             Err(unreachable(reason))
         };
     }
     found.has_functions =
-        traits.has_functions || libraries(&path).iter().any(|path| has_functions(path));
+        elf_traits.has_functions || libraries(&path).iter().any(|path| has_functions(path));
     if !(found.has_functions || found.has_probes || force) {
         return Err(Refusal::NoEntries { path });
     }
     Ok(found)
 }
 
-fn look_up(name: &OsStr) -> Option<PathBuf> {
+fn search_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 || path.is_absolute() {
         return path.exists().then(|| path.to_owned());
     }
     let all = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let runs = |path: &PathBuf| {
+    let is_executable = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
     };
-    std::env::split_paths(&all).map(|folder| folder.join(name)).find(runs)
+    std::env::split_paths(&all).map(|folder| folder.join(name)).find(is_executable)
 }
 
-fn is_secure(path: &Path, data: &std::fs::Metadata) -> bool {
+fn is_privileged(path: &Path, data: &std::fs::Metadata) -> bool {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mode = data.permissions().mode();
     let changes_user = mode & 0o4000 != 0 && data.uid() != uid;
@@ -151,21 +151,21 @@ fn is_secure(path: &Path, data: &std::fs::Metadata) -> bool {
 }
 
 #[derive(Debug, Default)]
-struct Traits {
-    is_ours: bool,
+struct ElfTraits {
+    is_x86_64: bool,
     interpreter: String,
     has_functions: bool,
     has_probes: bool,
 }
 
-fn traits(bytes: &[u8]) -> Traits {
-    let mut traits = Traits::default();
-    let Ok(file) = object::File::parse(bytes) else { return traits };
-    traits.is_ours = file.is_64() && file.architecture() == object::Architecture::X86_64;
-    traits.has_functions = has_entries(&file);
-    traits.has_probes = file.section_by_name("handover_probes").is_some();
-    traits.interpreter = interpreter(bytes).unwrap_or_default();
-    traits
+fn elf_traits(bytes: &[u8]) -> ElfTraits {
+    let mut elf_traits = ElfTraits::default();
+    let Ok(file) = object::File::parse(bytes) else { return elf_traits };
+    elf_traits.is_x86_64 = file.is_64() && file.architecture() == object::Architecture::X86_64;
+    elf_traits.has_functions = has_entries(&file);
+    elf_traits.has_probes = file.section_by_name("handover_probes").is_some();
+    elf_traits.interpreter = interpreter(bytes).unwrap_or_default();
+    elf_traits
 }
 
 fn interpreter(bytes: &[u8]) -> Option<String> {
@@ -201,9 +201,9 @@ fn libraries(path: &Path) -> Vec<PathBuf> {
         .spawn();
     let mut text = String::new();
     if let Ok(mut listing) = listing {
-        if let Some(said) = &mut listing.stdout {
+        if let Some(output) = &mut listing.stdout {
             // Without the list the program is treated as one without libraries.
-            let _ = said.take(1 << 20).read_to_string(&mut text);
+            let _ = output.take(1 << 20).read_to_string(&mut text);
         }
         let _ = listing.wait();
     }

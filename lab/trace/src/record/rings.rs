@@ -72,15 +72,15 @@ impl Rings {
 
     /// Asks the process to stop recording.
     pub(super) fn close(&self) -> io::Result<()> {
-        self.put(CLOSED * 8, 1)
+        self.write_word(CLOSED * 8, 1)
     }
 
     /// Asks the process to count further events as lost.
     pub(super) fn fail(&self) -> io::Result<()> {
-        self.put(STATE * 8, format::STATE_FAILED)
+        self.write_word(STATE * 8, format::STATE_FAILED)
     }
 
-    fn put(&self, offset: u64, word: u64) -> io::Result<()> {
+    fn write_word(&self, offset: u64, word: u64) -> io::Result<()> {
         self.file.write_all_at(&word.to_le_bytes(), offset)
     }
 
@@ -91,7 +91,7 @@ impl Rings {
     }
 
     /// Finds new segments.
-    pub(super) fn look(&mut self) -> io::Result<()> {
+    pub(super) fn read_new_segments(&mut self) -> io::Result<()> {
         let end = self.file.metadata()?.len();
         while self.next + SEGMENT_BYTES <= end {
             let mut bytes = [0; SEGMENT_BYTES as usize];
@@ -195,13 +195,13 @@ impl Rings {
     }
 
     /// Releases the first `blocks` blocks to the writer.
-    pub(super) fn drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
-        self.put(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
+    pub(super) fn release_blocks(&self, lane: u64, blocks: u64) -> io::Result<()> {
+        self.write_word(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
     }
 
     /// Releases the lane to another thread.
     pub(super) fn free(&self, lane: u64) -> io::Result<()> {
-        self.put(lane + 8 * thread::PAGE_FREE as u64, 1)
+        self.write_word(lane + 8 * thread::PAGE_FREE as u64, 1)
     }
 
     /// Returns the number of events that a lane has recorded so far.

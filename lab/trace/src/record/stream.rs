@@ -1,7 +1,7 @@
 //! Trace file into which rings are drained.
 
 use super::rings::LanePage;
-use handover_probe::chunk::{Chunk, Whose};
+use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::claim;
 use handover_probe::format::{
     self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_THREAD, Segment, thread,
@@ -41,9 +41,13 @@ impl Stream {
         Ok(())
     }
 
-    pub(super) fn append_chunk(&mut self, chunk: &mut Chunk, whose: &Whose) -> io::Result<()> {
+    pub(super) fn append_chunk(
+        &mut self,
+        chunk: &mut Chunk,
+        position: &ChunkPosition,
+    ) -> io::Result<()> {
         let start = self.end;
-        self.append(chunk.segment(whose))?;
+        self.append(chunk.segment(position))?;
         self.chunks.push((start, chunk.count()));
         Ok(())
     }
@@ -60,7 +64,7 @@ impl Stream {
 
     /// Appends a segment that the trace needs, in place of its last chunks if there is no space;
     /// returns the number of events given up.
-    pub(super) fn append_surely(&mut self, segment: &[u8]) -> io::Result<u64> {
+    pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut given_up = 0;
         loop {
             let Err(error) = self.append(segment) else { return Ok(given_up) };

@@ -1,12 +1,12 @@
 //! Statistics, trees and estimates compared with the recorded events.
 
-use crate::samples::{deep, odd, random, raw, recorded, whole};
+use crate::samples::{deep, random, raw, recorded, sample, unpaired};
 use handover_probe::read::{EventKind, Trace};
 use handover_probe::{probe, span};
 use handover_trace::{
-    At, Call, CallTree, DEPTH_MAX, Ending, Function, Grouping, Limits, Line, NameId, Names, Order,
-    Statistics, Traces, Visitor, estimate, estimate_table, function_table, headline, tree_table,
-    walk, what_is_missing,
+    Call, CallTree, DEPTH_MAX, Ending, Function, Grouping, Limits, NameId, Names, Order, Position,
+    Statistics, Traces, TreeLine, Visitor, estimate, estimate_table, function_table, headline,
+    tree_table, walk, what_is_missing,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn functions(traces: &Traces, order: Order) -> (Vec<Function>, u64) {
     (statistics.functions(&names, order), statistics.time_ns())
 }
 
-fn tree(traces: &Traces, grouping: Grouping, levels_max: usize) -> (Vec<Line>, u64) {
+fn tree(traces: &Traces, grouping: Grouping, levels_max: usize) -> (Vec<TreeLine>, u64) {
     let names = Names::all(traces);
     let mut tree = CallTree::new(grouping);
     walk(traces, &names, &mut tree).unwrap();
@@ -30,8 +30,8 @@ fn named<'a>(functions: &'a [Function], name: &str) -> &'a Function {
 }
 
 #[test]
-fn calls_are_counted_and_timed_as_they_were_recorded() {
-    let (all, time_ns) = functions(whole(), Order::Name);
+fn calls_are_counted_and_timed() {
+    let (all, time_ns) = functions(sample(), Order::Name);
     let names: Vec<&str> = all.iter().map(|function| function.name.as_str()).collect();
     assert!(names.is_sorted(), "{names:?}");
     let outer = named(&all, "whole.outer");
@@ -42,15 +42,15 @@ fn calls_are_counted_and_timed_as_they_were_recorded() {
 
     // The total of a recursion is its outermost call; its self time is the same time, in five
     // parts.
-    let fall = named(&all, "whole.fall");
-    let enters: Vec<i64> = raw(whole())[1]
+    let recurse = named(&all, "whole.fall");
+    let enters: Vec<i64> = raw(sample())[1]
         .iter()
         .filter(|event| event.2 == "whole.fall")
         .map(|event| event.0)
         .collect();
     let whole_ns = (enters[9] - enters[0]) as u64;
-    assert_eq!((fall.calls, fall.total_ns, fall.self_ns), (5, whole_ns, whole_ns));
-    let durations = fall.durations.unwrap();
+    assert_eq!((recurse.calls, recurse.total_ns, recurse.self_ns), (5, whole_ns, whole_ns));
+    let durations = recurse.durations.unwrap();
     assert_eq!((durations.min_ns, durations.max_ns), ((enters[5] - enters[4]) as u64, whole_ns));
     assert!(durations.min_ns <= durations.p50_ns && durations.p50_ns <= durations.p99_ns);
     assert!(durations.p99_ns <= durations.max_ns);
@@ -60,7 +60,7 @@ fn calls_are_counted_and_timed_as_they_were_recorded() {
 }
 
 #[test]
-fn functions_are_sorted_by_what_is_asked_for() {
+fn functions_are_sorted_by_the_requested_order() {
     type Key = fn(&Function) -> u64;
     let keys: [(&str, Key); 6] = [
         ("self", |it| it.self_ns),
@@ -71,15 +71,15 @@ fn functions_are_sorted_by_what_is_asked_for() {
         ("max", |it| it.durations.map_or(0, |it| it.max_ns)),
     ];
     for (order, key) in keys {
-        let (all, _) = functions(whole(), order.parse().unwrap());
+        let (all, _) = functions(sample(), order.parse().unwrap());
         assert!(all.is_sorted_by(|one, other| key(one) >= key(other)), "{order}");
     }
     assert!("fastest".parse::<Order>().unwrap_err().to_string().contains("p99"));
 }
 
 #[test]
-fn a_call_without_an_end_is_in_the_sums_and_not_in_the_quantiles() {
-    let (all, _) = functions(odd(), Order::Total);
+fn call_without_end_counts_in_sums_but_not_in_quantiles() {
+    let (all, _) = functions(unpaired(), Order::Total);
     for name in ["odd.lost", "odd.open"] {
         let cut = named(&all, name);
         assert_eq!((cut.calls, cut.cut, cut.durations), (1, 1, None), "{name}");
@@ -90,17 +90,17 @@ fn a_call_without_an_end_is_in_the_sums_and_not_in_the_quantiles() {
 }
 
 #[test]
-fn lost_end_of_a_too_deep_call_does_not_shift_the_ends_of_the_calls_around_it() {
+fn lost_end_of_a_too_deep_call_does_not_shift_outer_ends() {
     struct Endings(Vec<Ending>);
     impl Visitor for Endings {
-        fn enter(&mut self, _: &At, _: NameId, _: &[u64]) -> std::io::Result<()> {
+        fn enter(&mut self, _: &Position, _: NameId, _: &[u64]) -> std::io::Result<()> {
             Ok(())
         }
-        fn leave(&mut self, _: &At, call: &Call) -> std::io::Result<()> {
+        fn leave(&mut self, _: &Position, call: &Call) -> std::io::Result<()> {
             self.0.push(call.ending);
             Ok(())
         }
-        fn mark(&mut self, _: &At, _: NameId, _: &[u64]) -> std::io::Result<()> {
+        fn mark(&mut self, _: &Position, _: NameId, _: &[u64]) -> std::io::Result<()> {
             Ok(())
         }
     }
@@ -114,9 +114,9 @@ fn lost_end_of_a_too_deep_call_does_not_shift_the_ends_of_the_calls_around_it() 
 }
 
 #[test]
-fn times_of_a_thread_that_has_lost_events_are_marked() {
+fn self_times_of_threads_with_losses_are_marked() {
     use handover_probe::format::{SEGMENT_BYTES, SEGMENT_THREAD, Segment, thread};
-    let mut bytes = std::fs::read(&whole().paths()[0]).unwrap();
+    let mut bytes = std::fs::read(&sample().paths()[0]).unwrap();
     let mut at = 4096;
     while let Some(mut segment) = Segment::decode(&bytes[at..]) {
         let is_two = bytes[at + SEGMENT_BYTES as usize..].starts_with(b"two");
@@ -141,14 +141,17 @@ fn times_of_a_thread_that_has_lost_events_are_marked() {
         "{table}"
     );
     assert_eq!(found.threads_with_losses, 1);
-    let said = what_is_missing(&traces, &found);
-    assert!(said.iter().any(|line| line.contains("may include calls that were lost")), "{said:?}");
-    assert!(functions(whole(), Order::Name).0.iter().all(|function| !function.has_losses));
+    let lines = what_is_missing(&traces, &found);
+    assert!(
+        lines.iter().any(|line| line.contains("may include calls that were lost")),
+        "{lines:?}"
+    );
+    assert!(functions(sample(), Order::Name).0.iter().all(|function| !function.has_losses));
 }
 
 #[test]
-fn a_tree_tells_what_called_what() {
-    let (lines, time_ns) = tree(whole(), Grouping::Processes, 100);
+fn tree_nests_callees_below_their_callers() {
+    let (lines, time_ns) = tree(sample(), Grouping::Processes, 100);
     let story: Vec<(usize, &str, u64)> =
         lines.iter().map(|line| (line.level, line.name.as_str(), line.calls)).collect();
     assert_eq!(story[0].2, 3, "outermost calls");
@@ -165,15 +168,15 @@ fn a_tree_tells_what_called_what() {
             below.filter(|other| other.level == line.level + 1).map(|it| it.total_ns).sum();
         assert_eq!(line.total_ns, line.self_ns + children, "{}", line.name);
     }
-    assert!(tree(whole(), Grouping::Processes, 1).0.iter().all(|line| line.level <= 1));
-    let (threads, _) = tree(whole(), Grouping::Threads, 0);
+    assert!(tree(sample(), Grouping::Processes, 1).0.iter().all(|line| line.level <= 1));
+    let (threads, _) = tree(sample(), Grouping::Threads, 0);
     assert_eq!(threads.len(), 2);
     assert!(threads[1].name.contains(" two ["), "{}", threads[1].name);
 }
 
 #[test]
-fn trees_and_statistics_agree_whatever_was_recorded() {
-    for traces in [whole(), odd(), random()] {
+fn tree_and_statistics_agree_on_random_traces() {
+    for traces in [sample(), unpaired(), random()] {
         let (all, time_ns) = functions(traces, Order::default());
         let (lines, tree_ns) = tree(traces, Grouping::Threads, usize::MAX);
         assert_eq!(time_ns, tree_ns);
@@ -194,7 +197,7 @@ fn spin(time: Duration) {
 }
 
 #[test]
-fn an_estimate_leaves_out_what_is_called_often_and_shortly() {
+fn estimate_leaves_out_frequent_short_functions() {
     let (_folder, traces) = recorded("estimate", "estimate.*", || {
         for number in 0..20u64 {
             let _long = span!("estimate.long");
@@ -230,7 +233,7 @@ fn an_estimate_leaves_out_what_is_called_often_and_shortly() {
 }
 
 #[test]
-fn processes_stand_on_one_time_line() {
+fn processes_share_one_time_line() {
     let (folder, one) = recorded("one", "line.*", || {
         let _span = span!("line.one");
     });
@@ -256,19 +259,19 @@ fn processes_stand_on_one_time_line() {
 }
 
 #[test]
-fn texts_show_names_and_escape_what_a_terminal_would_obey() {
-    let (all, time_ns) = functions(whole(), Order::default());
+fn texts_escape_control_characters_in_names() {
+    let (all, time_ns) = functions(sample(), Order::default());
     let table = function_table(&all, time_ns);
     assert!(table.contains("whole.outer") && table.contains("p99"), "{table}");
     assert!(table.contains("whole.\u{b5}s \\ \\n"), "{table}");
-    assert!(headline(whole()).contains("2 threads"), "{}", headline(whole()));
-    assert!(tree_table(&tree(whole(), Grouping::Processes, 9).0).contains("\n"));
-    let found = walk(odd(), &Names::all(odd()), &mut Statistics::new()).unwrap();
-    let missing = what_is_missing(odd(), &found).join("\n");
+    assert!(headline(sample()).contains("2 threads"), "{}", headline(sample()));
+    assert!(tree_table(&tree(sample(), Grouping::Processes, 9).0).contains("\n"));
+    let found = walk(unpaired(), &Names::all(unpaired()), &mut Statistics::new()).unwrap();
+    let missing = what_is_missing(unpaired(), &found).join("\n");
     for words in ["1 ends without", "1 beginnings without", "1 calls had not ended"] {
         assert!(missing.contains(words), "{missing}");
     }
-    let raw = raw(odd());
+    let raw = raw(unpaired());
     assert!(raw[0].iter().any(|event| event.1 == EventKind::Leave && event.2 == "odd.late"));
-    assert!(odd().all().iter().all(|trace: &Trace| trace.missing().total() == 0));
+    assert!(unpaired().all().iter().all(|trace: &Trace| trace.missing().total() == 0));
 }

@@ -1,13 +1,13 @@
 //! Files that are damaged, cut off or not traces.
 
-use crate::samples::{recorded, whole};
+use crate::samples::{recorded, sample};
 use handover_probe::read::Trace;
 use handover_probe::{ReadError, span};
 use handover_trace::{Format, Grouping, Names, Statistics, TraceError, Traces, export, walk};
 use std::fs;
 
 #[test]
-fn what_is_no_trace_is_refused_by_its_name() {
+fn file_that_is_no_trace_is_refused_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes) in
         [("empty", &b""[..]), ("text", b"a text, and no trace"), ("elf", b"\x7fELF")]
@@ -23,7 +23,7 @@ fn what_is_no_trace_is_refused_by_its_name() {
 }
 
 #[test]
-fn traces_of_different_clocks_are_refused_together() {
+fn traces_with_different_clocks_are_refused() {
     let (folder, traces) = recorded("mine", "clock.*", || {
         let _span = span!("clock.span");
     });
@@ -39,9 +39,9 @@ fn traces_of_different_clocks_are_refused_together() {
 }
 
 #[test]
-fn of_a_file_that_is_cut_off_or_damaged_the_rest_is_shown_and_nests() {
-    let bytes = fs::read(&whole().paths()[0]).unwrap();
-    let all = whole().events().count() as u64;
+fn intact_parts_of_a_damaged_file_are_shown_and_nest() {
+    let bytes = fs::read(&sample().paths()[0]).unwrap();
+    let all = sample().events().count() as u64;
     for at in (4096..bytes.len()).step_by(61) {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0x55;

@@ -1,7 +1,7 @@
 //! Exported formats: they contain the recorded events, and calls are paired for any trace.
 
-use crate::perfetto::{Kind, Shown, assert_nests, tracks};
-use crate::samples::{odd, random, raw, whole, word};
+use crate::perfetto::{DecodedEvent, Kind, assert_nests, tracks};
+use crate::samples::{random, raw, sample, unpaired, word};
 use handover_probe::read::EventKind;
 use handover_trace::{Format, Found, Grouping, Names, Traces, export};
 use serde_json::Value;
@@ -20,8 +20,8 @@ fn text(traces: &Traces, format: Format) -> (String, Found) {
 }
 
 #[test]
-fn perfetto_shows_every_event_on_its_threads_track() {
-    let traces = whole();
+fn perfetto_has_every_event_on_its_thread_track() {
+    let traces = sample();
     let (bytes, found) = exported(traces, Format::Perfetto);
     let tracks = tracks(&bytes);
     let trace = &traces.all()[0];
@@ -31,9 +31,9 @@ fn perfetto_shows_every_event_on_its_threads_track() {
         assert_eq!((track.pid as u32, track.tid as u64), (trace.pid(), thread.tid));
         assert_eq!(track.thread, thread.name);
         assert_eq!(Some(track.process.as_str()), trace.program().rsplit('/').next());
-        let expected: Vec<Shown> = raw
+        let expected: Vec<DecodedEvent> = raw
             .into_iter()
-            .map(|(ns, kind, name, values)| Shown {
+            .map(|(ns, kind, name, values)| DecodedEvent {
                 ns: ns as u64,
                 kind: match kind {
                     EventKind::Enter => Kind::Begin,
@@ -53,14 +53,14 @@ fn perfetto_shows_every_event_on_its_threads_track() {
     assert_eq!((found.unmatched_enters, found.unmatched_leaves, found.open), (0, 0, 0));
     let names: Vec<&str> = tracks.iter().map(|track| track.thread.as_str()).collect();
     assert!(names.contains(&"two"), "{names:?}");
-    let negative = |event: &Shown| event.values == [-49, 49 << 40];
+    let negative = |event: &DecodedEvent| event.values == [-49, 49 << 40];
     assert!(tracks[0].events.iter().any(negative));
     assert_eq!(word(-49i64) as i64, -49);
 }
 
 #[test]
-fn what_does_not_pair_is_put_right_and_counted() {
-    let (bytes, found) = exported(odd(), Format::Perfetto);
+fn unpaired_events_are_repaired_and_counted() {
+    let (bytes, found) = exported(unpaired(), Format::Perfetto);
     let tracks = tracks(&bytes);
     assert_nests(&tracks[0]);
     let story: Vec<(Kind, Option<&str>, bool)> = tracks[0]
@@ -88,7 +88,7 @@ fn what_does_not_pair_is_put_right_and_counted() {
 }
 
 #[test]
-fn whatever_is_entered_and_left_nests_in_every_format() {
+fn random_calls_nest_in_every_format() {
     let (bytes, found) = exported(random(), Format::Perfetto);
     let tracks = tracks(&bytes);
     tracks.iter().for_each(assert_nests);
@@ -102,8 +102,8 @@ fn whatever_is_entered_and_left_nests_in_every_format() {
     for number in [found.unmatched_leaves, found.unmatched_enters, found.open] {
         assert!(number > 10, "the dice are loaded: {found:?}");
     }
-    let shown: usize = tracks.iter().map(|track| track.events.len()).sum();
-    assert_eq!(shown as u64, 2 * found.calls + found.marks);
+    let decoded: usize = tracks.iter().map(|track| track.events.len()).sum();
+    assert_eq!(decoded as u64, 2 * found.calls + found.marks);
     assert_eq!(chrome(random()).1, found);
 }
 
@@ -133,17 +133,17 @@ fn chrome(traces: &Traces) -> (Vec<Value>, Found) {
 }
 
 #[test]
-fn chrome_json_parses_and_says_the_same() {
-    let (events, _) = chrome(whole());
+fn chrome_json_has_the_recorded_calls() {
+    let (events, _) = chrome(sample());
     let (metadata, events): (Vec<_>, Vec<_>) = events.iter().partition(|it| it["ph"] == "M");
     let threads: Vec<&str> = metadata
         .iter()
         .filter(|it| it["name"] == "thread_name")
         .map(|it| it["args"]["name"].as_str().unwrap())
         .collect();
-    let trace = &whole().all()[0];
+    let trace = &sample().all()[0];
     assert_eq!(threads, trace.threads().iter().map(|it| it.name.as_str()).collect::<Vec<_>>());
-    let raw: Vec<_> = raw(whole()).into_iter().flatten().collect();
+    let raw: Vec<_> = raw(sample()).into_iter().flatten().collect();
     assert_eq!(events.len(), raw.len());
     for (event, (ns, kind, name, values)) in events.iter().zip(raw) {
         let phase = match kind {
@@ -154,14 +154,14 @@ fn chrome_json_parses_and_says_the_same() {
         assert_eq!((event["ph"].as_str(), event["name"].as_str()), (Some(phase), Some(&*name)));
         assert_eq!((event["ts"].as_f64().unwrap() * 1e3).round() as i64, ns);
         let args = |key: &str| event["args"][key].as_i64();
-        let shown: Vec<i64> = ["value", "value 2"].into_iter().filter_map(args).collect();
-        assert_eq!(shown, values.iter().map(|value| *value as i64).collect::<Vec<_>>());
+        let decoded: Vec<i64> = ["value", "value 2"].into_iter().filter_map(args).collect();
+        assert_eq!(decoded, values.iter().map(|value| *value as i64).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn folded_stacks_sum_to_the_time_in_outermost_calls() {
-    for traces in [whole(), odd(), random()] {
+    for traces in [sample(), unpaired(), random()] {
         let (text, _) = text(traces, Format::Folded);
         let mut sum = 0;
         for line in text.lines() {
@@ -193,14 +193,14 @@ fn folded_stacks_sum_to_the_time_in_outermost_calls() {
         }
         assert_eq!(sum, outermost);
     }
-    let (text, _) = text(whole(), Format::Folded);
+    let (text, _) = text(sample(), Format::Folded);
     assert!(text.contains(";whole.outer;whole.f(int, \"x:y\");whole.short "), "{text}");
     assert!(text.contains(";whole.fall;whole.fall;whole.fall;whole.fall;whole.fall "), "{text}");
 }
 
 #[test]
-fn csv_has_a_line_for_every_event_as_it_was_recorded() {
-    let (text, found) = text(whole(), Format::Csv);
+fn csv_has_one_line_per_event() {
+    let (text, found) = text(sample(), Format::Csv);
     // Only these fields contain a comma, a quote or a line end.
     let plain = text.replace("\"whole.f(int, \"\"x;y\"\")\"", "F");
     let plain = plain.replace("\"one \"\"quoted\"\", thread\"", "ONE");
@@ -217,17 +217,17 @@ fn csv_has_a_line_for_every_event_as_it_was_recorded() {
         last_ns = ns;
         count += 1;
     }
-    assert_eq!(count, raw(whole()).iter().map(Vec::len).sum::<usize>());
+    assert_eq!(count, raw(sample()).iter().map(Vec::len).sum::<usize>());
     assert_eq!(found.events, count as u64);
     assert!(plain.contains(&format!(",ONE,mark,MU,{},7\n", u64::MAX)), "{plain}");
-    assert!(exported(odd(), Format::Csv).0.windows(15).any(|part| part == b"leave,odd.late,"));
+    assert!(exported(unpaired(), Format::Csv).0.windows(15).any(|part| part == b"leave,odd.late,"));
 }
 
 #[test]
-fn only_what_is_chosen_is_written() {
-    let names = Names::matching(whole(), "whole.*,-whole.f(*");
+fn only_selected_names_are_exported() {
+    let names = Names::matching(sample(), "whole.*,-whole.f(*");
     let mut bytes = Vec::new();
-    export(whole(), &names, Format::Perfetto, Grouping::Processes, &mut bytes).unwrap();
+    export(sample(), &names, Format::Perfetto, Grouping::Processes, &mut bytes).unwrap();
     let tracks = tracks(&bytes);
     tracks.iter().for_each(assert_nests);
     let names: Vec<String> =
@@ -237,7 +237,7 @@ fn only_what_is_chosen_is_written() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_an_error() {
+fn full_disk_is_an_export_error() {
     struct Full(usize);
     impl std::io::Write for Full {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -249,8 +249,8 @@ fn a_disk_that_is_full_is_an_error() {
         }
     }
     for format in Format::ALL {
-        let names = Names::all(whole());
-        let written = export(whole(), &names, *format, Grouping::Threads, Full(100));
+        let names = Names::all(sample());
+        let written = export(sample(), &names, *format, Grouping::Threads, Full(100));
         assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull, "{format}");
     }
 }

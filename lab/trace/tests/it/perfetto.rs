@@ -140,7 +140,7 @@ pub enum Kind {
 
 /// Decoded event; ends have no name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct DecodedEvent {
     pub ns: u64,
     pub kind: Kind,
     pub name: Option<String>,
@@ -155,7 +155,7 @@ pub struct Track {
     pub tid: i32,
     pub thread: String,
     pub process: String,
-    pub events: Vec<Shown>,
+    pub events: Vec<DecodedEvent>,
 }
 
 #[derive(Default)]
@@ -192,7 +192,7 @@ impl Sequence {
         }
     }
 
-    fn shown(&self, packet: &Packet, event: &TrackEvent) -> Shown {
+    fn decoded(&self, packet: &Packet, event: &TrackEvent) -> DecodedEvent {
         if packet.sequence_flags.unwrap_or(0) & NEEDED != 0 {
             assert!(self.is_valid, "an event before its sequence");
         }
@@ -203,7 +203,7 @@ impl Sequence {
             Some(3) => Kind::Instant,
             other => panic!("type {other:?}"),
         };
-        let mut shown = Shown {
+        let mut decoded = DecodedEvent {
             ns: packet.timestamp.expect("a time"),
             kind,
             name: event.name_iid.map(|iid| self.names[&iid].clone()),
@@ -212,12 +212,12 @@ impl Sequence {
         };
         for annotation in &event.debug_annotations {
             match self.annotations[&annotation.name_iid.unwrap()].as_str() {
-                "value" | "value 2" => shown.values.push(annotation.int_value.unwrap()),
-                "end is missing" => shown.end_is_missing = annotation.bool_value.unwrap(),
+                "value" | "value 2" => decoded.values.push(annotation.int_value.unwrap()),
+                "end is missing" => decoded.end_is_missing = annotation.bool_value.unwrap(),
                 other => panic!("{other}"),
             }
         }
-        shown
+        decoded
     }
 }
 
@@ -260,9 +260,9 @@ pub fn tracks(bytes: &[u8]) -> Vec<Track> {
         if let Some(event) = &packet.track_event {
             assert!(has_clock, "an event before the clocks");
             let uuid = event.track_uuid.or(sequence.track).expect("a track");
-            let shown = sequence.shown(packet, event);
+            let decoded = sequence.decoded(packet, event);
             let track = tracks.iter_mut().find(|(other, _)| *other == uuid);
-            track.expect("a track that is described").1.events.push(shown);
+            track.expect("a track that is described").1.events.push(decoded);
         }
     }
     tracks.into_iter().map(|(_, track)| track).collect()

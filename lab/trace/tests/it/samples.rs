@@ -41,17 +41,17 @@ fn on_thread(name: &str, work: impl FnOnce() + Send) {
     });
 }
 
-fn fall(depth: u64) {
+fn recurse(depth: u64) {
     let _span = span!("whole.fall", depth);
     if depth > 0 {
-        fall(depth - 1);
+        recurse(depth - 1);
     }
 }
 
 /// Returns a recording of two threads with nested calls, values, marks, recursion, and names that
 /// the formats must escape.
-pub fn whole() -> &'static Traces {
-    static WHOLE: OnceLock<(TempDir, Traces)> = OnceLock::new();
+pub fn sample() -> &'static Traces {
+    static SAMPLE: OnceLock<(TempDir, Traces)> = OnceLock::new();
     let make = || {
         recorded("whole", "whole.*", || {
             on_thread("one \"quoted\", thread", || {
@@ -64,18 +64,18 @@ pub fn whole() -> &'static Traces {
                 probe!("whole.\u{b5}s \\ \n", u64::MAX, 7u8);
             });
             on_thread("two", || {
-                fall(4);
+                recurse(4);
                 let _outer = span!("whole.outer");
             });
         })
     };
-    &WHOLE.get_or_init(make).1
+    &SAMPLE.get_or_init(make).1
 }
 
 /// Returns a recording with an end without a beginning, a beginning without an end, and an open
 /// call.
-pub fn odd() -> &'static Traces {
-    static ODD: OnceLock<(TempDir, Traces)> = OnceLock::new();
+pub fn unpaired() -> &'static Traces {
+    static UNPAIRED: OnceLock<(TempDir, Traces)> = OnceLock::new();
     let make = || {
         recorded("odd", "odd.around,odd.fine,odd.open", || {
             on_thread("odd", || {
@@ -99,7 +99,7 @@ pub fn odd() -> &'static Traces {
             });
         })
     };
-    &ODD.get_or_init(make).1
+    &UNPAIRED.get_or_init(make).1
 }
 
 /// Returns a recording of a call `deep.outer` with `depth` nested calls of `deep.fill`, and within

@@ -18,16 +18,16 @@ use super::waitlist::Waitlist;
 /// ```
 #[derive(Debug)]
 pub struct Barrier {
-    parties_count: usize,
+    participants_count: usize,
     /// The number of participants that have arrived in this round, and the waiting ones.
     arrived: Waitlist<usize>,
 }
 
 impl Barrier {
-    /// Makes a barrier for `parties_count` participants; with 0 or 1, no call ever waits.
+    /// Makes a barrier for `participants_count` participants; with 0 or 1, no call ever waits.
     #[must_use]
-    pub const fn new(parties_count: usize) -> Self {
-        Self { parties_count, arrived: Waitlist::new(0) }
+    pub const fn new(participants_count: usize) -> Self {
+        Self { participants_count, arrived: Waitlist::new(0) }
     }
 
     /// Waits for the other participants; returns `true` to the one that arrived last.
@@ -38,18 +38,18 @@ impl Barrier {
         let mut is_last = false;
         self.arrived.wait_unless(|arrived_count| {
             *arrived_count += 1;
-            is_last = *arrived_count >= self.parties_count;
+            is_last = *arrived_count >= self.participants_count;
             if is_last {
                 *arrived_count = 0;
             }
             is_last
         });
         if is_last {
-            let mut inner = self.arrived.lock();
+            let mut guarded = self.arrived.lock();
             // Participants of the next round may already be queued behind this round's.
-            let before = inner.waiters.len().min(self.parties_count.saturating_sub(1));
-            let round: Vec<_> = inner.waiters.drain(..before).collect();
-            drop(inner);
+            let before = guarded.waiters.len().min(self.participants_count.saturating_sub(1));
+            let round: Vec<_> = guarded.waiters.drain(..before).collect();
+            drop(guarded);
             round.into_iter().for_each(super::waiter::Waiter::wake);
         }
         is_last

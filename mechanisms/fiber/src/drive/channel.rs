@@ -1,8 +1,8 @@
 //! Bounded channel between fibers and threads, first in, first out.
 
-use super::here::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns, is_past};
 use super::waiter::{self, Waiter};
-use super::waitlist::take_out;
+use super::waitlist::remove_waiter;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ use std::time::Duration;
 #[must_use]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let capacity = capacity.max(1);
-    let shared = Arc::new(Shared {
-        inner: Mutex::new(Inner {
+    let channel = Arc::new(Channel {
+        state: Mutex::new(ChannelState {
             queue: VecDeque::with_capacity(capacity.min(1024)),
             receivers: VecDeque::new(),
             senders: VecDeque::new(),
@@ -33,58 +33,58 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         }),
         capacity,
     });
-    (Sender { shared: Arc::clone(&shared) }, Receiver { shared })
+    (Sender { channel: Arc::clone(&channel) }, Receiver { channel })
 }
 
 #[derive(Debug)]
-struct Shared<T> {
-    inner: Mutex<Inner<T>>,
+struct Channel<T> {
+    state: Mutex<ChannelState<T>>,
     capacity: usize,
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct ChannelState<T> {
     queue: VecDeque<T>,
     /// Participants that wait for a value.
     receivers: VecDeque<Waiter>,
-    /// Participants that wait for room.
+    /// Participants that wait for space.
     senders: VecDeque<Waiter>,
     senders_count: usize,
     receivers_count: usize,
 }
 
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+impl<T> Channel<T> {
+    fn lock(&self) -> MutexGuard<'_, ChannelState<T>> {
         // No code panics while it holds the lock, except on a failed allocation.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the first of `waiters` whose deadline has not passed.
-    fn wake_one(&self, waiters: impl Fn(&mut Inner<T>) -> &mut VecDeque<Waiter>) {
-        let mut inner = self.lock();
-        while let Some(next) = waiters(&mut inner).pop_front() {
-            drop(inner);
-            if next.offer() {
+    fn wake_one(&self, waiters: impl Fn(&mut ChannelState<T>) -> &mut VecDeque<Waiter>) {
+        let mut state = self.lock();
+        while let Some(next) = waiters(&mut state).pop_front() {
+            drop(state);
+            if next.try_wake() {
                 return;
             }
-            inner = self.lock();
+            state = self.lock();
         }
     }
 }
 
 /// Sending end of a channel; clone it for further senders.
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    channel: Arc<Channel<T>>,
 }
 
 /// Receiving end of a channel; clone it for further receivers.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    channel: Arc<Channel<T>>,
 }
 
 /// Error of sending on a channel without receivers; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("all receivers are gone")]
+#[error("all receivers were dropped")]
 pub struct SendError<T>(pub T);
 
 /// Error of sending without waiting; contains the value.
@@ -94,7 +94,7 @@ pub enum TrySendError<T> {
     #[error("the channel is full")]
     Full(T),
     /// All receivers were dropped.
-    #[error("all receivers are gone")]
+    #[error("all receivers were dropped")]
     Disconnected(T),
 }
 
@@ -102,16 +102,16 @@ pub enum TrySendError<T> {
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendTimeoutError<T> {
     /// The channel stayed full until the time-out.
-    #[error("the channel is still full")]
+    #[error("the channel stayed full until the time-out")]
     TimedOut(T),
     /// All receivers were dropped.
-    #[error("all receivers are gone")]
+    #[error("all receivers were dropped")]
     Disconnected(T),
 }
 
 /// Error of receiving from an empty channel without senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("all senders are gone")]
+#[error("all senders were dropped")]
 pub struct RecvError;
 
 /// Error of receiving without waiting.
@@ -121,7 +121,7 @@ pub enum TryRecvError {
     #[error("the channel is empty")]
     Empty,
     /// The channel is empty, and all senders were dropped.
-    #[error("all senders are gone")]
+    #[error("all senders were dropped")]
     Disconnected,
 }
 
@@ -129,15 +129,15 @@ pub enum TryRecvError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecvTimeoutError {
     /// The channel stayed empty until the time-out.
-    #[error("the channel is still empty")]
+    #[error("the channel stayed empty until the time-out")]
     TimedOut,
     /// The channel is empty, and all senders were dropped.
-    #[error("all senders are gone")]
+    #[error("all senders were dropped")]
     Disconnected,
 }
 
 impl<T> Sender<T> {
-    /// Sends a value; waits for room first, if the channel is full.
+    /// Sends a value; waits for space first, if the channel is full.
     ///
     /// # Errors
     /// [`SendError`] returns the value when all receivers were dropped.
@@ -149,35 +149,35 @@ impl<T> Sender<T> {
         loop {
             match self.try_send(value) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Disconnected(back)) => return Err(SendError(back)),
-                Err(TrySendError::Full(back)) => value = back,
+                Err(TrySendError::Disconnected(refused)) => return Err(SendError(refused)),
+                Err(TrySendError::Full(refused)) => value = refused,
             }
-            waiter::wait(|waiter| self.enlist(waiter));
+            waiter::wait(|waiter| self.enqueue(waiter));
         }
     }
 
-    /// Sends a value if there is room.
+    /// Sends a value if there is space.
     ///
     /// # Errors
     /// [`TrySendError`] returns the value.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let mut inner = self.shared.lock();
-        if inner.receivers_count == 0 {
+        let mut state = self.channel.lock();
+        if state.receivers_count == 0 {
             return Err(TrySendError::Disconnected(value));
         }
-        if inner.queue.len() >= self.shared.capacity {
+        if state.queue.len() >= self.channel.capacity {
             return Err(TrySendError::Full(value));
         }
-        inner.queue.push_back(value);
-        let next = inner.receivers.pop_front();
-        drop(inner);
-        if next.is_some_and(|next| !next.offer()) {
-            self.shared.wake_one(|inner| &mut inner.receivers);
+        state.queue.push_back(value);
+        let next = state.receivers.pop_front();
+        drop(state);
+        if next.is_some_and(|next| !next.try_wake()) {
+            self.channel.wake_one(|state| &mut state.receivers);
         }
         Ok(())
     }
 
-    /// Sends a value; waits for room first, for at most `timeout`.
+    /// Sends a value; waits for space first, for at most `timeout`.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -188,7 +188,7 @@ impl<T> Sender<T> {
         self.send_until_ns(value, deadline_ns(timeout))
     }
 
-    /// Sends a value; waits for room first, until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Sends a value; waits for space first, until `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -200,27 +200,28 @@ impl<T> Sender<T> {
         loop {
             match self.try_send(value) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Disconnected(back)) => {
-                    return Err(SendTimeoutError::Disconnected(back));
+                Err(TrySendError::Disconnected(refused)) => {
+                    return Err(SendTimeoutError::Disconnected(refused));
                 }
-                Err(TrySendError::Full(back)) => value = back,
+                Err(TrySendError::Full(refused)) => value = refused,
             }
             if is_past(deadline_ns) {
                 return Err(SendTimeoutError::TimedOut(value));
             }
-            let withdraw = |waiter: &Waiter| take_out(&mut self.shared.lock().senders, waiter);
-            waiter::wait_until(deadline_ns, |waiter| self.enlist(waiter), withdraw);
+            let withdraw =
+                |waiter: &Waiter| remove_waiter(&mut self.channel.lock().senders, waiter);
+            waiter::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 
-    /// Queues the waiter until there is room; returns it if there is room already, or no receiver
+    /// Queues the waiter until there is space; returns it if there is space already, or no receiver
     /// is left.
-    fn enlist(&self, waiter: Waiter) -> Option<Waiter> {
-        let mut inner = self.shared.lock();
-        if inner.queue.len() < self.shared.capacity || inner.receivers_count == 0 {
+    fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
+        let mut state = self.channel.lock();
+        if state.queue.len() < self.channel.capacity || state.receivers_count == 0 {
             return Some(waiter);
         }
-        inner.senders.push_back(waiter);
+        state.senders.push_back(waiter);
         None
     }
 }
@@ -240,7 +241,7 @@ impl<T> Receiver<T> {
                 Err(TryRecvError::Disconnected) => return Err(RecvError),
                 Err(TryRecvError::Empty) => {}
             }
-            waiter::wait(|waiter| self.enlist(waiter));
+            waiter::wait(|waiter| self.enqueue(waiter));
         }
     }
 
@@ -249,17 +250,17 @@ impl<T> Receiver<T> {
     /// # Errors
     /// [`TryRecvError`] when the channel is empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let mut inner = self.shared.lock();
-        let Some(value) = inner.queue.pop_front() else {
-            return Err(match inner.senders_count {
+        let mut state = self.channel.lock();
+        let Some(value) = state.queue.pop_front() else {
+            return Err(match state.senders_count {
                 0 => TryRecvError::Disconnected,
                 _ => TryRecvError::Empty,
             });
         };
-        let next = inner.senders.pop_front();
-        drop(inner);
-        if next.is_some_and(|next| !next.offer()) {
-            self.shared.wake_one(|inner| &mut inner.senders);
+        let next = state.senders.pop_front();
+        drop(state);
+        if next.is_some_and(|next| !next.try_wake()) {
+            self.channel.wake_one(|state| &mut state.senders);
         }
         Ok(value)
     }
@@ -294,44 +295,45 @@ impl<T> Receiver<T> {
             if is_past(deadline_ns) {
                 return Err(RecvTimeoutError::TimedOut);
             }
-            let withdraw = |waiter: &Waiter| take_out(&mut self.shared.lock().receivers, waiter);
-            waiter::wait_until(deadline_ns, |waiter| self.enlist(waiter), withdraw);
+            let withdraw =
+                |waiter: &Waiter| remove_waiter(&mut self.channel.lock().receivers, waiter);
+            waiter::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 
     /// Queues the waiter until there is a value; returns it if there is one already, or no sender
     /// is left.
-    fn enlist(&self, waiter: Waiter) -> Option<Waiter> {
-        let mut inner = self.shared.lock();
-        if !inner.queue.is_empty() || inner.senders_count == 0 {
+    fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
+        let mut state = self.channel.lock();
+        if !state.queue.is_empty() || state.senders_count == 0 {
             return Some(waiter);
         }
-        inner.receivers.push_back(waiter);
+        state.receivers.push_back(waiter);
         None
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        self.shared.lock().senders_count += 1;
-        Self { shared: Arc::clone(&self.shared) }
+        self.channel.lock().senders_count += 1;
+        Self { channel: Arc::clone(&self.channel) }
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
-        self.shared.lock().receivers_count += 1;
-        Self { shared: Arc::clone(&self.shared) }
+        self.channel.lock().receivers_count += 1;
+        Self { channel: Arc::clone(&self.channel) }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let mut inner = self.shared.lock();
-        inner.senders_count -= 1;
-        if inner.senders_count == 0 {
-            let waiting = std::mem::take(&mut inner.receivers);
-            drop(inner);
+        let mut state = self.channel.lock();
+        state.senders_count -= 1;
+        if state.senders_count == 0 {
+            let waiting = std::mem::take(&mut state.receivers);
+            drop(state);
             waiting.into_iter().for_each(Waiter::wake);
         }
     }
@@ -339,12 +341,12 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut inner = self.shared.lock();
-        inner.receivers_count -= 1;
-        if inner.receivers_count == 0 {
-            let waiting = std::mem::take(&mut inner.senders);
-            let unread = std::mem::take(&mut inner.queue);
-            drop(inner);
+        let mut state = self.channel.lock();
+        state.receivers_count -= 1;
+        if state.receivers_count == 0 {
+            let waiting = std::mem::take(&mut state.senders);
+            let unread = std::mem::take(&mut state.queue);
+            drop(state);
             waiting.into_iter().for_each(Waiter::wake);
             drop(unread);
         }

@@ -1,7 +1,7 @@
 //! Condition variable for fibers and threads.
 
-use super::here::{deadline_ns, is_past};
 use super::mutex::{Mutex, MutexGuard};
+use super::this_fiber::{deadline_ns, is_past};
 use super::waiter::Waiter;
 use super::waitlist::Waitlist;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -111,7 +111,7 @@ impl Condition {
     pub fn notify_one(&self) -> bool {
         loop {
             let next = self.waiting.lock().waiters.pop_front();
-            match next.map(Waiter::offer) {
+            match next.map(Waiter::try_wake) {
                 None => return false,
                 Some(true) => return true,
                 Some(false) => {} // its deadline has passed
@@ -122,7 +122,7 @@ impl Condition {
     /// Wakes all waiting participants; returns their number.
     pub fn notify_all(&self) -> usize {
         let all = std::mem::take(&mut self.waiting.lock().waiters);
-        all.into_iter().map(|waiter| usize::from(waiter.offer())).sum()
+        all.into_iter().map(|waiter| usize::from(waiter.try_wake())).sum()
     }
 }
 

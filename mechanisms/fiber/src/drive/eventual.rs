@@ -1,6 +1,6 @@
 //! Value that is set later, and waited for.
 
-use super::here::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns, is_past};
 use super::waiter::Waiter;
 use super::worker::Worker;
 use crate::AlreadySet;
@@ -62,7 +62,7 @@ impl<T> Eventual<T> {
     /// spinning has paid recently. On an ordinary thread, blocks the thread.
     #[inline(always)] // see raw::park
     pub fn wait(&self) -> &T {
-        match self.cell.get().or_else(|| self.looks_again()) {
+        match self.cell.get().or_else(|| self.spin_for_value()) {
             Some(value) => value,
             None => self.cell.wait(),
         }
@@ -104,7 +104,7 @@ impl<T> Eventual<T> {
             if is_past(deadline_ns) {
                 return None;
             }
-            let value = self.looks_again().or_else(|| self.cell.wait_until(deadline_ns));
+            let value = self.spin_for_value().or_else(|| self.cell.wait_until(deadline_ns));
             if value.is_some() {
                 return value;
             }
@@ -113,13 +113,13 @@ impl<T> Eventual<T> {
 
     /// Polls for the value for a while, if no other fiber is ready and spinning has paid recently.
     #[inline]
-    fn looks_again(&self) -> Option<&T> {
+    fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
-        if !raw::current().is_some_and(Worker::is_alone) {
+        if !raw::current().is_some_and(Worker::has_no_ready_fiber) {
             return None;
         }
         let mut value = None;
-        spin_alone(|| {
+        spin_while_no_fiber_is_ready(|| {
             value = self.cell.get();
             value.is_some()
         });
@@ -146,9 +146,9 @@ impl<T> Eventual<T> {
 /// Polls while no other fiber is ready.
 #[cold]
 #[inline(never)]
-fn spin_alone(look: impl FnMut() -> bool) {
+fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
     if let Some(worker) = raw::current() {
-        worker.spin(look);
+        worker.spin(poll);
     }
 }
 
@@ -156,6 +156,9 @@ impl Eventual<()> {
     /// Makes the eventual unset again; returns `true` if it was set. There is no value that a
     /// participant may hold a reference to, so `&self` is enough. Participants that were waiting
     /// when it was set still go on.
+    ///
+    /// # Blocking
+    /// Yields the CPU while another waiter, whose time is up, takes itself out of the list.
     pub fn rearm(&self) -> bool {
         self.cell.close()
     }

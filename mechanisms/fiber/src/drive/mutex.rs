@@ -1,6 +1,6 @@
 //! Fair mutex for fibers and threads.
 
-use super::here::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns, is_past};
 use super::waiter::Waiter;
 use super::waitlist::Waitlist;
 use crate::raw::Guarded;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and a participant waits or is about to.
-const WANTED: u32 = 2;
+const CONTENDED: u32 = 2;
 
 /// Value that one fiber or thread at a time may access; a waiting fiber leaves its worker to
 /// others.
@@ -65,7 +65,7 @@ impl<T> Mutex<T> {
     /// holds the mutex.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.try_take() {
+        if !self.try_acquire() {
             self.lock_contended();
         }
         self.guard()
@@ -74,7 +74,7 @@ impl<T> Mutex<T> {
     /// Locks the mutex if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.try_take().then(|| self.guard())
+        self.try_acquire().then(|| self.guard())
     }
 
     /// Locks the mutex; waits until it is free, for at most `timeout`.
@@ -91,13 +91,13 @@ impl<T> Mutex<T> {
     /// As [`lock`](Self::lock), until the deadline.
     pub fn lock_until_ns(&self, deadline_ns: u64) -> Option<MutexGuard<'_, T>> {
         loop {
-            if self.try_take() {
+            if self.try_acquire() {
                 break;
             }
             if is_past(deadline_ns) {
                 return None;
             }
-            if self.waiting.wait_until_unless(deadline_ns, |()| self.want()) {
+            if self.waiting.wait_until_unless(deadline_ns, |()| self.announce_waiter()) {
                 break;
             }
         }
@@ -107,26 +107,26 @@ impl<T> Mutex<T> {
     /// Makes the guard of the participant that has just locked the mutex.
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
-        MutexGuard { mutex: self, lends: PhantomData }
+        MutexGuard { mutex: self, marker: PhantomData }
     }
 
     #[inline]
-    fn try_take(&self) -> bool {
+    fn try_acquire(&self) -> bool {
         // Acquire: pairs with the Release in unlock().
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
     fn lock_contended(&self) {
-        self.waiting.wait_unless(|()| self.want());
+        self.waiting.wait_unless(|()| self.announce_waiter());
     }
 
     /// Announces a waiter, called with the list's lock held; returns `true` if the mutex was free
     /// and is now the caller's.
-    fn want(&self) -> bool {
+    fn announce_waiter(&self) -> bool {
         // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
-        // now; WANTED then only makes the unlock check the list.
-        self.word.swap(WANTED, Ordering::Acquire) == FREE
+        // now; CONTENDED then only makes the unlock check the list.
+        self.word.swap(CONTENDED, Ordering::Acquire) == FREE
     }
 
     #[inline]
@@ -140,20 +140,20 @@ impl<T> Mutex<T> {
     #[cold]
     fn hand_over(&self) {
         loop {
-            let mut inner = self.waiting.lock();
-            let next = inner.waiters.pop_front();
+            let mut guarded = self.waiting.lock();
+            let next = guarded.waiters.pop_front();
             // Under the lock, so that no waiter is between its swap and the list. In the third case
-            // the word stays WANTED. If there is a next waiter, the mutex belongs to it from here
-            // on, and it learns that by being woken.
-            match (&next, inner.waiters.is_empty()) {
+            // the word stays CONTENDED. If there is a next waiter, the mutex belongs to it from
+            // here on, and it learns that by being woken.
+            match (&next, guarded.waiters.is_empty()) {
                 // Release: as in unlock().
                 (None, _) => self.word.store(FREE, Ordering::Release),
                 (Some(_), true) => self.word.store(HELD, Ordering::Release),
                 (Some(_), false) => {}
             }
-            drop(inner);
+            drop(guarded);
             // A waiter whose deadline has passed refuses; then the next one is tried.
-            if next.is_none_or(Waiter::offer) {
+            if next.is_none_or(Waiter::try_wake) {
                 return;
             }
         }
@@ -187,9 +187,9 @@ impl<T> fmt::Debug for Mutex<T> {
 /// Guard of a locked mutex; dropping it unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     pub(super) mutex: &'a Mutex<T>,
-    /// Makes the guard `Sync` only if the value is, as the guard lends it; `&Mutex<T>` alone is
-    /// `Sync` whenever `T: Send`.
-    lends: PhantomData<&'a mut T>,
+    /// Makes the guard `Sync` only if the value is, as the guard gives access to it; `&Mutex<T>`
+    /// alone is `Sync` whenever `T: Send`.
+    marker: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -197,14 +197,14 @@ impl<T> Deref for MutexGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        self.mutex.value.held(self)
+        self.mutex.value.with_guard(self)
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.mutex.value.held_mut(self)
+        self.mutex.value.with_guard_mut(self)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Runtimes: starting and stopping workers, statistics, handles.
 
-use super::post::Shared;
-use super::spawn::{JoinHandle, Plan, spawn_in};
+use super::spawn::{JoinHandle, SpawnOptions, spawn_in};
+use super::state::RuntimeState;
 use super::worker::Worker;
-use crate::raw::{self, Guards, Place};
+use crate::raw::{self, GuardKind, WorkerOwner};
 use crate::{Config, SpawnError, StartError};
 use handover_base::affinity;
 use handover_base::sync::shared::Ordering;
@@ -27,14 +27,14 @@ use std::thread;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Runtime {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeState>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 /// Handle for spawning in a runtime from any thread; it does not keep the runtime from ending.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<RuntimeState>,
 }
 
 /// Handle of a pool of a runtime.
@@ -67,7 +67,7 @@ pub struct Stats {
     pub stacks_resident_bytes: usize,
     /// `true` if each guard takes a mapping of its own, so that `vm.max_map_count` limits the
     /// number of stacks.
-    pub guards_are_mappings: bool,
+    pub has_mapped_guards: bool,
 }
 
 impl Runtime {
@@ -83,13 +83,13 @@ impl Runtime {
         Self::start_all(config, false)
     }
 
-    pub(crate) fn start_all(config: Config, steals_suspended: bool) -> Result<Self, StartError> {
+    pub(crate) fn start_all(config: Config, can_steal_suspended: bool) -> Result<Self, StartError> {
         config.validate()?;
         config.spin.validate()?;
         let workers_count = config.workers_count;
         let cpus = config.cpus.clone();
         let mut runtime =
-            Self { shared: Shared::new(config, steals_suspended), threads: Vec::new() };
+            Self { shared: RuntimeState::new(config, can_steal_suspended), threads: Vec::new() };
         for worker in 0..workers_count {
             let cpu = cpus.get(worker as usize).copied();
             if let Err(error) = runtime.start(worker, cpu) {
@@ -102,20 +102,20 @@ impl Runtime {
 
     fn start(&mut self, worker: u32, cpu: Option<u32>) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name(format!("fiber-{worker}"))
             .spawn(move || {
                 let pinned = cpu.map_or(Ok(()), affinity::pin);
-                let is_fine = pinned.is_ok();
-                let _ = tell.send(pinned);
-                if is_fine {
-                    work(shared, worker);
+                let is_ok = pinned.is_ok();
+                let _ = sender.send(pinned);
+                if is_ok {
+                    worker_main(shared, worker);
                 }
             })
             .map_err(|source| StartError::Thread { worker, source })?;
         self.threads.push(thread);
-        match told.recv() {
+        match receiver.recv() {
             Ok(pinned) => pinned.map_err(|source| StartError::Pin { worker, source }),
             Err(mpsc::RecvError) => Ok(()), // the worker panicked, which join() will report
         }
@@ -168,20 +168,20 @@ impl Runtime {
         // Relaxed: independent counters.
         let outside = shared.spawned_outside.load(Ordering::Relaxed);
         let mut stats = Stats { alive_count, spawned_count: outside, ..Stats::default() };
-        for post in &shared.posts {
-            let counters = &post.counters;
+        for worker in &shared.workers {
+            let counters = &worker.counters;
             // Relaxed: independent counters.
-            stats.spawned_count += counters.tally.spawned_count();
+            stats.spawned_count += counters.counts.spawned_count();
             stats.panicked_count += counters.panicked.load(Ordering::Relaxed);
             stats.switches_count += counters.switches.load(Ordering::Relaxed);
             stats.parks_count += counters.parks.load(Ordering::Relaxed);
             stats.stolen_count += counters.stolen.load(Ordering::Relaxed);
         }
-        let holding = shared.stacks.holding();
-        stats.stacks_count = holding.stacks_count;
-        stats.stack_high_water_bytes = holding.high_water_bytes;
-        stats.stacks_resident_bytes = holding.resident_bytes;
-        stats.guards_are_mappings = shared.stacks.guards() == Some(Guards::Mapped);
+        let pool_stats = shared.stacks.stats();
+        stats.stacks_count = pool_stats.stacks_count;
+        stats.stack_high_water_bytes = pool_stats.high_water_bytes;
+        stats.stacks_resident_bytes = pool_stats.resident_bytes;
+        stats.has_mapped_guards = shared.stacks.guards() == Some(GuardKind::Mapping);
         stats
     }
 
@@ -203,43 +203,44 @@ impl Runtime {
     /// Panics if a fiber of this runtime calls, or if a worker panicked, which would be a bug in
     /// this crate.
     pub fn shutdown(mut self) {
-        self.end();
+        self.join_workers();
     }
 
     /// Ends the workers as soon as their current fibers suspend themselves, and waits for nothing.
     /// Fibers that have not ended never run again: their values are never dropped, and their stacks
     /// stay in use.
     pub fn abandon(mut self) {
-        self.let_go();
+        self.abandon_all();
     }
 
-    fn let_go(&mut self) {
+    fn abandon_all(&mut self) {
         if self.threads.is_empty() {
             return;
         }
         self.threads.clear();
         self.close();
-        // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its post.
+        // Leaked on purpose: a thread that wakes one of the remaining fibers accesses its worker's
+        // state.
         std::mem::forget(Arc::clone(&self.shared));
-        // Relaxed: the ring publishes it.
+        // Relaxed: the wake-up that follows publishes it.
         self.shared.is_stopped.store(true, Ordering::Relaxed);
-        self.shared.ring_all();
+        self.shared.wake_workers();
     }
 
     fn close(&self) {
         // SeqCst: pairs with the SeqCst accesses in spawn_in(), which counts a fiber and then reads
         // this flag.
         self.shared.is_closing.store(true, Ordering::SeqCst);
-        self.shared.ring_all();
+        self.shared.wake_workers();
     }
 
     fn stop(&mut self) {
-        // Relaxed: the ring publishes it.
+        // Relaxed: the wake-up that follows publishes it.
         self.shared.is_stopped.store(true, Ordering::Relaxed);
-        self.end();
+        self.join_workers();
     }
 
-    fn end(&mut self) {
+    fn join_workers(&mut self) {
         if self.threads.is_empty() {
             return;
         }
@@ -258,22 +259,22 @@ impl Runtime {
 }
 
 /// Main function of a worker's thread.
-fn work(shared: Arc<Shared>, index: u32) {
-    raw::arm();
-    raw::slack_to_1_ns();
-    let Some(place) = Place::take(shared, index as usize) else { return };
-    let Some(worker) = Worker::new(place, index) else { return };
+fn worker_main(shared: Arc<RuntimeState>, index: u32) {
+    raw::install_fault_handler();
+    raw::set_timer_slack_1_ns();
+    let Some(owner) = WorkerOwner::claim(shared, index as usize) else { return };
+    let Some(worker) = Worker::new(owner, index) else { return };
     raw::enter(&worker, || worker.run());
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if thread::panicking() { self.let_go() } else { self.end() }
+        if thread::panicking() { self.abandon_all() } else { self.join_workers() }
     }
 }
 
 impl Handle {
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<RuntimeState> {
         &self.shared
     }
 
@@ -298,7 +299,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(&self.shared, &Plan::default(), f, false).map(drop)
+        spawn_in(&self.shared, &SpawnOptions::default(), f, false).map(drop)
     }
 }
 
@@ -310,6 +311,8 @@ impl fmt::Debug for Runtime {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("workers", &self.shared.posts.len()).finish_non_exhaustive()
+        f.debug_struct("Handle")
+            .field("workers", &self.shared.workers.len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
 //! Spawning fibers, and joining them.
 
-use super::here::{deadline_ns, is_past};
-use super::post::{PoolOf, Shared};
 use super::runtime::Pool;
+use super::state::{ResolvedPool, RuntimeState};
+use super::this_fiber::{deadline_ns, is_past};
 use super::worker::Worker;
 use crate::raw::{self, Spec};
 use crate::{Panicked, SpawnError};
@@ -23,7 +23,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    here(&Plan::default(), f, true)
+    spawn_on_current(&SpawnOptions::default(), f, true)
 }
 
 /// Spawns a fiber as [`spawn`] does, and drops its result. A panic ends the fiber, and is reported
@@ -37,7 +37,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    here(&Plan::default(), f, false).map(drop)
+    spawn_on_current(&SpawnOptions::default(), f, false).map(drop)
 }
 
 /// Spawns a fiber that never leaves the calling worker, and so may own thread-bound data such as an
@@ -50,12 +50,12 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    here(&Plan { is_local: true, ..Plan::default() }, f, true)
+    spawn_on_current(&SpawnOptions { is_local: true, ..SpawnOptions::default() }, f, true)
 }
 
 /// Options of a spawn.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Plan {
+pub(crate) struct SpawnOptions {
     name: Option<Arc<str>>,
     pool: usize,
     worker: Option<u32>,
@@ -76,7 +76,7 @@ pub(crate) struct Plan {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Builder {
-    plan: Plan,
+    options: SpawnOptions,
 }
 
 impl Builder {
@@ -89,7 +89,7 @@ impl Builder {
     /// Sets the name that messages give the fiber.
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.plan.name = Some(name.into());
+        self.options.name = Some(name.into());
         self
     }
 
@@ -98,7 +98,7 @@ impl Builder {
     /// is none, the spawn fails with [`SpawnError::NoSuchPool`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
-        self.plan.pool = pool.index;
+        self.options.pool = pool.index;
         self
     }
 
@@ -106,7 +106,7 @@ impl Builder {
     /// with [`SpawnError::NoSuchWorker`]. Default: the calling worker, or the next one in turn.
     #[must_use]
     pub fn worker(mut self, worker: u32) -> Self {
-        self.plan.worker = Some(worker);
+        self.options.worker = Some(worker);
         self
     }
 
@@ -119,7 +119,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        here(&self.plan, f, true)
+        spawn_on_current(&self.options, f, true)
     }
 
     /// Spawns the fiber as [`spawn`](Self::spawn) does, and drops its result.
@@ -131,7 +131,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        here(&self.plan, f, false).map(drop)
+        spawn_on_current(&self.options, f, false).map(drop)
     }
 
     /// Spawns the fiber in a runtime, from any thread.
@@ -143,7 +143,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        Ok(JoinHandle { handle: spawn_in(handle.shared(), &self.plan, f, true)? })
+        Ok(JoinHandle { handle: spawn_in(handle.shared(), &self.options, f, true)? })
     }
 
     /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, and drops its result.
@@ -155,25 +155,29 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(handle.shared(), &self.plan, f, false).map(drop)
+        spawn_in(handle.shared(), &self.options, f, false).map(drop)
     }
 }
 
 #[inline]
-fn here<F, T>(plan: &Plan, f: F, is_attached: bool) -> Result<JoinHandle<T>, SpawnError>
+fn spawn_on_current<F, T>(
+    options: &SpawnOptions,
+    f: F,
+    is_attached: bool,
+) -> Result<JoinHandle<T>, SpawnError>
 where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
     let worker = raw::current().ok_or(SpawnError::NotInFiber)?;
-    let handle = from_worker(worker, plan, f, is_attached)?;
+    let handle = spawn_from_worker(worker, options, f, is_attached)?;
     Ok(JoinHandle { handle })
 }
 
 /// Spawns a fiber from any thread.
 pub(crate) fn spawn_in<F, T>(
-    shared: &Arc<Shared>,
-    plan: &Plan,
+    shared: &Arc<RuntimeState>,
+    options: &SpawnOptions,
     f: F,
     is_attached: bool,
 ) -> Result<Option<raw::Handle<T>>, SpawnError>
@@ -182,11 +186,11 @@ where
     T: Send + 'static,
 {
     if let Some(worker) = raw::current().filter(|worker| Arc::ptr_eq(worker.shared(), shared)) {
-        return from_worker(worker, plan, f, is_attached);
+        return spawn_from_worker(worker, options, f, is_attached);
     }
     check_size::<F, T>(shared)?;
-    let pool = pool_of(shared, plan)?;
-    let named = named_worker(shared, plan)?;
+    let pool = find_pool(shared, options)?;
+    let worker_index = named_worker(shared, options)?;
     let stack = shared.stacks.take()?;
     // SeqCst: pairs, together with the load below, with close(), which sets the flag and then
     // counts: either the closing side counts this fiber, or this thread sees the flag.
@@ -195,29 +199,35 @@ where
     if shared.is_closing.load(Ordering::SeqCst) {
         // Release: pairs with the Acquire in Shared::spawned_outside_count().
         shared.spawned_outside.fetch_sub(1, Ordering::Release);
-        shared.ring_all();
-        shared.stacks.give_back([stack]);
+        shared.wake_workers();
+        shared.stacks.release([stack]);
         return Err(SpawnError::ShuttingDown);
     }
-    let post = &shared.posts[named.unwrap_or_else(|| pool.next_worker())];
+    let worker = &shared.workers[worker_index.unwrap_or_else(|| pool.next_worker())];
     probe!("fiber.create", number);
-    let spec = spec(shared, plan, pool, post.into(), number + 1);
+    let spec = spec(shared, options, pool, worker.into(), number + 1);
     let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
-    fiber.send_home(false);
+    fiber.push_to_home(false);
     Ok(handle)
 }
 
 #[inline]
-fn pool_of<'a>(shared: &'a Shared, plan: &Plan) -> Result<&'a PoolOf, SpawnError> {
+fn find_pool<'a>(
+    shared: &'a RuntimeState,
+    options: &SpawnOptions,
+) -> Result<&'a ResolvedPool, SpawnError> {
     let pools_count = shared.pools.len();
-    shared.pools.get(plan.pool).ok_or(SpawnError::NoSuchPool { pool: plan.pool, pools_count })
+    shared.pools.get(options.pool).ok_or(SpawnError::NoSuchPool { pool: options.pool, pools_count })
 }
 
 /// Returns the index of the worker that the plan names, if it names one.
 #[inline]
-fn named_worker(shared: &Shared, plan: &Plan) -> Result<Option<usize>, SpawnError> {
+fn named_worker(
+    shared: &RuntimeState,
+    options: &SpawnOptions,
+) -> Result<Option<usize>, SpawnError> {
     let workers_count = shared.config.workers_count;
-    match plan.worker {
+    match options.worker {
         Some(worker) if worker >= workers_count => {
             Err(SpawnError::NoSuchWorker { worker, workers_count })
         }
@@ -227,26 +237,26 @@ fn named_worker(shared: &Shared, plan: &Plan) -> Result<Option<usize>, SpawnErro
 
 #[inline]
 fn spec(
-    shared: &Shared,
-    plan: &Plan,
-    pool: &PoolOf,
-    home: std::ptr::NonNull<super::post::Post>,
+    shared: &RuntimeState,
+    options: &SpawnOptions,
+    pool: &ResolvedPool,
+    home: std::ptr::NonNull<super::state::WorkerState>,
     id: u64,
 ) -> Spec {
     Spec {
         home,
         level: pool.level,
         pool: pool.index,
-        is_local: plan.is_local,
-        is_placed: plan.worker.is_some(),
-        is_migrant: shared.steals_suspended,
+        is_local: options.is_local,
+        is_worker_fixed: options.worker.is_some(),
+        can_migrate: shared.can_steal_suspended,
         id,
-        name: plan.name.clone(),
+        name: options.name.clone(),
     }
 }
 
 #[inline]
-fn check_size<F, T>(shared: &Shared) -> Result<(), SpawnError> {
+fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     let stack_bytes = shared.stacks.stack_bytes();
     if raw::fits::<F, T>(stack_bytes) {
         return Ok(());
@@ -263,14 +273,15 @@ pub(super) fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), Spawn
 where
     F: FnOnce() + 'static,
 {
-    let plan = Plan { is_local: true, worker: Some(worker.index()), ..Plan::default() };
-    from_worker(worker, &plan, f, false).map(drop)
+    let options =
+        SpawnOptions { is_local: true, worker: Some(worker.index()), ..SpawnOptions::default() };
+    spawn_from_worker(worker, &options, f, false).map(drop)
 }
 
 #[inline]
-fn from_worker<F, T>(
+fn spawn_from_worker<F, T>(
     worker: &Worker,
-    plan: &Plan,
+    options: &SpawnOptions,
     f: F,
     is_attached: bool,
 ) -> Result<Option<raw::Handle<T>>, SpawnError>
@@ -280,26 +291,26 @@ where
 {
     let shared = worker.shared();
     check_size::<F, T>(shared)?;
-    let pool = pool_of(shared, plan)?;
-    let serves = pool.is_served_by(worker.index());
-    let index = match named_worker(shared, plan)? {
+    let pool = find_pool(shared, options)?;
+    let is_served = pool.is_served_by(worker.index());
+    let index = match named_worker(shared, options)? {
         Some(index) => index,
-        None if serves => worker.index() as usize,
-        None if plan.is_local => return Err(SpawnError::NotInPool { worker: worker.index() }),
+        None if is_served => worker.index() as usize,
+        None if options.is_local => return Err(SpawnError::NotInPool { worker: worker.index() }),
         None => pool.next_worker(),
     };
     let stack = worker.take_stack()?;
     let id = worker.next_id();
     probe!("fiber.create", id);
     let is_here = index == worker.index() as usize;
-    let home = if is_here { worker.address() } else { (&shared.posts[index]).into() };
-    let spec = spec(shared, plan, pool, home, id);
+    let home = if is_here { worker.address() } else { (&shared.workers[index]).into() };
+    let spec = spec(shared, options, pool, home, id);
     let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
-    worker.tally().add_spawned();
+    worker.counts().add_spawned();
     if is_here {
         worker.push(fiber);
     } else {
-        fiber.send_home(true);
+        fiber.push_to_home(true);
     }
     Ok(handle)
 }
@@ -324,11 +335,11 @@ impl<T> JoinHandle<T> {
             let handle = self.handle.take().expect("only join() and drop take it");
             match handle.take() {
                 Ok((result, stack)) => {
-                    give_back(stack);
+                    release(stack);
                     return result.map_err(Panicked);
                 }
                 Err(handle) => {
-                    raw::enlist(handle.ended());
+                    raw::wait_at(handle.ended());
                     self.handle = Some(handle);
                 }
             }
@@ -361,7 +372,7 @@ impl<T> JoinHandle<T> {
                 return Err(self);
             }
             if let Some(handle) = &self.handle {
-                raw::enlist_until(handle.ended(), deadline_ns);
+                raw::wait_at_until(handle.ended(), &raw::Withdrawals::new(), deadline_ns);
             }
         }
         Ok(self.join())
@@ -389,10 +400,10 @@ impl<T> JoinHandle<T> {
 /// Returns a stack to this thread's worker, if the worker uses stacks of this size, else to its
 /// pool.
 #[inline]
-pub(super) fn give_back(stack: raw::Stack) {
+pub(super) fn release(stack: raw::Stack) {
     match raw::current() {
-        Some(worker) if stack.is_of(worker.shared().stacks) => worker.give_stack(stack),
-        _ => stack.give_back(),
+        Some(worker) if stack.belongs_to(worker.shared().stacks) => worker.release_stack(stack),
+        _ => stack.release(),
     }
 }
 
@@ -400,18 +411,18 @@ impl<T> Drop for JoinHandle<T> {
     #[inline]
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            Self::let_go(handle);
+            Self::detach(handle);
         }
     }
 }
 
 impl<T> JoinHandle<T> {
     #[cold]
-    fn let_go(handle: raw::Handle<T>) {
+    fn detach(handle: raw::Handle<T>) {
         if let Err(handle) = handle.abandon()
             && let Ok((result, stack)) = handle.take()
         {
-            give_back(stack);
+            release(stack);
             drop(result);
         }
     }

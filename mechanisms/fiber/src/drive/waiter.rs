@@ -1,6 +1,6 @@
 //! Waiting participants: a fiber, which leaves its worker to others, or a thread, which sleeps.
 
-use crate::raw::{self, Race, Ring, Runnable};
+use crate::raw::{self, Race, Runnable, TimedWaker};
 use handover_base::clock;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -10,14 +10,14 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Fiber(Runnable),
-    Thread(Arc<Sleeper>),
+    Thread(Arc<ThreadWaiter>),
     /// A fiber that waits until a deadline at most.
-    Alarm(Ring),
+    TimedFiber(TimedWaker),
 }
 
 /// A waiting thread.
 #[derive(Debug)]
-pub(crate) struct Sleeper {
+pub(crate) struct ThreadWaiter {
     thread: Thread,
     race: Race,
 }
@@ -26,41 +26,41 @@ impl Waiter {
     /// Wakes the participant, unless its deadline has passed.
     #[inline]
     pub(crate) fn wake(self) {
-        self.offer();
+        self.try_wake();
     }
 
     /// Wakes the participant as `wake` does; returns `false` if its deadline had passed, so that
     /// the caller can pass the notification to the next waiter.
     #[inline]
-    pub(crate) fn offer(self) -> bool {
+    pub(crate) fn try_wake(self) -> bool {
         match self {
             Self::Fiber(fiber) => {
                 wake_fiber(fiber);
                 true
             }
             Self::Thread(sleeper) => sleeper.wake(),
-            Self::Alarm(ring) => ring.brought().map(wake_fiber).is_some(),
+            Self::TimedFiber(waker) => waker.take_fiber().map(wake_fiber).is_some(),
         }
     }
 
     /// Returns `true` if both are the same waiter; always `false` for fibers without a deadline.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Alarm(one), Self::Alarm(other)) => one == other,
+            (Self::TimedFiber(one), Self::TimedFiber(other)) => one == other,
             (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
 }
 
-impl Sleeper {
+impl ThreadWaiter {
     fn new() -> Arc<Self> {
         Arc::new(Self { thread: thread::current(), race: Race::new() })
     }
 
     #[cold]
     fn wake(&self) -> bool {
-        let in_time = self.race.bring();
+        let in_time = self.race.try_wake();
         if in_time {
             self.thread.unpark();
         }
@@ -73,7 +73,7 @@ fn wake_fiber(fiber: Runnable) {
     match raw::current() {
         Some(worker) if fiber.home() == worker.address() => worker.push_woken(fiber),
         Some(worker) => worker.send(fiber),
-        None => fiber.send_home(false),
+        None => fiber.push_to_home(false),
     }
 }
 
@@ -108,11 +108,11 @@ pub(crate) fn wait_until(
 
 #[cold]
 fn wait_as_thread(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
-    let sleeper = Sleeper::new();
+    let sleeper = ThreadWaiter::new();
     if commit(Waiter::Thread(Arc::clone(&sleeper))).is_some() {
         return;
     }
-    while !sleeper.race.is_brought() {
+    while !sleeper.race.is_woken() {
         thread::park();
     }
 }
@@ -123,18 +123,18 @@ fn wait_as_thread_until(
     commit: impl FnOnce(Waiter) -> Option<Waiter>,
     mut withdraw: impl FnMut(&Waiter) -> bool,
 ) -> bool {
-    let sleeper = Sleeper::new();
+    let sleeper = ThreadWaiter::new();
     if commit(Waiter::Thread(Arc::clone(&sleeper))).is_some() {
         return true;
     }
-    while !sleeper.race.is_brought() {
+    while !sleeper.race.is_woken() {
         let left_ns = deadline_ns.saturating_sub(clock::now_ns());
         if left_ns != 0 {
             thread::park_timeout(Duration::from_nanos(left_ns));
         } else if sleeper.race.expire() {
             let waiter = Waiter::Thread(Arc::clone(&sleeper));
             // If it is not there, another thread has it, and will let go of it or put it back.
-            while !withdraw(&waiter) && !sleeper.race.is_let_go() {
+            while !withdraw(&waiter) && !sleeper.race.is_released() {
                 thread::yield_now();
             }
             return false;

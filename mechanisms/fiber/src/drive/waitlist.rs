@@ -9,34 +9,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// for a few instructions, and never across a suspension.
 #[derive(Debug)]
 pub(crate) struct Waitlist<S> {
-    inner: Mutex<Inner<S>>,
+    guarded: Mutex<WaitlistState<S>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner<S> {
+pub(crate) struct WaitlistState<S> {
     pub(crate) state: S,
     pub(crate) waiters: VecDeque<Waiter>,
 }
 
 impl<S> Waitlist<S> {
     pub(crate) const fn new(state: S) -> Self {
-        Self { inner: Mutex::new(Inner { state, waiters: VecDeque::new() }) }
+        Self { guarded: Mutex::new(WaitlistState { state, waiters: VecDeque::new() }) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<S>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, WaitlistState<S>> {
         // No code panics while it holds the lock.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until woken, unless `decide` returns `true`, meaning that there is no need to wait.
     #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::waiter::wait(|waiter| {
-            let mut inner = self.lock();
-            if decide(&mut inner.state) {
+            let mut guarded = self.lock();
+            if decide(&mut guarded.state) {
                 return Some(waiter);
             }
-            inner.waiters.push_back(waiter);
+            guarded.waiters.push_back(waiter);
             None
         });
     }
@@ -49,11 +49,11 @@ impl<S> Waitlist<S> {
         decide: impl FnOnce(&mut S) -> bool,
     ) -> bool {
         let commit = |waiter| {
-            let mut inner = self.lock();
-            if decide(&mut inner.state) {
+            let mut guarded = self.lock();
+            if decide(&mut guarded.state) {
                 return Some(waiter);
             }
-            inner.waiters.push_back(waiter);
+            guarded.waiters.push_back(waiter);
             None
         };
         super::waiter::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
@@ -61,12 +61,12 @@ impl<S> Waitlist<S> {
 
     /// Removes a waiter that gives up; returns `true` if it was still queued.
     pub(crate) fn withdraw(&self, waiter: &Waiter) -> bool {
-        take_out(&mut self.lock().waiters, waiter)
+        remove_waiter(&mut self.lock().waiters, waiter)
     }
 }
 
 /// Removes a waiter that gives up; returns `true` if it was still queued.
-pub(crate) fn take_out(waiters: &mut VecDeque<Waiter>, waiter: &Waiter) -> bool {
+pub(crate) fn remove_waiter(waiters: &mut VecDeque<Waiter>, waiter: &Waiter) -> bool {
     let at = waiters.iter().position(|one| one.is(waiter));
     at.and_then(|at| waiters.remove(at)).is_some()
 }

@@ -1,12 +1,14 @@
 //! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are
 //! neither.
 
-use super::post::{Shared, add};
+use super::state::{RuntimeState, add};
 use super::waiter::Waiter;
-use crate::engine::tally::Tally;
-use crate::engine::{Lead, Pace};
+use crate::engine::counts::FiberCounts;
+use crate::engine::{Lead, PollInterval};
 use crate::error::StackError;
-use crate::raw::{self, Due, Outcome, Place, Rest, Runnable, Stack, Unread};
+use crate::raw::{
+    self, Outcome, Remains, Runnable, Stack, TimerPayload, UntakenResult, WorkerOwner,
+};
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
 use handover_notify::{Parked, Parker};
@@ -18,12 +20,12 @@ use std::sync::Arc;
 
 /// Maximum number of free stacks that a worker keeps for itself, which spawns from outside cannot
 /// use; above it, the worker returns half of them.
-const STACKS_KEPT_MAX: usize = 256;
-const STACKS_FETCHED: usize = 64;
+const STACKS_CACHED_MAX: usize = 256;
+const STACKS_REFILL_COUNT: usize = 64;
 /// A deadline this close is waited for by polling: a sleep would take as much CPU time, and fibers
 /// with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of
 /// CPU a second, with 3 µs 0.15 s, and the bare sleeps 0.03 s.
-const NEAR_NS: u64 = 20_000;
+const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
 /// Maximum number of due fibers made ready at a time, so that their data, and the data of the
 /// fibers that they wake, stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
@@ -32,21 +34,21 @@ const EXPIRED_MAX: u32 = 64;
 /// fibers would pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
 /// A woken fiber's frames are prefetched if at least this many fibers are ready before it.
-const FETCHED_FROM: u32 = 4;
+const PREFETCH_READY_MIN: u32 = 4;
 /// Maximum number of fibers that a thief checks in a victim's queue.
-const LOOKS_MAX: u32 = 128;
+const STEAL_CHECKS_MAX: u32 = 128;
 /// Number of clock reads per run of a less urgent fiber.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
 pub(crate) struct Worker {
-    place: Place,
+    owner: WorkerOwner,
     index: u32,
-    steals: bool,
+    can_steal: bool,
     running: Cell<Option<NonNull<raw::Control>>>,
-    wheel: RefCell<Wheel<Due>>,
+    wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
     /// Scratch buffer of expire(): the due entries.
-    due: RefCell<Vec<Due>>,
+    due: RefCell<Vec<TimerPayload>>,
     /// Estimate of how late the kernel ends sleeps.
     lead: Cell<Lead>,
     /// The deadline for which the last sleep ended, which may still be ahead.
@@ -55,26 +57,27 @@ pub(crate) struct Worker {
     until_poll: Cell<u32>,
     polls_count: Cell<u32>,
     /// Switches that have not been credited to a due fiber yet.
-    unspent: Cell<u32>,
-    pace: Cell<Pace>,
+    uncredited_switches: Cell<u32>,
+    poll_interval: Cell<PollInterval>,
     polled_ns: Cell<u64>,
     next_id: Cell<u64>,
     /// `true` if the fiber that ran last has spun, so the worker need not.
     has_spun: Cell<bool>,
     /// Value of `until_poll` when the switches were last counted.
-    counted: Cell<u32>,
-    /// For each post: its offer count when its queue last held nothing that this worker may steal.
-    seen_offers: Box<[Cell<u32>]>,
+    counted_until_poll: Cell<u32>,
+    /// For each worker: its offer count when its queue last held nothing that this worker may
+    /// steal.
+    seen_offer_counts: Box<[Cell<u32>]>,
 }
 
 impl Worker {
-    /// Makes the worker of this place.
-    pub(crate) fn new(place: Place, index: u32) -> Option<Self> {
-        let shared = Arc::clone(place.shared());
+    /// Makes the worker that `owner` belongs to.
+    pub(crate) fn new(owner: WorkerOwner, index: u32) -> Option<Self> {
+        let shared = Arc::clone(owner.shared());
         let now_ns = clock::now_ns();
         Some(Self {
             index,
-            steals: shared.steals() && shared.posts.len() > 1,
+            can_steal: shared.has_stealing() && shared.workers.len() > 1,
             running: Cell::new(None),
             wheel: RefCell::new(
                 Wheel::new(WheelConfig { timers_max: 1 << 28, timers_reserved: 0 }, now_ns).ok()?,
@@ -86,22 +89,22 @@ impl Worker {
             woken_for_ns: Cell::new(None),
             until_poll: Cell::new(0),
             polls_count: Cell::new(0),
-            unspent: Cell::new(0),
-            pace: Cell::new(Pace::new()),
+            uncredited_switches: Cell::new(0),
+            poll_interval: Cell::new(PollInterval::new()),
             polled_ns: Cell::new(now_ns),
             // Each worker has a range of numbers of its own, so that taking a number needs no
             // synchronisation.
             next_id: Cell::new((u64::from(index) + 1) << 40),
             has_spun: Cell::new(false),
-            counted: Cell::new(0),
-            seen_offers: shared.posts.iter().map(|_| Cell::new(0)).collect(),
-            place,
+            counted_until_poll: Cell::new(0),
+            seen_offer_counts: shared.workers.iter().map(|_| Cell::new(0)).collect(),
+            owner,
         })
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        self.place.shared()
+    pub(crate) fn shared(&self) -> &Arc<RuntimeState> {
+        self.owner.shared()
     }
 
     #[inline]
@@ -110,8 +113,8 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn address(&self) -> NonNull<super::post::Post> {
-        self.place.address()
+    pub(crate) fn address(&self) -> NonNull<super::state::WorkerState> {
+        self.owner.address()
     }
 
     /// Returns the running fiber.
@@ -130,24 +133,24 @@ impl Worker {
 
     /// Returns the counts of fibers that this worker has spawned and ended.
     #[inline]
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.place.counters.tally
+    pub(crate) fn counts(&self) -> &FiberCounts {
+        &self.owner.counters.counts
     }
 
     /// Appends one of this worker's fibers to the run queue.
     #[inline]
     pub(crate) fn push(&self, fiber: Runnable) {
         let pool = self.offered_pool(&fiber);
-        self.place.ready(|queue| queue.push(fiber));
+        self.owner.with_queue(|queue| queue.push(fiber));
         if let Some(pool) = pool {
-            self.offer(pool);
+            self.announce_stealable(pool);
         }
     }
 
     /// Returns the fiber's pool, if the fiber may be stolen once it is ready.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
-        (self.steals && fiber.may_move()).then(|| fiber.pool())
+        (self.can_steal && fiber.can_move()).then(|| fiber.pool())
     }
 
     /// Appends a fiber that has waited to the run queue, and prefetches its frames if enough others
@@ -155,27 +158,27 @@ impl Worker {
     /// caches.
     #[inline]
     pub(crate) fn push_woken(&self, fiber: Runnable) {
-        if self.place.ready(|queue| queue.count()) >= FETCHED_FROM {
-            fiber.fetch_frames();
+        if self.owner.with_queue(|queue| queue.count()) >= PREFETCH_READY_MIN {
+            fiber.prefetch_frames();
         }
         self.push(fiber);
     }
 
     /// Puts a fiber of another worker into that worker's inbox.
     pub(crate) fn send(&self, fiber: Runnable) {
-        let is_kin = fiber.is_of(self.shared());
-        fiber.send_home(is_kin);
+        let is_same_runtime = fiber.belongs_to(self.shared());
+        fiber.push_to_home(is_same_runtime);
     }
 
     /// Announces that a fiber of that pool may be stolen, and wakes an idle worker of the pool.
-    fn offer(&self, pool: u16) {
-        let offers = &self.place.offers;
+    fn announce_stealable(&self, pool: u16) {
+        let offers = &self.owner.offers;
         // Release: a thread that sees the offer finds the fiber in the queue; pairs with the
         // Acquire in steal().
         offers.store(offers.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         // Pairs with the heavy fence of a worker that goes to sleep: that worker sees the offer, or
         // this one sees that it is idle.
-        self.place.fence_light();
+        self.owner.fence_light();
         // Relaxed: ordered by the fence.
         if self.shared().idle_count.load(Ordering::Relaxed) != 0 {
             self.wake_idle(pool);
@@ -186,13 +189,13 @@ impl Worker {
     fn wake_idle(&self, pool: u16) {
         let shared = self.shared();
         let pool = &shared.pools[usize::from(pool)];
-        for (post, worker) in shared.posts.iter().zip(0..) {
-            // Relaxed: the swap lets only one caller ring; the bell synchronises.
-            if post.is_idle.load(Ordering::Relaxed)
+        for (worker_state, worker) in shared.workers.iter().zip(0..) {
+            // Relaxed: the swap lets only one caller wake the worker; the bell synchronises.
+            if worker_state.is_idle.load(Ordering::Relaxed)
                 && pool.is_served_by(worker)
-                && post.is_idle.swap(false, Ordering::Relaxed)
+                && worker_state.is_idle.swap(false, Ordering::Relaxed)
             {
-                post.bell.ring();
+                worker_state.bell.ring();
                 return;
             }
         }
@@ -204,31 +207,31 @@ impl Worker {
         let mut stacks = self.stacks.borrow_mut();
         match stacks.pop() {
             Some(stack) => Ok(stack),
-            None => self.shared().stacks.take_some(STACKS_FETCHED, &mut stacks),
+            None => self.shared().stacks.take_many(STACKS_REFILL_COUNT, &mut stacks),
         }
     }
 
     /// Takes back a stack of this runtime's size.
     #[inline]
-    pub(crate) fn give_stack(&self, stack: Stack) {
+    pub(crate) fn release_stack(&self, stack: Stack) {
         let mut stacks = self.stacks.borrow_mut();
         stacks.push(stack);
-        if stacks.len() > STACKS_KEPT_MAX {
-            self.shared().stacks.give_back(stacks.drain(STACKS_KEPT_MAX / 2..));
+        if stacks.len() > STACKS_CACHED_MAX {
+            self.shared().stacks.release(stacks.drain(STACKS_CACHED_MAX / 2..));
         }
     }
 
     /// Makes the fiber ready at `deadline_ns`; returns it if there are too many timers.
     #[inline]
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
-        match self.wheel.borrow_mut().start(deadline_ns, Due::fiber(fiber)) {
+        match self.wheel.borrow_mut().start(deadline_ns, TimerPayload::for_fiber(fiber)) {
             Ok(_id) => None,
-            Err(Full(due)) => due.come(),
+            Err(Full(due)) => due.expire(),
         }
     }
 
     /// Starts a timer for `due`; returns `None` if there are too many timers.
-    pub(crate) fn start(&self, deadline_ns: u64, due: Due) -> Option<TimerId> {
+    pub(crate) fn start(&self, deadline_ns: u64, due: TimerPayload) -> Option<TimerId> {
         self.wheel.borrow_mut().start(deadline_ns, due).ok()
     }
 
@@ -239,25 +242,26 @@ impl Worker {
 
     /// Returns `true` if no other fiber is ready.
     #[inline]
-    pub(crate) fn is_alone(&self) -> bool {
-        self.place.ready(|queue| queue.count()) == 0 && self.place.inbox.is_empty()
+    pub(crate) fn has_no_ready_fiber(&self) -> bool {
+        self.owner.with_queue(|queue| queue.count()) == 0 && self.owner.inbox.is_empty()
     }
 
-    /// Calls `look` for a while until it returns `true`, without suspending the fiber, if spinning
-    /// has paid recently. Called only if the worker is [alone](Self::is_alone).
-    pub(crate) fn spin(&self, mut look: impl FnMut() -> bool) {
+    /// Calls `should_wake` for a while until it returns `true`, without suspending the fiber, if
+    /// spinning has paid recently. Called only if [no other fiber is
+    /// ready](Self::has_no_ready_fiber).
+    pub(crate) fn spin(&self, mut should_wake: impl FnMut() -> bool) {
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
             return;
         }
         let mut found = false;
-        let mut look = || {
-            found = look();
-            found || !self.place.inbox.is_empty()
+        let mut should_wake = || {
+            found = should_wake();
+            found || !self.owner.inbox.is_empty()
         };
         let mut parker = self.parker.borrow_mut();
-        if !parker.look_eagerly(&mut look) {
-            parker.spin(deadline_ns, &mut look);
+        if !parker.look_eagerly(&mut should_wake) {
+            parker.spin(deadline_ns, &mut should_wake);
         }
         self.has_spun.set(!found);
     }
@@ -271,12 +275,12 @@ impl Worker {
                 None => self.idle(),
             }
         }
-        self.shared().stacks.give_back(self.stacks.borrow_mut().drain(..));
+        self.shared().stacks.release(self.stacks.borrow_mut().drain(..));
     }
 
     #[inline]
     fn next(&self) -> Option<Runnable> {
-        if !self.place.inbox.is_empty() {
+        if !self.owner.inbox.is_empty() {
             self.empty_inbox();
         }
         let left = self.until_poll.get();
@@ -284,7 +288,7 @@ impl Worker {
             return self.poll();
         }
         self.until_poll.set(left - 1);
-        self.place.ready(|queue| queue.pop())
+        self.owner.with_queue(|queue| queue.pop())
     }
 
     /// Runs a fiber, and the next ones as long as fibers yield.
@@ -296,47 +300,47 @@ impl Worker {
             match fiber.resume() {
                 Outcome::Yielded(yielded) => {
                     let left = self.until_poll.get();
-                    if left == 0 || !self.place.inbox.is_empty() {
+                    if left == 0 || !self.owner.inbox.is_empty() {
                         self.push(yielded);
                         return;
                     }
                     self.until_poll.set(left - 1);
                     let (before, pool) = (yielded.running(), self.offered_pool(&yielded));
-                    fiber = self.place.ready(|queue| queue.rotate(yielded));
+                    fiber = self.owner.with_queue(|queue| queue.rotate(yielded));
                     if let Some(pool) = pool
                         && fiber.running() != before
                     {
-                        self.offer(pool);
+                        self.announce_stealable(pool);
                     }
                 }
                 Outcome::Parked(None) => return,
-                Outcome::Parked(Some(kept)) => fiber = kept,
-                Outcome::Ended(ended) => return self.end(ended),
+                Outcome::Parked(Some(resumed)) => fiber = resumed,
+                Outcome::Ended(ended) => return self.finish(ended),
             }
         }
     }
 
     #[inline]
-    fn end(&self, ended: raw::Ended) {
+    fn finish(&self, ended: raw::Ended) {
         if ended.has_panicked() {
-            add(&self.place.counters.panicked, 1);
+            add(&self.owner.counters.panicked, 1);
         }
         let wake = |waiter| match waiter {
             Waiter::Fiber(fiber) if fiber.home() == self.address() => self.push(fiber),
             waiter => waiter.wake(),
         };
         match ended.announce(wake) {
-            Rest::Nothing => {}
-            Rest::Stack(stack) => self.give_stack(stack),
-            Rest::Unread(unread) => self.drop_unread(unread),
+            Remains::Nothing => {}
+            Remains::Stack(stack) => self.release_stack(stack),
+            Remains::UntakenResult(unread) => self.drop_untaken_result(unread),
         }
-        self.tally().add_ended();
+        self.counts().add_ended();
     }
 
     /// Has another fiber drop the result of a fiber whose handle was dropped while the fiber ran.
     #[cold]
-    fn drop_unread(&self, unread: Unread) {
-        let drops = move || unread.finish(super::spawn::give_back);
+    fn drop_untaken_result(&self, unread: UntakenResult) {
+        let drops = move || unread.finish(super::spawn::release);
         // Without a stack for that fiber, the result is leaked.
         let _ = super::spawn::spawn_local_detached(self, drops);
     }
@@ -344,7 +348,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn empty_inbox(&self) {
-        let mut arrived = self.place.inbox.take();
+        let mut arrived = self.owner.inbox.take();
         while let Some(fiber) = arrived.pop_front() {
             self.push(fiber);
         }
@@ -355,27 +359,27 @@ impl Worker {
     #[inline(never)]
     fn poll(&self) -> Option<Runnable> {
         let now_ns = clock::now_ns();
-        self.expire(now_ns, self.counted.get() - self.until_poll.get());
-        let mut pace = self.pace.get();
+        self.expire(now_ns, self.counted_until_poll.get() - self.until_poll.get());
+        let mut poll_interval = self.poll_interval.get();
         let before_ns = self.polled_ns.replace(now_ns);
-        self.tell_switches();
-        let until_poll = pace.next(now_ns.saturating_sub(before_ns)) - 1;
+        self.count_switches();
+        let until_poll = poll_interval.next(now_ns.saturating_sub(before_ns)) - 1;
         self.until_poll.set(until_poll);
-        self.counted.set(until_poll);
-        self.pace.set(pace);
+        self.counted_until_poll.set(until_poll);
+        self.poll_interval.set(poll_interval);
         let polls_count = self.polls_count.get().wrapping_add(1);
         self.polls_count.set(polls_count);
         if polls_count.is_multiple_of(POLLS_PER_LESS_URGENT) {
-            self.place.ready(|queue| queue.pop_less_urgent())
+            self.owner.with_queue(|queue| queue.pop_less_urgent())
         } else {
-            self.place.ready(|queue| queue.pop())
+            self.owner.with_queue(|queue| queue.pop())
         }
     }
 
     /// Adds the switches since the last call to the statistics.
-    fn tell_switches(&self) {
+    fn count_switches(&self) {
         let left = self.until_poll.get();
-        add(&self.place.counters.switches, u64::from(self.counted.replace(left) - left));
+        add(&self.owner.counters.switches, u64::from(self.counted_until_poll.replace(left) - left));
     }
 
     /// Makes due fibers ready, but no more than their share of the worker's time; `switches_count`
@@ -383,17 +387,17 @@ impl Worker {
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due.borrow_mut();
-        let ready_count = self.place.ready(|queue| queue.count());
-        let switches_count = self.unspent.get() + switches_count;
-        self.unspent.set(switches_count % SWITCHES_PER_EXPIRED);
+        let ready_count = self.owner.with_queue(|queue| queue.count());
+        let switches_count = self.uncredited_switches.get() + switches_count;
+        self.uncredited_switches.set(switches_count % SWITCHES_PER_EXPIRED);
         let wanted =
             EXPIRED_MAX.saturating_sub(ready_count).max(switches_count / SWITCHES_PER_EXPIRED);
         wheel.expire(now_ns, wanted as usize, |expired| {
-            expired.payload.fetch();
+            expired.payload.prefetch();
             due.push(expired.payload);
         });
         let has_any = !due.is_empty();
-        for fiber in due.drain(..).filter_map(Due::come) {
+        for fiber in due.drain(..).filter_map(TimerPayload::expire) {
             self.push_woken(fiber);
         }
         has_any
@@ -408,36 +412,39 @@ impl Worker {
             return;
         }
         let shared = self.shared();
-        self.tell_switches();
+        self.count_switches();
         // Acquire: pairs with the SeqCst store of close(): spawns before it are counted.
         let is_closing = shared.is_closing.load(Ordering::Acquire);
         if is_closing && shared.have_all_ended() {
-            // Relaxed: the ring below publishes it.
+            // Relaxed: the wake-up below publishes it.
             shared.is_stopped.store(true, Ordering::Relaxed);
-            shared.ring_all();
+            shared.wake_workers();
             return;
         }
-        if self.steals && self.steal() {
+        if self.can_steal && self.steal() {
             return;
         }
-        self.rest(now_ns, is_closing);
+        self.sleep(now_ns, is_closing);
     }
 
-    fn rest(&self, now_ns: u64, was_closing: bool) {
+    fn sleep(&self, now_ns: u64, was_closing: bool) {
         let shared = self.shared();
-        let next_ns = self.wheel.borrow_mut().next_deadline_ns();
+        let next_deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         // The kernel ends sleeps late, so the end is requested earlier by the lead.
-        let deadline_ns = next_ns.map(|at| at - self.lead.get().ns(at.saturating_sub(now_ns)));
+        let deadline_ns =
+            next_deadline_ns.map(|at| at - self.lead.get().ns(at.saturating_sub(now_ns)));
         // Relaxed: the worker acts on it after the bell, or reads it again.
-        let mut look = || {
-            !self.place.inbox.is_empty()
+        let mut should_wake = || {
+            !self.owner.inbox.is_empty()
                 || shared.is_stopped.load(Ordering::Relaxed)
                 || shared.is_closing.load(Ordering::Relaxed) != was_closing
         };
-        let is_early = next_ns.is_some() && next_ns == self.woken_for_ns.get();
-        if is_early || deadline_ns.is_some_and(|at| at.saturating_sub(now_ns) < NEAR_NS) {
+        let is_early = next_deadline_ns.is_some() && next_deadline_ns == self.woken_for_ns.get();
+        if is_early
+            || deadline_ns.is_some_and(|at| at.saturating_sub(now_ns) < POLLED_DEADLINE_NS_MAX)
+        {
             for _ in 0..16 {
-                if look() {
+                if should_wake() {
                     break;
                 }
                 std::hint::spin_loop();
@@ -446,84 +453,85 @@ impl Worker {
         }
         let mut parker = self.parker.borrow_mut();
         if !self.has_spun.replace(false)
-            && (parker.look_eagerly(&mut look) || parker.spin(deadline_ns, &mut look))
+            && (parker.look_eagerly(&mut should_wake) || parker.spin(deadline_ns, &mut should_wake))
         {
             return;
         }
-        if !self.steals {
-            add(&self.place.counters.parks, 1);
-            if parker.park(&self.place.bell, deadline_ns, &mut look) == Parked::Otherwise {
-                self.learn(deadline_ns, next_ns);
+        if !self.can_steal {
+            add(&self.owner.counters.parks, 1);
+            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::Otherwise {
+                self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
         }
         // Relaxed: the heavy fence orders these stores before the reads of the other workers'
         // offers.
-        self.place.is_idle.store(true, Ordering::Relaxed);
+        self.owner.is_idle.store(true, Ordering::Relaxed);
         shared.idle_count.fetch_add(1, Ordering::Relaxed);
-        self.place.fence_heavy();
+        self.owner.fence_heavy();
         // Relaxed: ordered by the fence.
         let has_new_offers = |worker: usize| {
             worker != self.index as usize
-                && shared.posts[worker].offers.load(Ordering::Relaxed)
-                    != self.seen_offers[worker].get()
+                && shared.workers[worker].offers.load(Ordering::Relaxed)
+                    != self.seen_offer_counts[worker].get()
         };
-        if !(0..shared.posts.len()).any(has_new_offers) {
-            add(&self.place.counters.parks, 1);
-            let parked = parker.park(&self.place.bell, deadline_ns, &mut || {
+        if !(0..shared.workers.len()).any(has_new_offers) {
+            add(&self.owner.counters.parks, 1);
+            let parked = parker.park(&self.owner.bell, deadline_ns, &mut || {
                 // Relaxed: a thread that clears the flag rings the bell afterwards.
-                look() || !self.place.is_idle.load(Ordering::Relaxed)
+                should_wake() || !self.owner.is_idle.load(Ordering::Relaxed)
             });
             if parked == Parked::Otherwise {
-                self.learn(deadline_ns, next_ns);
+                self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }
         // Relaxed: from here on the flag is only a hint to others.
         shared.idle_count.fetch_sub(1, Ordering::Relaxed);
-        self.place.is_idle.store(false, Ordering::Relaxed);
+        self.owner.is_idle.store(false, Ordering::Relaxed);
     }
 
     /// Learns from a sleep that was to end at `deadline_ns`, so as to be in time for a timer at
-    /// `next_ns`.
-    fn learn(&self, deadline_ns: Option<u64>, next_ns: Option<u64>) {
+    /// `next_deadline_ns`.
+    fn record_lateness(&self, deadline_ns: Option<u64>, next_deadline_ns: Option<u64>) {
         let now_ns = clock::now_ns();
         let late_ns = deadline_ns.and_then(|at| now_ns.checked_sub(at));
         let Some(late_ns) = late_ns else { return };
         let mut lead = self.lead.get();
-        lead.learn(late_ns);
+        lead.record_lateness(late_ns);
         self.lead.set(lead);
-        self.woken_for_ns.set(next_ns);
+        self.woken_for_ns.set(next_deadline_ns);
     }
 
     /// Steals up to half of another worker's fibers, of pools that this worker serves; returns
     /// `true` if it got any.
     fn steal(&self) -> bool {
-        let Shared { posts, pools, .. } = &**self.shared();
-        let may_take = |fiber: &Runnable| {
-            fiber.may_move() && pools[usize::from(fiber.pool())].is_served_by(self.index)
+        let RuntimeState { workers, pools, .. } = &**self.shared();
+        let can_take = |fiber: &Runnable| {
+            fiber.can_move() && pools[usize::from(fiber.pool())].is_served_by(self.index)
         };
-        for offset in 1..posts.len() {
-            let other_index = (self.index as usize + offset) % posts.len();
-            let (other, seen) = (&posts[other_index], &self.seen_offers[other_index]);
-            // Acquire: pairs with the Release in offer(): the offered fibers are in the queue, or
-            // were taken.
+        for offset in 1..workers.len() {
+            let other_index = (self.index as usize + offset) % workers.len();
+            let (other, seen) = (&workers[other_index], &self.seen_offer_counts[other_index]);
+            // Acquire: pairs with the Release in try_wake(): the offered fibers are in the queue,
+            // or were taken.
             let offers = other.offers.load(Ordering::Acquire);
             if offers == seen.get() {
                 continue;
             }
-            let split = self.place.visit(other, |queue| queue.split(LOOKS_MAX, may_take));
-            let Some((mut taken, looked_at_all)) = split else { continue };
+            let split =
+                self.owner.with_queue_of(other, |queue| queue.split(STEAL_CHECKS_MAX, can_take));
+            let Some((mut taken, has_checked_all)) = split else { continue };
             let mut count = 0;
             while let Some(fiber) = taken.pop_front() {
-                fiber.rehome(self.address());
+                fiber.set_home(self.address());
                 self.push(fiber);
                 count += 1;
             }
             if count != 0 {
-                add(&self.place.counters.stolen, count);
+                add(&self.owner.counters.stolen, count);
                 return true;
             }
-            if looked_at_all {
+            if has_checked_all {
                 seen.set(offers);
             }
         }

@@ -30,7 +30,7 @@ impl Lead {
     }
 
     /// Updates the lead after a sleep that ended `late_ns` after its requested end.
-    pub(crate) fn learn(&mut self, late_ns: u64) {
+    pub(crate) fn record_lateness(&mut self, late_ns: u64) {
         if late_ns > self.ns {
             self.ns = (self.ns + STEP_NS).min(LEAD_NS_MAX);
         } else {
@@ -44,20 +44,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_the_lateness_that_a_quarter_stays_below() {
+    fn lead_follows_25th_percentile_of_lateness() {
         let mut lead = Lead::new();
         for round in 0..10_000 {
-            lead.learn(30_000 + (round % 4) * 5_000);
+            lead.record_lateness(30_000 + (round % 4) * 5_000);
         }
         let ns = lead.ns(u64::MAX);
         assert!((28_000..=36_000).contains(&ns), "{ns}");
     }
 
     #[test]
-    fn neither_long_delays_nor_short_sleeps_make_it_spin_for_long() {
+    fn lead_is_limited_for_long_delays_and_short_sleeps() {
         let mut lead = Lead::new();
         for _ in 0..10_000 {
-            lead.learn(10_000_000);
+            lead.record_lateness(10_000_000);
         }
         assert_eq!(lead.ns(u64::MAX), LEAD_NS_MAX);
         assert_eq!(lead.ns(8_000), 1_000);

@@ -1,9 +1,9 @@
 //! Lock biased towards one owner that takes it all the time; others hardly ever do.
 //!
-//! The owner pays two plain stores and a load. This is sound because a stranger makes every thread
-//! of the process pass a full fence (`membarrier(2)`) between setting its flag and reading the
-//! owner's: Dekker's algorithm with both fences on one side. Without that system call the owner's
-//! fence is a real one.
+//! The owner pays two plain stores and a load. This is sound because another thread that takes the
+//! lock makes every thread of the process pass a full fence (`membarrier(2)`) between setting its
+//! flag and reading the owner's: Dekker's algorithm with both fences on one side. Without that
+//! system call the owner's fence is a real one.
 //!
 //! Source: Dice, Moir, Scherer, "Quickly Reacquirable Locks" (2003); liburcu and folly use the
 //! system call in this way.
@@ -15,8 +15,8 @@ use handover_base::sync::hint;
 /// Value with a biased lock.
 #[derive(Debug)]
 pub struct Biased<T> {
-    is_owner_in: AtomicBool,
-    is_stranger_in: AtomicBool,
+    is_owner_inside: AtomicBool,
+    is_remote_inside: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -30,8 +30,8 @@ impl<T> Biased<T> {
     /// Makes an unlocked lock.
     pub fn new(value: T) -> Self {
         Self {
-            is_owner_in: AtomicBool::new(false),
-            is_stranger_in: AtomicBool::new(false),
+            is_owner_inside: AtomicBool::new(false),
+            is_remote_inside: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
@@ -41,74 +41,78 @@ impl<T> Biased<T> {
     /// # Safety
     /// Only one thread at a time is the owner, and `f` does not lock this value again.
     #[inline]
-    pub unsafe fn own<R>(&self, fence_light: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
+    pub unsafe fn with_owner<R>(&self, fence_light: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
         loop {
             // Relaxed: ordered before the load below by the fence.
-            self.is_owner_in.store(true, Ordering::Relaxed);
+            self.is_owner_inside.store(true, Ordering::Relaxed);
             fence_light();
-            // Acquire: pairs with the Release of a leaving stranger.
-            if !self.is_stranger_in.load(Ordering::Acquire) {
+            // Acquire: pairs with the Release of a leaving remote thread.
+            if !self.is_remote_inside.load(Ordering::Acquire) {
                 break;
             }
-            self.step_back();
+            self.yield_to_remote();
         }
-        // SAFETY: the owner's flag is set, and no stranger is inside. A stranger that comes now
-        // sees the flag: its fence stands between its store and its load, and the owner's fence
-        // between the owner's.
+        // SAFETY: the owner's flag is set, and no remote thread is inside. A remote thread that
+        // enters now sees the flag: its fence stands between its store and its load, and the
+        // owner's fence between the owner's.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        // Release: publishes the accesses of `f` to the Acquire in visit().
-        self.is_owner_in.store(false, Ordering::Release);
+        // Release: publishes the accesses of `f` to the Acquire in with_remote().
+        self.is_owner_inside.store(false, Ordering::Release);
         result
     }
 
-    /// Calls `f` as the owner of a value that no stranger ever visits.
+    /// Calls `f` as the owner of a value that no other thread ever locks.
     ///
     /// # Safety
-    /// Only one thread at a time is the owner, `f` does not lock this value again, and visit() is
-    /// never called.
+    /// Only one thread at a time is the owner, `f` does not lock this value again, and
+    /// with_remote() is never called.
     #[inline]
-    pub unsafe fn own_alone<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+    pub unsafe fn with_owner_unlocked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: the caller guarantees exclusive access.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
     #[cold]
-    fn step_back(&self) {
-        // Release: pairs with the Acquire in visit(); the value was not accessed.
-        self.is_owner_in.store(false, Ordering::Release);
-        let mut looks = 0u32;
-        // Acquire: pairs with the Release in visit().
-        while self.is_stranger_in.load(Ordering::Acquire) {
-            wait(&mut looks);
+    fn yield_to_remote(&self) {
+        // Release: pairs with the Acquire in with_remote(); the value was not accessed.
+        self.is_owner_inside.store(false, Ordering::Release);
+        let mut spins_count = 0u32;
+        // Acquire: pairs with the Release in with_remote().
+        while self.is_remote_inside.load(Ordering::Acquire) {
+            wait(&mut spins_count);
         }
     }
 
-    /// Calls `f` as a stranger, unless another stranger is inside; `fence_heavy` is the stranger's
-    /// fence: when it returns, the owner's thread has passed a fence, too.
-    pub fn visit<R>(&self, fence_heavy: impl FnOnce(), f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Acquire: pairs with the Release below of the previous stranger.
-        if self.is_stranger_in.swap(true, Ordering::Acquire) {
+    /// Calls `f` as a thread other than the owner, unless another such thread is inside;
+    /// `fence_heavy` is its fence: when it returns, the owner's thread has passed a fence, too.
+    pub fn with_remote<R>(
+        &self,
+        fence_heavy: impl FnOnce(),
+        f: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        // Acquire: pairs with the Release below of the previous remote thread.
+        if self.is_remote_inside.swap(true, Ordering::Acquire) {
             return None;
         }
         fence_heavy();
-        let mut looks = 0u32;
+        let mut spins_count = 0u32;
         // Acquire: pairs with the Release of the leaving owner.
-        while self.is_owner_in.load(Ordering::Acquire) {
-            wait(&mut looks);
+        while self.is_owner_inside.load(Ordering::Acquire) {
+            wait(&mut spins_count);
         }
-        // SAFETY: the owner is outside and, since the fence, sees the stranger's flag before it
-        // enters again; other strangers are turned away by the swap.
+        // SAFETY: the owner is outside and, since the fence, sees the remote flag before it
+        // enters again; other remote threads are refused by the swap.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        // Release: publishes the accesses of `f` to the Acquire in own().
-        self.is_stranger_in.store(false, Ordering::Release);
+        // Release: publishes the accesses of `f` to the Acquire in with_owner().
+        self.is_remote_inside.store(false, Ordering::Release);
         Some(result)
     }
 }
 
 /// Pauses a few times, then yields the CPU: the holder may have been preempted.
-fn wait(looks: &mut u32) {
-    *looks += 1;
-    if *looks < 64 {
+fn wait(spins_count: &mut u32) {
+    *spins_count += 1;
+    if *spins_count < 64 {
         hint::spin_loop();
     } else {
         handover_base::sync::thread::yield_now();

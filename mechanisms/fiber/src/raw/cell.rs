@@ -1,6 +1,6 @@
 //! Value behind a gate.
 
-use super::gate::{Gate, Node, Opened, Waiters};
+use super::gate::{Gate, Node, PreviousState, Waiters, Withdrawals};
 use crate::drive::waiter::Waiter;
 use std::cell::UnsafeCell;
 
@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
+    withdrawals: Withdrawals,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -22,7 +23,7 @@ unsafe impl<T: Send + Sync> Sync for GateCell<T> {}
 impl<T> GateCell<T> {
     /// Makes a cell without a value.
     pub(crate) const fn new() -> Self {
-        Self { gate: Gate::new(), value: UnsafeCell::new(None) }
+        Self { gate: Gate::new(), withdrawals: Withdrawals::new(), value: UnsafeCell::new(None) }
     }
 
     /// Sets the value, unless it is set.
@@ -40,17 +41,17 @@ impl<T> GateCell<T> {
             return Err(value);
         } else {
             return match self.gate.set() {
-                Opened::Before => Err(value),
-                Opened::For(waiters) => {
+                PreviousState::AlreadySet => Err(value),
+                PreviousState::Waiting(waiters) => {
                     std::mem::forget(value);
                     Ok(Some(waiters))
                 }
-                Opened::ForNobody => Ok(None),
+                PreviousState::Abandoned => Ok(None),
             };
         }
         match self.gate.set() {
-            Opened::For(waiters) => Ok(Some(waiters)),
-            Opened::ForNobody | Opened::Before => Ok(None),
+            PreviousState::Waiting(waiters) => Ok(Some(waiters)),
+            PreviousState::Abandoned | PreviousState::AlreadySet => Ok(None),
         }
     }
 
@@ -58,17 +59,17 @@ impl<T> GateCell<T> {
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: is_set() has found the gate open, with an Acquire.
-        self.gate.is_set().then(|| unsafe { self.seen_open() })
+        self.gate.is_set().then(|| unsafe { self.value_unchecked() })
     }
 
     /// Waits until the gate is open, and returns the value, even if the gate was closed again
     /// before the caller resumes.
     #[inline(always)] // see park()
     pub(crate) fn wait(&self) -> &T {
-        enlist(&self.gate);
-        // SAFETY: enlist() returns once it has found the gate open, or the thread that opened it
+        wait_at(&self.gate);
+        // SAFETY: wait_at() returns once it has found the gate open, or the thread that opened it
         // has woken this waiter.
-        unsafe { self.seen_open() }
+        unsafe { self.value_unchecked() }
     }
 
     /// Waits until the gate is open, until `deadline_ns` at most; returns the value, unless the
@@ -76,7 +77,8 @@ impl<T> GateCell<T> {
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
         // this waiter.
-        enlist_until(&self.gate, deadline_ns).then(|| unsafe { self.seen_open() })
+        wait_at_until(&self.gate, &self.withdrawals, deadline_ns)
+            .then(|| unsafe { self.value_unchecked() })
     }
 
     /// Returns the value.
@@ -85,7 +87,7 @@ impl<T> GateCell<T> {
     /// The gate was open at some time since this cell was borrowed, and the caller has synchronised
     /// with the thread that opened it.
     #[inline]
-    unsafe fn seen_open(&self) -> &T {
+    unsafe fn value_unchecked(&self) -> &T {
         if size_of::<T>() == 0 && !std::mem::needs_drop::<T>() {
             // SAFETY: a value of this type was passed to set(), which forgot it; it has size zero,
             // so any aligned pointer points to it.
@@ -112,35 +114,39 @@ impl<T> GateCell<T> {
 impl GateCell<()> {
     /// Closes the gate; the value is `()`, so no thread holds a reference that matters.
     pub(crate) fn close(&self) -> bool {
-        self.gate.close()
+        self.gate.close(&self.withdrawals)
     }
 }
 
 /// Waits until the gate is open.
 #[inline(always)] // see park()
-pub(crate) fn enlist(gate: &Gate<Waiter>) {
+pub(crate) fn wait_at(gate: &Gate<Waiter>) {
     let mut node = Node::new();
-    let place = &raw mut node;
+    let node = &raw mut node;
     crate::drive::waiter::wait(|waiter| {
         // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
         // waiter was handed out or is returned here.
-        unsafe { gate.enlist(place, waiter) }.err()
+        unsafe { gate.enqueue(node, waiter) }.err()
     });
 }
 
 /// Waits until the gate is open, until `deadline_ns` at most; returns `true` if the gate was open
 /// before the deadline.
-pub(crate) fn enlist_until(gate: &Gate<Waiter>, deadline_ns: u64) -> bool {
+pub(crate) fn wait_at_until(
+    gate: &Gate<Waiter>,
+    withdrawals: &Withdrawals,
+    deadline_ns: u64,
+) -> bool {
     let mut node = Node::new();
-    let place = &raw mut node;
+    let node = &raw mut node;
     // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
     // waiter was handed out, returned here, or withdrawn below.
-    let commit = |waiter| unsafe { gate.enlist(place, waiter) }.err();
+    let commit = |waiter| unsafe { gate.enqueue(node, waiter) }.err();
     crate::drive::waiter::wait_until(deadline_ns, commit, |_| {
-        // SAFETY: the node was enlisted above; if its waiter is being handed out, wait_until()
+        // SAFETY: the node was enqueued above; if its waiter is being handed out, wait_until()
         // returns only after that has ended.
-        let withdrawn = unsafe { gate.withdraw(place) };
-        withdrawn.opened_for.for_each(Waiter::wake);
-        withdrawn.was_there
+        let withdrawn = unsafe { gate.withdraw(node, withdrawals) };
+        withdrawn.waiters_to_wake.for_each(Waiter::wake);
+        withdrawn.was_queued
     })
 }

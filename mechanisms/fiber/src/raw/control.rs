@@ -28,12 +28,12 @@
 //! - The switch itself keeps no thread-bound data: `corosensei` writes the resuming side's stack
 //!   pointer into the coroutine each time it is resumed.
 
-use super::gate::{Gate, Opened};
-use super::kernel::fetch;
+use super::gate::{Gate, PreviousState};
+use super::kernel::prefetch;
 use super::queue::{Link, Linked};
 use super::sanitizer::{self, Shadow};
-use super::stack::{Stack, Stacks};
-use crate::drive::post::{Post, Shared};
+use super::stack::{Stack, StackPool};
+use crate::drive::state::{RuntimeState, WorkerState};
 use crate::drive::waiter::Waiter;
 use corosensei::stack::{Stack as StackBounds, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -45,7 +45,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-type Switch = Coroutine<(), Action, (), Bounds>;
+type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 /// Size of a control block.
 pub(super) const CONTROL_BYTES: usize = size_of::<Control>();
@@ -58,7 +58,7 @@ const FRAME_LINES: usize = 7;
 /// Request of a fiber to its worker when it suspends itself: null to be run again, else the address
 /// of the `Commit` to run with it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Action(*mut Commit);
+pub(crate) struct SuspendRequest(*mut Commit);
 
 /// Bounds of a stack, for the switch.
 struct Bounds {
@@ -82,15 +82,15 @@ unsafe impl StackBounds for Bounds {
 /// Properties of a fiber to be made.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    pub(crate) home: NonNull<Post>,
+    pub(crate) home: NonNull<WorkerState>,
     pub(crate) level: u8,
     pub(crate) pool: u16,
     /// `true` if it never moves to another worker.
     pub(crate) is_local: bool,
     /// `true` if it does not move to another worker before it has begun.
-    pub(crate) is_placed: bool,
+    pub(crate) is_worker_fixed: bool,
     /// `true` if it may move to another worker while it is suspended.
-    pub(crate) is_migrant: bool,
+    pub(crate) can_migrate: bool,
     pub(crate) id: u64,
     pub(crate) name: Option<Arc<str>>,
 }
@@ -100,10 +100,10 @@ pub(crate) struct Spec {
 pub(crate) struct Control {
     link: Link,
     /// The worker that it is woken to.
-    home: Cell<NonNull<Post>>,
+    home: Cell<NonNull<WorkerState>>,
     level: u8,
     is_local: Cell<bool>,
-    is_migrant: bool,
+    can_migrate: bool,
     /// `true` if it must not move to another worker in its present state.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
@@ -116,13 +116,13 @@ pub(crate) struct Control {
     /// Drops a result that was not taken.
     drop_result: unsafe fn(*mut u8),
     /// Null before the fiber begins.
-    yielder: Cell<*const Yielder<(), Action>>,
+    yielder: Cell<*const Yielder<(), SuspendRequest>>,
     /// Approximate address of its frames at the last suspension; null before that.
     frame: Cell<*const u8>,
     id: u64,
     /// Boxed, as few fibers have a name.
     name: Option<Box<Arc<str>>>,
-    stack_pool: &'static Stacks,
+    stack_pool: &'static StackPool,
     shadow: Shadow,
 }
 
@@ -141,9 +141,9 @@ impl Control {
 
     /// Prefetches the control block at an address.
     #[inline]
-    pub(super) fn fetch(at: *const u8) {
+    pub(super) fn prefetch(at: *const u8) {
         for line in 0..CONTROL_BYTES / LINE_BYTES {
-            fetch(at.wrapping_add(line * LINE_BYTES));
+            prefetch(at.wrapping_add(line * LINE_BYTES));
         }
     }
 }
@@ -198,14 +198,14 @@ impl Runnable {
         self.0
     }
 
-    /// Returns its worker's post.
+    /// Returns the state of its worker.
     #[inline]
-    pub(crate) fn home(&self) -> NonNull<Post> {
+    pub(crate) fn home(&self) -> NonNull<WorkerState> {
         self.control().home.get()
     }
 
     /// Assigns it to another worker.
-    pub(crate) fn rehome(&self, home: NonNull<Post>) {
+    pub(crate) fn set_home(&self, home: NonNull<WorkerState>) {
         self.control().home.set(home);
     }
 
@@ -228,17 +228,17 @@ impl Runnable {
     }
 
     /// Returns `true` if it may move to another worker in its present state.
-    pub(crate) fn may_move(&self) -> bool {
+    pub(crate) fn can_move(&self) -> bool {
         let control = self.control();
         let is_fresh = control.yielder.get().is_null();
-        let may_stay_only = control.is_local.get() || control.is_pinned.get();
-        !may_stay_only && (is_fresh || control.is_migrant)
+        let is_fixed = control.is_local.get() || control.is_pinned.get();
+        !is_fixed && (is_fresh || control.can_migrate)
     }
 
     /// Returns `true` if it belongs to that runtime.
-    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+    pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         // SAFETY: a runtime outlives its fibers, and this fiber has not ended.
-        unsafe { self.home().as_ref() }.is_of(shared)
+        unsafe { self.home().as_ref() }.belongs_to(shared)
     }
 
     /// Converts the fiber into the address of its control block.
@@ -259,41 +259,41 @@ impl Runnable {
 
     /// Prefetches the frames that it will access first when it resumes.
     #[inline]
-    pub(crate) fn fetch_frames(&self) {
+    pub(crate) fn prefetch_frames(&self) {
         let frame = self.control().frame.get();
         for line in 0..FRAME_LINES {
-            fetch(frame.wrapping_add(line * LINE_BYTES));
+            prefetch(frame.wrapping_add(line * LINE_BYTES));
         }
     }
 
-    /// Puts it into its worker's inbox, from another thread. `is_kin` is `true` if this thread is a
-    /// worker of the same runtime.
-    pub(crate) fn send_home(self, is_kin: bool) {
+    /// Puts it into its worker's inbox, from another thread. `is_same_runtime` is `true` if this
+    /// thread is a worker of the same runtime.
+    pub(crate) fn push_to_home(self, is_same_runtime: bool) {
         // SAFETY: a runtime outlives its fibers, and this fiber has not ended.
-        let post = unsafe { self.home().as_ref() };
+        let worker = unsafe { self.home().as_ref() };
         // Once the fiber is in the inbox it may run and end, and its runtime may end while this
         // thread still rings the bell. The end of a runtime waits for its workers; any other thread
         // keeps it alive.
-        let _keep = if is_kin { None } else { post.keep() };
-        post.inbox.push(self);
-        post.bell.ring();
+        let _keep = if is_same_runtime { None } else { worker.runtime_ref() };
+        worker.inbox.push(self);
+        worker.bell.ring();
     }
 
     /// Runs it until it suspends itself or ends.
     #[inline]
     pub(crate) fn resume(self) -> Outcome {
         let control = self.0;
-        let place = self.control().switch.get();
+        let owner = self.control().switch.get();
         // SAFETY: `self` owns the fiber, so no other code accesses its switch. While the fiber
         // runs, other code accesses other fields of the control block only.
-        let switch = unsafe { &mut *place };
+        let switch = unsafe { &mut *owner };
         // SAFETY: prepare() has initialised it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
         self.control().shadow.leave_worker();
         let result = switch.resume(());
         self.control().shadow.enter_worker();
         match result {
-            CoroutineResult::Yield(Action(commit)) => {
+            CoroutineResult::Yield(SuspendRequest(commit)) => {
                 let Some(commit) = NonNull::new(commit) else {
                     return Outcome::Yielded(self);
                 };
@@ -320,51 +320,51 @@ impl Ended {
 
     /// Announces the end to the waiters.
     #[inline]
-    pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> Rest {
+    pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> Remains {
         // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
         // handle.
         match unsafe { self.0.as_ref() }.ended.set() {
-            Opened::For(waiters) => {
+            PreviousState::Waiting(waiters) => {
                 waiters.for_each(wake);
-                Rest::Nothing
+                Remains::Nothing
             }
             // SAFETY: the handle was dropped, or there was none, so only this worker can free the
             // block.
-            Opened::ForNobody if unsafe { self.0.as_ref() }.result.is_null() => {
+            PreviousState::Abandoned if unsafe { self.0.as_ref() }.result.is_null() => {
                 // SAFETY: the fiber has ended, and no handle is left.
-                Rest::Stack(unsafe { reclaim(self.0) })
+                Remains::Stack(unsafe { reclaim(self.0) })
             }
-            Opened::ForNobody => Rest::Unread(Unread(self.0)),
-            Opened::Before => Rest::Nothing,
+            PreviousState::Abandoned => Remains::UntakenResult(UntakenResult(self.0)),
+            PreviousState::AlreadySet => Remains::Nothing,
         }
     }
 }
 
 /// Remains of a fiber whose end was announced.
 #[derive(Debug)]
-pub(crate) enum Rest {
+pub(crate) enum Remains {
     /// No remains: the handle owns result and stack.
     Nothing,
     /// Its stack.
     Stack(Stack),
     /// Its stack, with a result that no handle will take.
-    Unread(Unread),
+    UntakenResult(UntakenResult),
 }
 
 /// Result to be dropped by another fiber, since the drop may wait.
 #[derive(Debug)]
-pub(crate) struct Unread(NonNull<Control>);
+pub(crate) struct UntakenResult(NonNull<Control>);
 
 // SAFETY: the result of a fiber that may move is `Send`, as spawn() demands. The result of a local
 // fiber is dropped by a local fiber of the same worker.
-unsafe impl Send for Unread {}
+unsafe impl Send for UntakenResult {}
 
-impl Unread {
+impl UntakenResult {
     /// Drops the result and gives back the stack, even if the drop panics.
     ///
     /// # Panics
     /// Panics with the payload of the drop, if that panics.
-    pub(crate) fn finish(self, give_back: impl FnOnce(Stack)) {
+    pub(crate) fn finish(self, release: impl FnOnce(Stack)) {
         // SAFETY: the fiber has ended and no handle is left, so the block is valid and owned here.
         let control = unsafe { self.0.as_ref() };
         // SAFETY: the result was written when the fiber ended and was not read; `drop_result` is
@@ -372,16 +372,16 @@ impl Unread {
         let drops = AssertUnwindSafe(|| unsafe { (control.drop_result)(control.result) });
         let dropped = catch_unwind(drops);
         // SAFETY: the fiber has ended, no handle is left, and `control` is not used from here on.
-        give_back(unsafe { reclaim(self.0) });
+        release(unsafe { reclaim(self.0) });
         if let Err(payload) = dropped {
             resume_unwind(payload);
         }
     }
 }
 
-unsafe fn drop_slot<T>(slot: *mut u8) {
+unsafe fn drop_fiber_result<T>(slot: *mut u8) {
     // SAFETY: the caller guarantees a slot of this type that was written and not read.
-    unsafe { slot.cast::<Slot<T>>().drop_in_place() };
+    unsafe { slot.cast::<FiberResult<T>>().drop_in_place() };
 }
 
 /// Takes the stack of a fiber that has ended.
@@ -389,12 +389,12 @@ unsafe fn drop_slot<T>(slot: *mut u8) {
 /// # Safety
 /// The fiber has ended, and the caller holds the last reference to its control block.
 #[inline]
-unsafe fn reclaim(mut place: NonNull<Control>) -> Stack {
+unsafe fn reclaim(mut owner: NonNull<Control>) -> Stack {
     // SAFETY: by the contract, no other reference to the block exists.
-    let control = unsafe { place.as_mut() };
+    let control = unsafe { owner.as_mut() };
     control.name = None;
     // The stack that prepare() was given; rebuilt once only, as this is the last use of the fiber.
-    Stack { control: place, limit: control.stack_pool.limit_of(place), pool: control.stack_pool }
+    Stack { control: owner, limit: control.stack_pool.limit_of(owner), pool: control.stack_pool }
 }
 
 /// Handle to the result of a fiber.
@@ -406,10 +406,10 @@ pub(crate) struct Handle<T> {
 
 // SAFETY: a handle gives access to the result only, which is `Send`.
 unsafe impl<T: Send> Send for Handle<T> {}
-// SAFETY: a shared handle only tells whether the fiber has ended, and its name and number.
+// SAFETY: a shared handle only reports whether the fiber has ended, and its name and number.
 unsafe impl<T: Send> Sync for Handle<T> {}
 
-type Slot<T> = Result<T, Box<dyn Any + Send>>;
+type FiberResult<T> = Result<T, Box<dyn Any + Send>>;
 
 impl<T> Handle<T> {
     fn control(&self) -> &Control {
@@ -433,11 +433,11 @@ impl<T> Handle<T> {
 
     /// Takes the result and the stack of a fiber that has ended; returns the handle if it has not.
     #[inline]
-    pub(crate) fn take(self) -> Result<(Slot<T>, Stack), Self> {
+    pub(crate) fn take(self) -> Result<(FiberResult<T>, Stack), Self> {
         if !self.ended().is_set() {
             return Err(self);
         }
-        let slot = self.control().result.cast::<Slot<T>>();
+        let slot = self.control().result.cast::<FiberResult<T>>();
         // SAFETY: the fiber has ended, so its result of this type was written; this is its only
         // handle.
         let result = unsafe { slot.read() };
@@ -454,7 +454,7 @@ impl<T> Handle<T> {
 /// Returns `true` if closure and result fit on a stack: each in a sixteenth of it, as an
 /// unoptimised build copies them from frame to frame.
 pub(crate) fn fits<F, T>(stack_bytes: usize) -> bool {
-    size_of::<F>().max(size_of::<Slot<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
+    size_of::<F>().max(size_of::<FiberResult<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
 
 /// Makes a fiber that will call `f`, and a handle to its result if `is_attached`.
@@ -470,18 +470,18 @@ where
     T: 'static,
 {
     let control = stack.control;
-    sanitizer::clear(&stack);
+    sanitizer::unpoison(&stack);
     // The closure, until it is called, and then its result occupy the same memory above the
     // switch's frames.
-    let result_bytes = if is_attached { size_of::<Slot<T>>() } else { 0 };
-    let align = align_of::<F>().max(align_of::<Slot<T>>()).max(16);
+    let result_bytes = if is_attached { size_of::<FiberResult<T>>() } else { 0 };
+    let align = align_of::<F>().max(align_of::<FiberResult<T>>()).max(16);
     let top = (control.as_ptr().addr() - size_of::<F>().max(result_bytes)) & !(align - 1);
     let closure = control.as_ptr().with_addr(top).cast::<F>();
-    let result = closure.cast::<Slot<T>>();
-    // SAFETY: the stack is owned here and has room for the closure (fits()); `closure` is aligned
+    let result = closure.cast::<FiberResult<T>>();
+    // SAFETY: the stack is owned here and has space for the closure (fits()); `closure` is aligned
     // to `align`.
     unsafe { closure.write(f) };
-    let body = move |yielder: &Yielder<(), Action>, ()| {
+    let body = move |yielder: &Yielder<(), SuspendRequest>, ()| {
         // SAFETY: the control block is valid while its fiber runs.
         let control = unsafe { control.as_ref() };
         control.shadow.enter_fiber();
@@ -513,30 +513,30 @@ where
         level: spec.level,
         pool: spec.pool,
         is_local: Cell::new(spec.is_local),
-        is_migrant: spec.is_migrant,
-        is_pinned: Cell::new(spec.is_placed),
+        can_migrate: spec.can_migrate,
+        is_pinned: Cell::new(spec.is_worker_fixed),
         has_panicked: Cell::new(false),
         id: spec.id,
         ended: if is_attached { Gate::new() } else { Gate::abandoned() },
         result: if is_attached { result.cast() } else { ptr::null_mut() },
-        drop_result: drop_slot::<T>,
+        drop_result: drop_fiber_result::<T>,
         name: spec.name.map(Box::new),
         stack_pool: stack.pool,
         shadow: Shadow::new(),
     };
-    // SAFETY: the stack is owned here, and `control` is the aligned room for the block at its upper
-    // end.
+    // SAFETY: the stack is owned here, and `control` is the aligned space for the block at its
+    // upper end.
     unsafe { control.write(fresh) };
     (Runnable(control), is_attached.then_some(Handle { control, result: PhantomData }))
 }
 
-/// Closure to be called once a fiber is suspended; the head of a `CommitOf`.
+/// Closure to be called once a fiber is suspended; the head of a `TypedCommit`.
 struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
 
 #[repr(C)]
-struct CommitOf<F> {
+struct TypedCommit<F> {
     head: Commit,
     f: ManuallyDrop<F>,
 }
@@ -545,9 +545,9 @@ unsafe fn run_commit<F>(commit: NonNull<Commit>, fiber: Runnable) -> Option<Runn
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
-    // SAFETY: park() stores this function in a CommitOf<F> only, on the stack of the fiber, which
-    // is suspended.
-    let commit = unsafe { commit.cast::<CommitOf<F>>().as_mut() };
+    // SAFETY: park() stores this function in a TypedCommit<F> only, on the stack of the fiber,
+    // which is suspended.
+    let commit = unsafe { commit.cast::<TypedCommit<F>>().as_mut() };
     // SAFETY: `run` is called once. The closure is moved out first, since the fiber may be woken,
     // and its stack reused, during the call.
     let f = unsafe { ManuallyDrop::take(&mut commit.f) };
@@ -557,7 +557,7 @@ where
 /// Suspends the running fiber, to be run again after the other ready fibers.
 #[inline(always)] // see park()
 pub(crate) fn suspend(running: NonNull<Control>) {
-    act(running, Action(ptr::null_mut()));
+    suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
 /// Suspends the running fiber, and calls `f` with it on its worker's own stack.
@@ -570,15 +570,15 @@ pub(crate) fn park<F>(running: NonNull<Control>, f: F)
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
-    let mut commit = CommitOf { head: Commit { run: run_commit::<F> }, f: ManuallyDrop::new(f) };
-    act(running, Action((&raw mut commit).cast()));
+    let mut commit = TypedCommit { head: Commit { run: run_commit::<F> }, f: ManuallyDrop::new(f) };
+    suspend_with(running, SuspendRequest((&raw mut commit).cast()));
 }
 
 #[inline(always)]
-fn act(running: NonNull<Control>, action: Action) {
+fn suspend_with(running: NonNull<Control>, action: SuspendRequest) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     let control = unsafe { running.as_ref() };
-    if control.is_migrant {
+    if control.can_migrate {
         // Unwinding is counted in a thread-local variable, so an unwinding fiber must not change
         // threads.
         control.is_pinned.set(std::thread::panicking());
@@ -592,9 +592,9 @@ fn act(running: NonNull<Control>, action: Action) {
 }
 
 /// Makes the running fiber local to its worker, or undoes that; returns the previous state.
-pub(super) fn stay(running: NonNull<Control>, is_to_stay: bool) -> bool {
+pub(super) fn set_local(running: NonNull<Control>, is_local: bool) -> bool {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
-    unsafe { running.as_ref() }.is_local.replace(is_to_stay)
+    unsafe { running.as_ref() }.is_local.replace(is_local)
 }
 
 /// Returns the number of a running fiber.

@@ -2,27 +2,32 @@
 //! stacks; the participant that opens the gate takes the list.
 //!
 //! ```text
-//!            enlist: push           set: swap
+//!            enqueue: push          set: swap
 //!    ┌───────┐      ┌─────────────┐      ┌─────┐
 //!    │ EMPTY │ ───▶ │ the newest  │ ───▶ │ SET │
 //!    └───────┘      │ waiter      │      └─────┘
 //!        │          └─────────────┘         ▲
 //!        ├──────────────────────────────────┘
-//!        └── abandon ──▶ ABANDONED ── set ──▶ SET
+//!        └── abandon ──▶ ABANDONED ── set ──▶ SET ── close ──▶ CLOSING ──▶ EMPTY
 //! ```
 //!
 //! A waiter that gives up takes the whole list, removes itself, and puts back the rest: a list that
-//! is only ever taken whole has no ABA problem.
+//! is only ever taken whole has no ABA problem. [`Withdrawals`] counts the lists that are out; a gate
+//! that is being closed counts as open until they are back, so that no waiter misses the opening.
 //!
 //! Bit 0 of the word is `CLAIMED`: a participant is writing the value behind the gate.
 
 use handover_base::sync::UnsafeCell;
-use handover_base::sync::atomic::{AtomicPtr, Ordering};
+use handover_base::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use handover_base::sync::thread;
 use std::ptr;
 
 const CLAIMED: usize = 1;
 const SET: usize = 3;
 const ABANDONED: usize = 4;
+const CLOSING: usize = 7;
+/// Bits that SET and CLOSING have in common, and no other word has.
+const OPEN: usize = SET & CLOSING;
 
 /// Node of a waiter, on the waiter's own stack.
 #[derive(Debug)]
@@ -48,13 +53,13 @@ impl<W> Default for Node<W> {
 
 /// State of the gate before it was opened.
 #[derive(Debug)]
-pub enum Opened<W> {
+pub enum PreviousState<W> {
     /// Closed, with these waiters, in the order in which they came.
-    For(Waiters<W>),
+    Waiting(Waiters<W>),
     /// Abandoned: no participant will ever wait.
-    ForNobody,
+    Abandoned,
     /// Already open.
-    Before,
+    AlreadySet,
 }
 
 /// Gate; `W` is the means to wake a waiter.
@@ -63,13 +68,44 @@ pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
-// SAFETY: waiters move from the thread that enlists to the thread that opens the gate, through the
+/// Number of calls of [`Gate::withdraw`] that may have taken a list and not yet put it back. It
+/// stands beside a gate that can be closed; other gates have no room for it.
+#[derive(Debug)]
+pub struct Withdrawals(AtomicU32);
+
+impl Withdrawals {
+    /// Makes a count of zero.
+    #[cfg(not(handover_loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Makes a count of zero.
+    #[cfg(handover_loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+}
+
+impl Default for Withdrawals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// SAFETY: waiters move from the thread that enqueues to the thread that opens the gate, through the
 // word; nothing else is shared.
 unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
-fn mark<W>(word: usize) -> *mut Node<W> {
+fn is_open<W>(word: *mut Node<W>) -> bool {
+    word.addr() & OPEN == OPEN
+}
+
+fn marker<W>(word: usize) -> *mut Node<W> {
     ptr::without_provenance_mut(word)
 }
 
@@ -91,7 +127,7 @@ impl<W> Gate<W> {
     /// Makes a closed gate on which no participant will ever wait.
     #[must_use]
     pub fn abandoned() -> Self {
-        Self { word: AtomicPtr::new(mark(ABANDONED)) }
+        Self { word: AtomicPtr::new(marker(ABANDONED)) }
     }
 
     /// Returns `true` if the gate is open; then all writes before its opening are visible.
@@ -99,7 +135,7 @@ impl<W> Gate<W> {
     #[must_use]
     pub fn is_set(&self) -> bool {
         // Acquire: pairs with the Release in set().
-        self.word.load(Ordering::Acquire).addr() == SET
+        is_open(self.word.load(Ordering::Acquire))
     }
 
     /// Claims the right to open the gate; returns `true` to the first caller only.
@@ -113,7 +149,7 @@ impl<W> Gate<W> {
                 return false;
             }
             let claimed = word.map_addr(|addr| addr | CLAIMED);
-            // Release: keeps the nodes published that enlist() has published for the Acquire in
+            // Release: keeps the nodes published that enqueue() has published for the Acquire in
             // set().
             match self.word.compare_exchange_weak(
                 word,
@@ -129,14 +165,16 @@ impl<W> Gate<W> {
 
     /// Opens the gate.
     #[inline]
-    pub fn set(&self) -> Opened<W> {
-        // Release: publishes earlier writes to the Acquire in is_set() and enlist(). Acquire: pairs
-        // with the Release in enlist(): the nodes are visible.
-        let before = self.word.swap(mark(SET), Ordering::AcqRel);
+    pub fn set(&self) -> PreviousState<W> {
+        // Release: publishes earlier writes to the Acquire in is_set() and enqueue(). Acquire:
+        // pairs with the Release in enqueue(): the nodes are visible.
+        let before = self.word.swap(marker(SET), Ordering::AcqRel);
         match before.addr() {
-            SET => Opened::Before,
-            ABANDONED => Opened::ForNobody,
-            _ => Opened::For(Waiters::of(before.map_addr(|addr| addr & !CLAIMED))),
+            SET | CLOSING => PreviousState::AlreadySet,
+            ABANDONED => PreviousState::Abandoned,
+            _ => PreviousState::Waiting(Waiters::from_newest(
+                before.map_addr(|addr| addr & !CLAIMED),
+            )),
         }
     }
 
@@ -150,7 +188,7 @@ impl<W> Gate<W> {
         self.word
             .compare_exchange(
                 ptr::null_mut(),
-                mark(ABANDONED),
+                marker(ABANDONED),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             )
@@ -162,22 +200,41 @@ impl<W> Gate<W> {
         *self = Self::new();
     }
 
-    /// Closes the gate again if it is open; returns `true` if it was.
-    pub fn close(&self) -> bool {
-        // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set().
-        self.word
-            .compare_exchange(mark(SET), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+    /// Closes the gate again if it is open; returns `true` if it was. All calls of `withdraw` count in
+    /// `withdrawals`.
+    ///
+    /// Spins, and yields the CPU, while a waiter that gives up holds the list of the others: they
+    /// find the gate open when it puts the list back.
+    pub fn close(&self, withdrawals: &Withdrawals) -> bool {
+        // Acquire: pairs with the Release in set(), and by it with the counts of withdrawals whose
+        // lists set() has not found.
+        let closing = self.word.compare_exchange(
+            marker(SET),
+            marker(CLOSING),
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if closing.is_err() {
+            return false;
+        }
+        // Acquire: pairs with the Release at the end of withdraw().
+        while withdrawals.0.load(Ordering::Acquire) != 0 {
+            thread::yield_now();
+        }
+        // AcqRel: earlier accesses come before the next opening; pairs with set() and is_set(). A
+        // set() since the exchange above found the gate open: it came before this close.
+        self.word.swap(ptr::null_mut(), Ordering::AcqRel);
+        true
     }
 
     /// Waits in `node`, or returns the waiter when the gate is open.
     ///
     /// # Safety
     /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
-    /// handed out by [`Waiters`] or withdrawn, and the caller of `enlist` must not access it after
+    /// handed out by [`Waiters`] or withdrawn, and the caller of `enqueue` must not access it after
     /// the call.
     #[inline]
-    pub unsafe fn enlist(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
+    pub unsafe fn enqueue(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
         // SAFETY: the caller guarantees that `node` is valid; it is in no list yet.
         let node_ref = unsafe { &*node };
         // SAFETY: no other thread knows the node before the exchange below succeeds.
@@ -185,7 +242,7 @@ impl<W> Gate<W> {
         // Acquire: if the gate is open, the writes before its opening are visible.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word.addr() == SET {
+            if is_open(word) {
                 // SAFETY: the node was not published, as no exchange below has succeeded.
                 let waiter = node_ref.waiter.with_mut(|cell| unsafe { (*cell).take() });
                 return waiter.map_or(Ok(()), Err);
@@ -207,46 +264,56 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Removes `node` from the list, if it is there.
+    /// Removes `node` from the list, if it is there. `withdrawals` is that of [`close`](Self::close),
+    /// or any if the gate is never closed.
     ///
     /// # Safety
-    /// `node` was enlisted in this gate; if its waiter was or is being handed out, it stays valid
+    /// `node` was enqueued in this gate; if its waiter was or is being handed out, it stays valid
     /// until that is over.
-    pub unsafe fn withdraw(&self, node: *mut Node<W>) -> Withdrawn<W> {
-        // Acquire: pairs with the Release in enlist(): the nodes are visible.
+    pub unsafe fn withdraw(
+        &self,
+        node: *mut Node<W>,
+        withdrawals: &Withdrawals,
+    ) -> WithdrawResult<W> {
+        // Relaxed: published by the exchange below, which set() reads before close() reads this.
+        withdrawals.0.fetch_add(1, Ordering::Relaxed);
+        // Acquire: pairs with the Release in enqueue(): the nodes are visible.
         let mut word = self.word.load(Ordering::Acquire);
         let newest = loop {
             let newest = word.map_addr(|addr| addr & !CLAIMED);
-            if word.addr() == SET || newest.addr() <= ABANDONED {
-                return Withdrawn { was_there: false, opened_for: Waiters::of(ptr::null_mut()) };
+            if is_open(word) || newest.addr() <= ABANDONED {
+                break ptr::null_mut();
             }
             // Acquire: as for the load. Release: keeps earlier publications through this word
             // intact.
             match self.word.compare_exchange_weak(
                 word,
-                mark(word.addr() & CLAIMED),
-                Ordering::AcqRel,  // pairs with the Release in enlist()
-                Ordering::Acquire, // pairs with the Release in enlist()
+                marker(word.addr() & CLAIMED),
+                Ordering::AcqRel,  // pairs with the Release in enqueue()
+                Ordering::Acquire, // pairs with the Release in enqueue()
             ) {
                 Ok(_) => break newest,
                 Err(now) => word = now,
             }
         };
-        let rest = Chain::without(newest, node);
-        Withdrawn { was_there: rest.was_there, opened_for: self.put_back(&rest) }
+        let rest = TakenList::remove(newest, node);
+        let waiters_to_wake = self.put_back(&rest);
+        // Release: pairs with the Acquire in close(): the list is back.
+        withdrawals.0.fetch_sub(1, Ordering::Release);
+        WithdrawResult { was_queued: rest.was_queued, waiters_to_wake }
     }
 
     /// Puts a list back; returns its waiters if the gate was opened meanwhile.
-    fn put_back(&self, chain: &Chain<W>) -> Waiters<W> {
+    fn put_back(&self, chain: &TakenList<W>) -> Waiters<W> {
         if chain.newest.is_null() {
-            return Waiters::of(ptr::null_mut());
+            return Waiters::from_newest(ptr::null_mut());
         }
         // Acquire: if the gate is open, the writes before its opening are visible to the waiters
         // woken here.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word.addr() == SET {
-                return Waiters::of(chain.newest);
+            if is_open(word) {
+                return Waiters::from_newest(chain.newest);
             }
             let next = word.map_addr(|addr| addr & !CLAIMED);
             let claimed = word.addr() & CLAIMED;
@@ -254,14 +321,14 @@ impl<W> Gate<W> {
             let oldest = unsafe { &(*chain.oldest).next };
             // SAFETY: the chain is owned here, so no other thread accesses its links.
             oldest.with_mut(|cell| unsafe { *cell = next });
-            // Release and Acquire: as in enlist().
+            // Release and Acquire: as in enqueue().
             match self.word.compare_exchange_weak(
                 word,
                 chain.newest.map_addr(|addr| addr | claimed),
                 Ordering::Release, // publishes to the AcqRel in set()
                 Ordering::Acquire, // pairs with the AcqRel in set()
             ) {
-                Ok(_) => return Waiters::of(ptr::null_mut()),
+                Ok(_) => return Waiters::from_newest(ptr::null_mut()),
                 Err(now) => word = now,
             }
         }
@@ -270,28 +337,28 @@ impl<W> Gate<W> {
 
 /// Result of withdrawing a waiter.
 #[derive(Debug)]
-pub struct Withdrawn<W> {
+pub struct WithdrawResult<W> {
     /// `true` if the node was in the list, so that its waiter will not be handed out. Otherwise
     /// another participant has the waiter, or will find it in a list that it has taken.
-    pub was_there: bool,
+    pub was_queued: bool,
     /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
-    pub opened_for: Waiters<W>,
+    pub waiters_to_wake: Waiters<W>,
 }
 
 /// List that was taken from the gate.
-struct Chain<W> {
+struct TakenList<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
-    was_there: bool,
+    was_queued: bool,
 }
 
-impl<W> Chain<W> {
+impl<W> TakenList<W> {
     /// Makes the chain that begins with `newest`, which the caller owns, without `node`.
-    fn without(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
-        let mut chain = Self { newest, oldest: ptr::null_mut(), was_there: false };
+    fn remove(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
+        let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
         let mut at = newest;
         while !at.is_null() {
-            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()), and
+            // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()), and
             // the list is owned here.
             let cell = unsafe { &(*at).next };
             // SAFETY: the list is owned here, so no other thread accesses its links.
@@ -299,9 +366,9 @@ impl<W> Chain<W> {
             if at != node {
                 chain.oldest = at;
             } else if chain.oldest.is_null() {
-                (chain.newest, chain.was_there) = (next, true);
+                (chain.newest, chain.was_queued) = (next, true);
             } else {
-                chain.was_there = true;
+                chain.was_queued = true;
                 // SAFETY: `chain.oldest` is a node of the list, valid as above.
                 let before = unsafe { &(*chain.oldest).next };
                 // SAFETY: the list is owned here, so no other thread accesses its links.
@@ -328,11 +395,11 @@ pub struct Waiters<W> {
 impl<W> Waiters<W> {
     /// Reverses the list that begins with the newest waiter.
     #[inline]
-    fn of(newest: *mut Node<W>) -> Self {
+    fn from_newest(newest: *mut Node<W>) -> Self {
         let mut reversed: *mut Node<W> = ptr::null_mut();
         let mut node = newest;
         while !node.is_null() {
-            // SAFETY: a node is valid until its waiter is handed out (contract of enlist()).
+            // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()).
             let older = unsafe { &(*node).next };
             // SAFETY: the whole list is owned by the caller, which has taken it from the gate.
             let next = older.with_mut(|cell| unsafe { std::mem::replace(&mut *cell, reversed) });

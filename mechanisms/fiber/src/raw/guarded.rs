@@ -19,7 +19,7 @@ impl<T> Guarded<T> {
     /// Returns the value. The guard proves that the caller holds the mutex around this value, since
     /// a `Guarded` exists in a mutex only.
     #[inline]
-    pub(crate) fn held<'a>(&'a self, _guard: &'a MutexGuard<'_, T>) -> &'a T {
+    pub(crate) fn with_guard<'a>(&'a self, _guard: &'a MutexGuard<'_, T>) -> &'a T {
         // SAFETY: a mutex has one guard at a time, and that guard is borrowed for as long as the
         // reference.
         unsafe { &*self.0.get() }
@@ -28,7 +28,7 @@ impl<T> Guarded<T> {
     /// Returns the value, mutably.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub(crate) fn held_mut<'a>(&'a self, _guard: &'a mut MutexGuard<'_, T>) -> &'a mut T {
+    pub(crate) fn with_guard_mut<'a>(&'a self, _guard: &'a mut MutexGuard<'_, T>) -> &'a mut T {
         // SAFETY: a mutex has one guard at a time, and that guard is mutably borrowed for as long
         // as the reference.
         unsafe { &mut *self.0.get() }

@@ -27,14 +27,14 @@ pub(crate) fn fence_heavy() {
 }
 
 /// Sets this thread's timer slack to 1 ns, so that its sleeps do not end up to 50 µs late.
-pub(crate) fn slack_to_1_ns() {
+pub(crate) fn set_timer_slack_1_ns() {
     // SAFETY: the call takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
 /// Prefetches the cache line at an address; any address is allowed, and costs time at most.
 #[inline(always)]
-pub(super) fn fetch(address: *const u8) {
+pub(super) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

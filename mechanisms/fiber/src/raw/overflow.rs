@@ -23,9 +23,9 @@ struct Region {
 
 static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
 /// Previous actions of SIGSEGV and SIGBUS.
-static BEFORE: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
+static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// Size of the alternate stack: the handler needs a few hundred bytes, and the kernel room for the
+/// Size of the alternate stack: the handler needs a few hundred bytes, and the kernel space for the
 /// saved registers.
 const ALTERNATE_BYTES: usize = 64 << 10;
 
@@ -104,16 +104,16 @@ unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> usize {
 }
 
 /// Buffer that formats text without allocating.
-struct Text {
+struct MessageBuffer {
     bytes: [u8; 512],
     len: usize,
 }
 
-impl Text {
+impl MessageBuffer {
     fn add(&mut self, text: &[u8]) {
         for &byte in text {
-            if let Some(place) = self.bytes.get_mut(self.len) {
-                *place = byte;
+            if let Some(byte_slot) = self.bytes.get_mut(self.len) {
+                *byte_slot = byte;
                 self.len += 1;
             }
         }
@@ -150,7 +150,7 @@ extern "C" fn on_fault(
         find(addr, unsafe { interrupted_stack_pointer(context) })
     };
     if let Some((control, stack_bytes)) = overflowed {
-        let mut text = Text { bytes: [0; 512], len: 0 };
+        let mut text = MessageBuffer { bytes: [0; 512], len: 0 };
         text.add(b"\nfiber ");
         if let Some(name) = control.name() {
             text.add(b"'");
@@ -161,13 +161,13 @@ extern "C" fn on_fault(
         text.add_number(control.id());
         text.add(b") has overflowed its stack of ");
         text.add_number(stack_bytes as u64);
-        text.add(b" bytes: raise Config::stack_bytes, or let it recurse less\n");
+        text.add(b" bytes: raise Config::stack_bytes, or reduce its recursion\n");
         // SAFETY: `text.len` bytes of the buffer are initialised.
         unsafe { libc::write(2, text.bytes.as_ptr().cast(), text.len) };
         // SAFETY: abort() is async-signal-safe.
         unsafe { libc::abort() };
     }
-    pass_on(signal, info, context);
+    forward_signal(signal, info, context);
     if is_sent(info_ref) && has_default_action(signal) {
         // A handler that gives up restores the default action and relies on the faulting
         // instruction, which runs again. No instruction has raised a sent signal, so it is sent
@@ -178,7 +178,7 @@ extern "C" fn on_fault(
 }
 
 /// Returns `true` if a thread or process has sent the signal, by kill(2) for example: its siginfo
-/// contains the sender in the place of the address.
+/// contains the sender in place of the address.
 fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }
@@ -193,9 +193,9 @@ fn has_default_action(signal: libc::c_int) -> bool {
 }
 
 /// Passes a signal on to the action that was installed before.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let which = usize::from(signal == libc::SIGBUS);
-    let before = BEFORE[which].get();
+fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let index = usize::from(signal == libc::SIGBUS);
+    let before = PREVIOUS_ACTIONS[index].get();
     match before.map(|action| (action.sa_sigaction, action.sa_flags)) {
         Some((handler, flags)) if handler != libc::SIG_DFL && handler != libc::SIG_IGN => {
             if flags & libc::SA_SIGINFO != 0 {
@@ -223,10 +223,10 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
 
 /// Installs the handler once in the process, and gives this thread an alternate stack if it has
 /// none.
-pub(crate) fn arm() {
-    static ARMED: OnceLock<()> = OnceLock::new();
-    ARMED.get_or_init(|| {
-        for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
+pub(crate) fn install_fault_handler() {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        for (signal, before) in SIGNALS.into_iter().zip(&PREVIOUS_ACTIONS) {
             // SAFETY: all zeros is a valid sigaction.
             let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
             action.sa_sigaction = on_fault as *const () as usize;

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!            the deadline passes              the late waker is done
-//!         ┌──────────────────▶ LATE ────────────────────────▶ LET_GO
-//!   ARMED ┤
-//!         └──────────────────▶ BROUGHT
+//!         ┌──────────────────▶ EXPIRED ────────────────────────▶ RELEASED
+//!   WAITING ┤
+//!         └──────────────────▶ WOKEN
 //!            the wake-up comes
 //! ```
 //!
@@ -15,10 +15,10 @@
 
 use handover_base::sync::atomic::{AtomicU8, Ordering};
 
-const ARMED: u8 = 0;
-const BROUGHT: u8 = 1;
-const LATE: u8 = 2;
-const LET_GO: u8 = 3;
+const WAITING: u8 = 0;
+const WOKEN: u8 = 1;
+const EXPIRED: u8 = 2;
+const RELEASED: u8 = 3;
 
 /// State of the race.
 #[derive(Debug)]
@@ -30,21 +30,21 @@ impl Race {
     /// Makes a race that is not decided.
     #[must_use]
     pub fn new() -> Self {
-        Self { state: AtomicU8::new(ARMED) }
+        Self { state: AtomicU8::new(WAITING) }
     }
 
     /// Records the wake-up; returns `true` if it came before the deadline. On `false`, the caller
     /// must not access the waiter any more.
     #[must_use]
-    pub fn bring(&self) -> bool {
-        // Release: pairs with the Acquire in is_brought(). No Acquire is needed: the waker has
+    pub fn try_wake(&self) -> bool {
+        // Release: pairs with the Acquire in is_woken(). No Acquire is needed: the waker has
         // already synchronised with the waiter through the list that it took the waiter from.
         let brought =
-            self.state.compare_exchange(ARMED, BROUGHT, Ordering::Release, Ordering::Relaxed);
+            self.state.compare_exchange(WAITING, WOKEN, Ordering::Release, Ordering::Relaxed);
         if brought.is_err() {
             // Release: this thread's last access to the waiter; pairs with the Acquire in
-            // is_let_go().
-            self.state.store(LET_GO, Ordering::Release);
+            // is_released().
+            self.state.store(RELEASED, Ordering::Release);
         }
         brought.is_ok()
     }
@@ -52,23 +52,23 @@ impl Race {
     /// Records the deadline; returns `true` if it came before the wake-up.
     #[must_use]
     pub fn expire(&self) -> bool {
-        // Acquire: pairs with the Release in bring(), if that has won.
-        self.state.compare_exchange(ARMED, LATE, Ordering::Relaxed, Ordering::Acquire).is_ok()
+        // Acquire: pairs with the Release in try_wake(), if that has won.
+        self.state.compare_exchange(WAITING, EXPIRED, Ordering::Relaxed, Ordering::Acquire).is_ok()
     }
 
     /// Returns `true` if the wake-up came before the deadline.
     #[must_use]
-    pub fn is_brought(&self) -> bool {
-        // Acquire: pairs with the Release in bring().
-        self.state.load(Ordering::Acquire) == BROUGHT
+    pub fn is_woken(&self) -> bool {
+        // Acquire: pairs with the Release in try_wake().
+        self.state.load(Ordering::Acquire) == WOKEN
     }
 
     /// Returns `true` if the wake-up came after the deadline, and the waker does not access the
     /// waiter any more.
     #[must_use]
-    pub fn is_let_go(&self) -> bool {
-        // Acquire: pairs with the Release in bring(): the waiter's memory may be reused.
-        self.state.load(Ordering::Acquire) == LET_GO
+    pub fn is_released(&self) -> bool {
+        // Acquire: pairs with the Release in try_wake(): the waiter's memory may be reused.
+        self.state.load(Ordering::Acquire) == RELEASED
     }
 }
 

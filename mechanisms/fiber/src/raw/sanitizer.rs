@@ -1,14 +1,14 @@
 //! Reports of stack switches to ThreadSanitizer, in builds for it; no code in other builds.
 //!
 //! ThreadSanitizer keeps a shadow of each call stack, updated by the calls and returns that it
-//! sees, and must be told the shadow's address before a switch. `corosensei` reports its switches
+//! sees, and needs the shadow's address before a switch. `corosensei` reports its switches
 //! to AddressSanitizer, with its feature `sanitizer`.
 
 use super::stack::Stack;
 
 /// Makes a reused stack writable: the frames that were on it at the end of its last fiber did not
 /// return, so that AddressSanitizer still considers them in use.
-pub(super) fn clear(stack: &Stack) {
+pub(super) fn unpoison(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
         // SAFETY: the signature is that of sanitizer/asan_interface.h.
@@ -24,13 +24,13 @@ pub(super) fn clear(stack: &Stack) {
     let _ = stack;
 }
 
-#[cfg(handover_sanitizer = "thread")]
-pub(super) use with::Shadow;
 #[cfg(not(handover_sanitizer = "thread"))]
-pub(super) use without::Shadow;
+pub(super) use disabled::Shadow;
+#[cfg(handover_sanitizer = "thread")]
+pub(super) use enabled::Shadow;
 
 #[cfg(not(handover_sanitizer = "thread"))]
-mod without {
+mod disabled {
     /// Shadow of a fiber's stack: empty without ThreadSanitizer.
     pub(in crate::raw) struct Shadow;
 
@@ -52,7 +52,7 @@ mod without {
 }
 
 #[cfg(handover_sanitizer = "thread")]
-mod with {
+mod enabled {
     use std::cell::Cell;
     use std::ffi::{c_uint, c_void};
     use std::ptr;

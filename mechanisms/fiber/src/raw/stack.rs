@@ -35,11 +35,11 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 
 /// Kind of guards of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Guards {
+pub(crate) enum GuardKind {
     /// Marks in the page table, whose number is not limited.
-    Marked,
+    PageMark,
     /// Mappings: two for each stack, and the kernel limits the number of mappings.
-    Mapped,
+    Mapping,
 }
 
 /// Stack with one owner.
@@ -49,7 +49,7 @@ pub(crate) struct Stack {
     pub(super) control: NonNull<Control>,
     /// Lowest usable address.
     pub(super) limit: usize,
-    pub(super) pool: &'static Stacks,
+    pub(super) pool: &'static StackPool,
 }
 
 // SAFETY: a stack is owned memory that is not tied to a thread.
@@ -58,26 +58,26 @@ unsafe impl Send for Stack {}
 impl Stack {
     /// Returns `true` if the stack belongs to that pool.
     #[inline]
-    pub(crate) fn is_of(&self, pool: &'static Stacks) -> bool {
+    pub(crate) fn belongs_to(&self, pool: &'static StackPool) -> bool {
         std::ptr::eq(self.pool, pool)
     }
 
     /// Gives the stack back to its pool.
-    pub(crate) fn give_back(self) {
-        self.pool.give_back([self]);
+    pub(crate) fn release(self) {
+        self.pool.release([self]);
     }
 }
 
 /// Pool of the stacks of one size.
 #[derive(Debug)]
-pub(crate) struct Stacks {
+pub(crate) struct StackPool {
     stack_bytes: usize,
-    guards: OnceLock<Guards>,
-    inner: Mutex<Inner>,
+    guards: OnceLock<GuardKind>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct PoolState {
     free: Vec<Stack>,
     slabs: Vec<Slab>,
 }
@@ -92,22 +92,22 @@ struct Slab {
 
 /// Statistics of a pool of stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Holding {
+pub(crate) struct StackPoolStats {
     pub(crate) stacks_count: usize,
     pub(crate) high_water_bytes: usize,
     pub(crate) resident_bytes: usize,
 }
 
-impl Stacks {
+impl StackPool {
     /// Returns the pool of stacks of `stack_bytes` each, which is a multiple of the page size.
-    pub(crate) fn of(stack_bytes: usize) -> &'static Self {
-        static POOLS: Mutex<BTreeMap<usize, &'static Stacks>> = Mutex::new(BTreeMap::new());
+    pub(crate) fn for_size(stack_bytes: usize) -> &'static Self {
+        static POOLS: Mutex<BTreeMap<usize, &'static StackPool>> = Mutex::new(BTreeMap::new());
         POOLS.lock().unwrap_or_else(PoisonError::into_inner).entry(stack_bytes).or_insert_with(
             || {
                 Box::leak(Box::new(Self {
                     stack_bytes,
                     guards: OnceLock::new(),
-                    inner: Mutex::default(),
+                    state: Mutex::default(),
                 }))
             },
         )
@@ -119,7 +119,7 @@ impl Stacks {
     }
 
     /// Returns the kind of guards; `None` before the first stack was made.
-    pub(crate) fn guards(&self) -> Option<Guards> {
+    pub(crate) fn guards(&self) -> Option<GuardKind> {
         self.guards.get().copied()
     }
 
@@ -137,42 +137,42 @@ impl Stacks {
 
     /// Takes a stack: a free one, or else a new one.
     pub(crate) fn take(&'static self) -> Result<Stack, StackError> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        match inner.free.pop() {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.free.pop() {
             Some(stack) => Ok(stack),
-            None => self.make(&mut inner),
+            None => self.make(&mut state),
         }
     }
 
     /// Moves up to `count` free stacks to `into`, and returns one of them, or a new one if none was
     /// free.
-    pub(crate) fn take_some(
+    pub(crate) fn take_many(
         &'static self,
         count: usize,
         into: &mut Vec<Stack>,
     ) -> Result<Stack, StackError> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = inner.free.len().saturating_sub(count);
-        into.extend(inner.free.drain(from..));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = state.free.len().saturating_sub(count);
+        into.extend(state.free.drain(from..));
         match into.pop() {
             Some(stack) => Ok(stack),
-            None => self.make(&mut inner),
+            None => self.make(&mut state),
         }
     }
 
     /// Takes stacks back.
-    pub(crate) fn give_back(&self, stacks: impl IntoIterator<Item = Stack>) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
+    pub(crate) fn release(&self, stacks: impl IntoIterator<Item = Stack>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
     }
 
     /// Makes a new stack.
-    fn make(&'static self, inner: &mut Inner) -> Result<Stack, StackError> {
-        let is_full = inner.slabs.last().is_none_or(|slab| slab.used_count == slab.stacks_count);
+    fn make(&'static self, state: &mut PoolState) -> Result<Stack, StackError> {
+        let is_full = state.slabs.last().is_none_or(|slab| slab.used_count == slab.stacks_count);
         if is_full {
-            let slab = self.map_slab(inner.slabs.last().map_or(0, |slab| slab.stacks_count))?;
-            inner.slabs.push(slab);
+            let slab = self.map_slab(state.slabs.last().map_or(0, |slab| slab.stacks_count))?;
+            state.slabs.push(slab);
         }
-        let Some(slab) = inner.slabs.last_mut() else {
+        let Some(slab) = state.slabs.last_mut() else {
             return Err(StackError::OutOfMemory { stacks_count: 0, errno: libc::ENOMEM });
         };
         let start = slab.start + slab.used_count * self.stride();
@@ -219,17 +219,17 @@ impl Stacks {
 
     fn guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
-        let marked = self.guards.get() != Some(&Guards::Mapped)
+        let marked = self.guards.get() != Some(&GuardKind::Mapping)
             // SAFETY: the range is the guard of the stack that is being made, and holds no data.
             && unsafe { libc::madvise(at, GUARD_BYTES, MADV_GUARD_INSTALL) } == 0;
         if marked {
-            let _ = self.guards.set(Guards::Marked);
+            let _ = self.guards.set(GuardKind::PageMark);
             return Ok(());
         }
-        if self.guards.get() == Some(&Guards::Marked) {
+        if self.guards.get() == Some(&GuardKind::PageMark) {
             return Err(StackError::OutOfMemory { stacks_count: 1, errno: errno() });
         }
-        let _ = self.guards.set(Guards::Mapped);
+        let _ = self.guards.set(GuardKind::Mapping);
         // SAFETY: the range is the guard of the stack that is being made, and holds no data.
         if unsafe { libc::mprotect(at, GUARD_BYTES, libc::PROT_NONE) } == 0 {
             return Ok(());
@@ -241,16 +241,16 @@ impl Stacks {
     }
 
     /// Returns statistics, gathered page by page.
-    pub(crate) fn holding(&self) -> Holding {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut holding = Holding::default();
+    pub(crate) fn stats(&self) -> StackPoolStats {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats = StackPoolStats::default();
         let mut pages = vec![0u8; self.stack_bytes / PAGE_BYTES];
-        for slab in &inner.slabs {
-            holding.stacks_count += slab.used_count;
+        for slab in &state.slabs {
+            stats.stacks_count += slab.used_count;
             for index in 0..slab.used_count {
                 let limit = slab.start + index * self.stride() + GUARD_BYTES;
                 let at = ptr::with_exposed_provenance_mut::<libc::c_void>(limit);
-                // SAFETY: the range is mapped, and `pages` has room for the byte that the kernel
+                // SAFETY: the range is mapped, and `pages` has space for the byte that the kernel
                 // writes for each page.
                 let answer = unsafe { libc::mincore(at, self.stack_bytes, pages.as_mut_ptr()) };
                 if answer != 0 {
@@ -258,23 +258,23 @@ impl Stacks {
                 }
                 let resident = pages.iter().filter(|page| **page & 1 != 0).count();
                 let lowest = pages.iter().position(|page| page & 1 != 0).unwrap_or(pages.len());
-                holding.resident_bytes += resident * PAGE_BYTES;
-                holding.high_water_bytes =
-                    holding.high_water_bytes.max((pages.len() - lowest) * PAGE_BYTES);
+                stats.resident_bytes += resident * PAGE_BYTES;
+                stats.high_water_bytes =
+                    stats.high_water_bytes.max((pages.len() - lowest) * PAGE_BYTES);
             }
         }
-        holding
+        stats
     }
 
     /// Returns the memory of free stacks to the kernel; returns their number.
     pub(crate) fn trim(&self) -> usize {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        for stack in &inner.free {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for stack in &state.free {
             let at = ptr::with_exposed_provenance_mut::<libc::c_void>(stack.limit);
             // SAFETY: the stack is free, so its contents are not needed.
             unsafe { libc::madvise(at, self.stack_bytes, libc::MADV_DONTNEED) };
         }
-        inner.free.len()
+        state.free.len()
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+type TestResult = Result<(), Box<dyn std::error::Error>>;
 
 /// Runs one of these tests in a child process, and passes `what` to it in the environment.
 fn child(test: &str, what: &str) -> std::io::Result<Output> {
@@ -34,7 +34,7 @@ fn assert_passed(output: &Output) {
     assert!(is_passed, "{printed}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn told() -> Option<String> {
+fn child_argument() -> Option<String> {
     std::env::var("HANDOVER_FIBER_CHILD").ok()
 }
 
@@ -45,14 +45,14 @@ fn recurse(depth: u64) -> u64 {
 }
 
 #[test]
-fn a_stack_that_overflows_ends_the_process_with_the_name_of_its_fiber() -> Outcome {
-    if told().is_some() {
+fn stack_overflow_aborts_with_the_name_of_the_fiber() -> TestResult {
+    if child_argument().is_some() {
         let runtime = Runtime::new(Config::default())?;
         let fiber = Builder::new().name("digger").spawn_on(&runtime.handle(), || recurse(0))?;
         fiber.join()?;
         return Ok(());
     }
-    let test = "a_stack_that_overflows_ends_the_process_with_the_name_of_its_fiber";
+    let test = "stack_overflow_aborts_with_the_name_of_the_fiber";
     let output = child(test, "overflow")?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
@@ -63,8 +63,8 @@ fn a_stack_that_overflows_ends_the_process_with_the_name_of_its_fiber() -> Outco
 }
 
 #[test]
-fn a_fault_that_is_no_overflow_goes_to_who_handled_it_before() -> Outcome {
-    if told().is_some() {
+fn other_faults_are_forwarded_to_the_previous_handler() -> TestResult {
+    if child_argument().is_some() {
         let runtime = Runtime::new(Config::default())?;
         let thread = std::thread::Builder::new().name("deep".into());
         let overflows = thread.spawn(|| recurse(0))?; // the thread's own stack: std reports it
@@ -72,7 +72,7 @@ fn a_fault_that_is_no_overflow_goes_to_who_handled_it_before() -> Outcome {
         drop(runtime);
         return Ok(());
     }
-    let output = child("a_fault_that_is_no_overflow_goes_to_who_handled_it_before", "thread")?;
+    let output = child("other_faults_are_forwarded_to_the_previous_handler", "thread")?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(text.contains("thread 'deep'") && text.contains("overflowed its stack"), "{text}");
@@ -99,8 +99,8 @@ mod faults {
     }
 
     #[test]
-    fn sigsegv_sent_to_a_worker_ends_the_process_at_once() -> Outcome {
-        if told().is_some() {
+    fn sigsegv_sent_to_a_worker_ends_the_process_at_once() -> TestResult {
+        if child_argument().is_some() {
             let runtime = Runtime::new(Config::default())?;
             runtime.spawn(fault::send_sigsegv_to_this_thread)?.join()?;
             return Ok(());
@@ -112,8 +112,8 @@ mod faults {
     }
 
     #[test]
-    fn sigsegv_sent_to_a_worker_while_ignored_stays_ignored() -> Outcome {
-        if told().is_none() {
+    fn sigsegv_sent_to_a_worker_while_ignored_stays_ignored() -> TestResult {
+        if child_argument().is_none() {
             let test = "faults::sigsegv_sent_to_a_worker_while_ignored_stays_ignored";
             assert_passed(&child(test, "ignored")?);
             return Ok(());
@@ -127,8 +127,9 @@ mod faults {
     }
 
     #[test]
-    fn stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow() -> Outcome {
-        if told().is_some() {
+    fn stray_write_into_the_guard_of_a_trimmed_stack_is_not_reported_as_an_overflow() -> TestResult
+    {
+        if child_argument().is_some() {
             let config = Config { stack_bytes: 24 << 10, ..Config::default() };
             let runtime = Runtime::new(config.clone())?;
             let limit = runtime.spawn(near_the_top_of_this_stack)?.join()? - config.stack_bytes;
@@ -146,8 +147,8 @@ mod faults {
     }
 
     #[test]
-    fn write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack() -> Outcome {
-        if told().is_some() {
+    fn write_above_the_own_stack_is_not_reported_as_an_overflow_of_the_next_stack() -> TestResult {
+        if child_argument().is_some() {
             let runtime = Runtime::new(Config { stack_bytes: 28 << 10, ..Config::default() })?;
             let writes = runtime.spawn(|| {
                 spawn_detached(|| ()).unwrap(); // takes the next stack, so that its guard exists
@@ -182,9 +183,9 @@ fn worker_wake_ups() -> std::io::Result<u64> {
 }
 
 #[test]
-fn an_idle_runtime_is_woken_less_than_five_times_a_second() -> Outcome {
-    if told().is_none() {
-        let output = child("an_idle_runtime_is_woken_less_than_five_times_a_second", "idle")?;
+fn idle_runtime_wakes_less_than_five_times_a_second() -> TestResult {
+    if child_argument().is_none() {
+        let output = child("idle_runtime_wakes_less_than_five_times_a_second", "idle")?;
         assert_passed(&output);
         return Ok(());
     }
@@ -225,9 +226,9 @@ fn worker_ticks(worker: u32) -> std::io::Result<u64> {
 }
 
 #[test]
-fn a_worker_that_finds_only_what_it_may_not_steal_sleeps() -> Outcome {
-    if told().is_none() {
-        let output = child("a_worker_that_finds_only_what_it_may_not_steal_sleeps", "idle")?;
+fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
+    if child_argument().is_none() {
+        let output = child("worker_sleeps_if_no_ready_fiber_can_be_stolen", "idle")?;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return Ok(());
     }
@@ -251,10 +252,9 @@ fn a_worker_that_finds_only_what_it_may_not_steal_sleeps() -> Outcome {
 }
 
 #[test]
-fn no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on() -> Outcome {
-    if told().is_none() {
-        let test =
-            "contract::no_more_memory_for_stacks_is_an_error_of_the_spawn_and_the_rest_runs_on";
+fn spawn_fails_without_stack_memory_and_other_fibers_continue() -> TestResult {
+    if child_argument().is_none() {
+        let test = "contract::spawn_fails_without_stack_memory_and_other_fibers_continue";
         let output = Command::new("sh")
             .args(["-c", "ulimit -v 2000000; exec \"$0\" \"$@\""])
             .arg(std::env::current_exe()?)
@@ -295,19 +295,18 @@ fn without_marks() -> Result<Runtime, Box<dyn std::error::Error>> {
     deny::marked_guards()?;
     let runtime = Runtime::new(Config { stack_bytes: 20 << 10, ..Config::default() })?;
     assert_eq!(runtime.spawn(|| 5)?.join()?, 5);
-    assert!(runtime.stats().guards_are_mappings);
+    assert!(runtime.stats().has_mapped_guards);
     Ok(runtime)
 }
 
 #[test]
-fn where_guards_are_mappings_an_overflow_is_told_all_the_same() -> Outcome {
-    if told().is_some() {
+fn stack_overflow_is_reported_with_mapped_guards() -> TestResult {
+    if child_argument().is_some() {
         let runtime = without_marks()?;
         Builder::new().name("digger").spawn_on(&runtime.handle(), || recurse(0))?.join()?;
         return Ok(());
     }
-    let output =
-        child("where_guards_are_mappings_an_overflow_is_told_all_the_same", "mapped overflow")?;
+    let output = child("stack_overflow_is_reported_with_mapped_guards", "mapped overflow")?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(text.contains("fiber 'digger' (number "), "{text}");
@@ -316,11 +315,9 @@ fn where_guards_are_mappings_an_overflow_is_told_all_the_same() -> Outcome {
 }
 
 #[test]
-fn where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on() -> Outcome
-{
-    if told().is_none() {
-        let test =
-            "where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_runs_on";
+fn spawn_fails_at_the_mapping_limit_and_other_fibers_continue() -> TestResult {
+    if child_argument().is_none() {
+        let test = "spawn_fails_at_the_mapping_limit_and_other_fibers_continue";
         let output = child(test, "mapped")?;
         assert_passed(&output);
         return Ok(());
@@ -342,7 +339,7 @@ fn where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_r
         }
         assert!(spawned_count < maps_max);
     };
-    assert!(refused.to_string().contains("needs two mappings for each"), "{refused}");
+    assert!(refused.to_string().contains("need two mappings for each"), "{refused}");
     assert!(refused.to_string().contains(&maps_max.to_string()), "{refused}");
     assert!(spawned_count > maps_max / 4, "{spawned_count}");
     go.set(())?;
@@ -354,7 +351,7 @@ fn where_guards_are_mappings_their_bound_is_an_error_of_the_spawn_and_the_rest_r
 }
 
 #[test]
-fn parked_fibers_take_a_page_each_and_stacks_are_used_again() -> Outcome {
+fn parked_fibers_take_one_page_and_stacks_are_reused() -> TestResult {
     static GO: Eventual = Eventual::new();
     let runtime = Runtime::new(Config { stack_bytes: 36 << 10, ..Config::default() })?;
     let spawns = runtime.spawn(|| {
@@ -390,7 +387,7 @@ fn parked_fibers_take_a_page_each_and_stacks_are_used_again() -> Outcome {
 }
 
 #[test]
-fn hand_overs_between_workers_and_threads_are_never_lost() -> Outcome {
+fn wakeups_between_workers_and_threads_are_never_lost() -> TestResult {
     let runtime = Runtime::new(Config::workers(2))?;
     let handle = runtime.handle();
     for round in 0..300u32 {

@@ -11,48 +11,48 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 thread_local! {
-    static HERE: Cell<u32> = const { Cell::new(0) };
+    static THREAD_LOCAL: Cell<u32> = const { Cell::new(0) };
 }
 
 #[inline(never)]
-fn write_here(number: u32) {
-    HERE.set(number);
+fn write_thread_local(number: u32) {
+    THREAD_LOCAL.set(number);
 }
 
 #[inline(never)]
-fn read_here() -> u32 {
-    HERE.get()
+fn read_thread_local() -> u32 {
+    THREAD_LOCAL.get()
 }
 
 #[test]
-fn a_fiber_that_migrates_keeps_its_stack_and_finds_other_thread_locals() {
-    let runtime = raw::two_that_steal();
+fn migrated_fiber_keeps_its_stack_and_sees_new_thread_locals() {
+    let runtime = raw::two_stealing_workers();
     let migrates = Builder::new().worker(0).spawn_on(&runtime.handle(), || {
         let has_moved = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&has_moved);
         let on_the_stack = [7u32; 16];
-        write_here(5);
+        write_thread_local(5);
         let hog = spawn_local(move || {
             while !seen.load(SeqCst) {
                 std::hint::spin_loop(); // keeps worker 0 busy, so that no other fiber runs there
             }
-            (current_worker(), read_here())
+            (current_worker(), read_thread_local())
         });
         yield_now();
-        let there = (current_worker(), read_here());
+        let there = (current_worker(), read_thread_local());
         has_moved.store(true, SeqCst);
         (there, hog.unwrap().join().unwrap(), on_the_stack.iter().sum::<u32>())
     });
     let (there, hog, sum) = migrates.unwrap().join().unwrap();
-    assert_eq!(there, (Some(1), 0), "another worker, and its variable");
-    assert_eq!(hog, (Some(0), 5), "what was spawned to stay has stayed");
+    assert_eq!(there, (Some(1), 0), "another worker and its own thread-local value");
+    assert_eq!(hog, (Some(0), 5), "a local fiber stays on its worker");
     assert_eq!(sum, 7 * 16);
     assert!(runtime.stats().stolen_count >= 1);
 }
 
 #[test]
-fn who_waits_until_a_time_is_where_its_timer_is_and_may_move_on_afterwards() {
-    let runtime = raw::two_that_steal();
+fn timed_wait_stays_on_its_worker_and_may_migrate_afterwards() {
+    let runtime = raw::two_stealing_workers();
     let fibers: Vec<_> = (0..64u64)
         .map(|i| {
             let goes = move || {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+type TestResult = Result<(), Box<dyn std::error::Error>>;
 
-const SOON: Duration = Duration::from_millis(5);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(5);
 /// A time-out that no test reaches: a waiter that is woken in time does not wait for it.
-const LONG: Duration = Duration::from_secs(600);
+const LONG_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Runs the closure on an ordinary thread, and then in a fiber.
-fn both(run: impl Fn() + Send + Sync + 'static) -> Outcome {
+fn both(run: impl Fn() + Send + Sync + 'static) -> TestResult {
     run();
     let runtime = Runtime::new(Config::workers(2))?;
     Ok(runtime.spawn(run)?.join()?)
@@ -24,37 +24,37 @@ fn both(run: impl Fn() + Send + Sync + 'static) -> Outcome {
 /// Runs the closure on a new thread, after a short delay.
 fn later(run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
-        std::thread::sleep(SOON);
+        std::thread::sleep(SHORT_TIMEOUT);
         run();
     })
 }
 
 #[test]
-fn who_waits_for_an_eventual_in_vain_goes_on_when_the_time_is_over_and_not_before() -> Outcome {
+fn timed_wait_returns_none_after_the_timeout_and_not_before() -> TestResult {
     both(|| {
         let never = Eventual::<u32>::new();
         let begin = Instant::now();
-        assert_eq!(never.wait_timeout(SOON), None);
-        assert!(begin.elapsed() >= SOON - Duration::from_micros(20), "clocks differ");
-        assert_eq!(never.wait_until_ns(0), None, "that was long ago");
+        assert_eq!(never.wait_timeout(SHORT_TIMEOUT), None);
+        assert!(begin.elapsed() >= SHORT_TIMEOUT - Duration::from_micros(20), "clocks differ");
+        assert_eq!(never.wait_until_ns(0), None, "the deadline has passed");
         assert_eq!(never.set(1), Ok(()));
         assert_eq!(never.wait_timeout(Duration::ZERO), Some(&1));
     })
 }
 
 #[test]
-fn a_value_that_comes_in_time_is_not_kept_waiting_for_the_time() -> Outcome {
+fn timed_wait_returns_as_soon_as_the_value_is_set() -> TestResult {
     both(|| {
         let answer = Arc::new(Eventual::new());
         let sets = Arc::clone(&answer);
         let sets = later(move || sets.set(7).unwrap());
-        assert_eq!(answer.wait_timeout(LONG), Some(&7));
+        assert_eq!(answer.wait_timeout(LONG_TIMEOUT), Some(&7));
         sets.join().unwrap();
     })
 }
 
 #[test]
-fn some_who_wait_give_up_and_the_others_are_woken() -> Outcome {
+fn timed_out_waiters_leave_and_the_others_are_woken() -> TestResult {
     let runtime = Runtime::new(Config::workers(2))?;
     let answer = Arc::new(Eventual::new());
     let waits: Vec<_> = (0..30u32)
@@ -63,7 +63,7 @@ fn some_who_wait_give_up_and_the_others_are_woken() -> Outcome {
             runtime.spawn(move || match i % 3 {
                 0 => Some(*answer.wait()),
                 1 => answer.wait_timeout(Duration::from_micros(200 * u64::from(i))).copied(),
-                _ => answer.wait_timeout(LONG).copied(),
+                _ => answer.wait_timeout(LONG_TIMEOUT).copied(),
             })
         })
         .collect::<Result<_, _>>()?;
@@ -78,16 +78,16 @@ fn some_who_wait_give_up_and_the_others_are_woken() -> Outcome {
 }
 
 #[test]
-fn a_mutex_goes_to_the_next_one_if_the_first_did_not_want_to_wait_so_long() -> Outcome {
+fn mutex_goes_to_the_next_waiter_after_a_timeout() -> TestResult {
     for workers in [1, 2] {
         let runtime = Runtime::new(Config::workers(workers))?;
         let mutex = Arc::new(Mutex::new(0u32));
         let held = mutex.lock();
         let its = Arc::clone(&mutex);
-        let gives_up = runtime.spawn(move || its.lock_timeout(SOON).is_none())?;
+        let gives_up = runtime.spawn(move || its.lock_timeout(SHORT_TIMEOUT).is_none())?;
         let its = Arc::clone(&mutex);
-        let patient = runtime.spawn(move || *its.lock_timeout(LONG).unwrap() += 1)?;
-        assert!(mutex.lock_timeout(SOON).is_none(), "it is ours, even");
+        let patient = runtime.spawn(move || *its.lock_timeout(LONG_TIMEOUT).unwrap() += 1)?;
+        assert!(mutex.lock_timeout(SHORT_TIMEOUT).is_none(), "held by this thread");
         assert!(gives_up.join()?);
         drop(held);
         patient.join()?;
@@ -97,7 +97,7 @@ fn a_mutex_goes_to_the_next_one_if_the_first_did_not_want_to_wait_so_long() -> O
 }
 
 #[test]
-fn a_notification_is_for_somebody_whose_time_has_not_come() -> Outcome {
+fn notification_skips_timed_out_waiters() -> TestResult {
     let runtime = Runtime::new(Config::workers(2))?;
     let shared = Arc::new((Mutex::new(()), Condition::new()));
     let wait = |timeout: Duration| {
@@ -109,15 +109,15 @@ fn a_notification_is_for_somebody_whose_time_has_not_come() -> Outcome {
             is_notified
         })
     };
-    let gives_up = wait(SOON)?;
+    let gives_up = wait(SHORT_TIMEOUT)?;
     assert!(!gives_up.join()?);
-    assert!(!shared.1.notify_one(), "it has taken itself out of the list");
-    let patient = wait(LONG)?;
+    assert!(!shared.1.notify_one(), "a timed-out waiter leaves the list");
+    let patient = wait(LONG_TIMEOUT)?;
     while !shared.1.notify_one() {
         std::thread::yield_now();
     }
     assert!(patient.join()?);
-    let (guard, is_notified) = shared.1.wait_timeout(shared.0.lock(), SOON); // as a thread
+    let (guard, is_notified) = shared.1.wait_timeout(shared.0.lock(), SHORT_TIMEOUT); // as a thread
     assert!(!is_notified);
     drop(guard);
     assert_eq!(shared.1.notify_all(), 0);
@@ -125,41 +125,41 @@ fn a_notification_is_for_somebody_whose_time_has_not_come() -> Outcome {
 }
 
 #[test]
-fn a_channel_is_waited_for_so_long_at_most_by_both_sides() -> Outcome {
+fn channel_operations_time_out_on_both_sides() -> TestResult {
     both(|| {
         let (sender, receiver) = channel(1);
-        assert_eq!(receiver.recv_timeout(SOON), Err(RecvTimeoutError::TimedOut));
-        assert_eq!(sender.send_timeout(1, SOON), Ok(()));
-        assert_eq!(sender.send_timeout(2, SOON), Err(SendTimeoutError::TimedOut(2)));
-        assert_eq!(receiver.recv_timeout(SOON), Ok(1));
+        assert_eq!(receiver.recv_timeout(SHORT_TIMEOUT), Err(RecvTimeoutError::TimedOut));
+        assert_eq!(sender.send_timeout(1, SHORT_TIMEOUT), Ok(()));
+        assert_eq!(sender.send_timeout(2, SHORT_TIMEOUT), Err(SendTimeoutError::TimedOut(2)));
+        assert_eq!(receiver.recv_timeout(SHORT_TIMEOUT), Ok(1));
         let sends = sender.clone();
         let sends = later(move || sends.send(3).unwrap());
-        assert_eq!(receiver.recv_timeout(LONG), Ok(3));
+        assert_eq!(receiver.recv_timeout(LONG_TIMEOUT), Ok(3));
         sends.join().unwrap();
         let drops = later(move || drop(sender));
-        assert_eq!(receiver.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(receiver.recv_timeout(LONG_TIMEOUT), Err(RecvTimeoutError::Disconnected));
         drops.join().unwrap();
         let (sender, receiver) = channel(1);
         assert_eq!(sender.send(1), Ok(()));
         let drops = later(move || drop(receiver));
-        assert_eq!(sender.send_timeout(2, LONG), Err(SendTimeoutError::Disconnected(2)));
+        assert_eq!(sender.send_timeout(2, LONG_TIMEOUT), Err(SendTimeoutError::Disconnected(2)));
         drops.join().unwrap();
     })
 }
 
 #[test]
-fn a_join_that_takes_too_long_gives_the_handle_back() -> Outcome {
+fn timed_out_join_returns_the_handle() -> TestResult {
     both(|| {
         let runtime = Runtime::new(Config::default()).unwrap();
         let go = Arc::new(Eventual::<()>::new());
         let its = Arc::clone(&go);
         let fiber =
             runtime.spawn(move || its.test().or_else(|| Some(its.wait())).is_some()).unwrap();
-        let fiber = fiber.join_timeout(SOON).unwrap_err();
+        let fiber = fiber.join_timeout(SHORT_TIMEOUT).unwrap_err();
         go.set(()).unwrap();
-        assert!(fiber.join_timeout(LONG).unwrap().unwrap());
+        assert!(fiber.join_timeout(LONG_TIMEOUT).unwrap().unwrap());
         let fails = runtime.spawn(|| panic!("all the same")).unwrap();
-        let panicked = fails.join_timeout(LONG).unwrap().unwrap_err();
+        let panicked = fails.join_timeout(LONG_TIMEOUT).unwrap().unwrap_err();
         assert_eq!(panicked.message(), Some("all the same"));
         // Allowed here: the calling fiber, if there is one, belongs to another runtime.
         runtime.shutdown();
@@ -167,7 +167,7 @@ fn a_join_that_takes_too_long_gives_the_handle_back() -> Outcome {
 }
 
 #[test]
-fn a_time_that_did_not_run_out_is_forgotten() -> Outcome {
+fn unexpired_timer_is_cancelled() -> TestResult {
     let runtime = Runtime::new(Config::default())?;
     let begin = Instant::now();
     let waits = runtime.spawn(|| {
@@ -175,18 +175,18 @@ fn a_time_that_did_not_run_out_is_forgotten() -> Outcome {
             let answer = Arc::new(Eventual::new());
             let sets = Arc::clone(&answer);
             let setter = spawn(move || sets.set(())).unwrap();
-            assert!(answer.wait_timeout(LONG).is_some());
+            assert!(answer.wait_timeout(LONG_TIMEOUT).is_some());
             assert!(setter.join().unwrap().is_ok());
         }
     })?;
     waits.join()?;
     runtime.shutdown(); // does not wait for the timer
-    assert!(begin.elapsed() < LONG / 10);
+    assert!(begin.elapsed() < LONG_TIMEOUT / 10);
     Ok(())
 }
 
 #[test]
-fn values_and_mutexes_are_never_lost_to_one_who_gave_up_at_that_moment() -> Outcome {
+fn values_and_mutexes_are_not_lost_in_races_with_timeouts() -> TestResult {
     let rounds = if std::env::var_os("HANDOVER_LONG").is_some() { 20_000 } else { 500 };
     let runtime = Runtime::new(Config::workers(2))?;
     let (sender, receiver) = channel::<u32>(1);

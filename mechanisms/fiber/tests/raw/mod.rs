@@ -2,7 +2,7 @@
 
 use super::Flag;
 use super::Timed;
-use handover_fiber::model::{Biased, Gate, Link, Linked, Node};
+use handover_fiber::model::{Biased, Gate, Link, Linked, Node, Withdrawals};
 use std::ptr::NonNull;
 
 /// Waits at the gate as a fiber does.
@@ -10,17 +10,17 @@ pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
     let mut node = Node::new();
     // SAFETY: the node is valid until the flag is set, which happens after the waiter was handed
     // out.
-    if unsafe { gate.enlist(&raw mut node, flag.clone()) }.is_ok() {
+    if unsafe { gate.enqueue(&raw mut node, flag.clone()) }.is_ok() {
         flag.wait();
     }
 }
 
 /// Waits at the gate as a fiber with a deadline, which passes at some moment; returns `true` if the
 /// gate was opened before that.
-pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
+pub fn wait_at_until(gate: &Gate<Timed>, withdrawals: &Withdrawals, timed: Timed) -> bool {
     let mut node = Node::new();
     // SAFETY: the node is valid until its waiter was handed out and has let go, or was withdrawn.
-    if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_err() {
+    if unsafe { gate.enqueue(&raw mut node, timed.clone()) }.is_err() {
         return true;
     }
     if !timed.expire() {
@@ -28,36 +28,37 @@ pub fn wait_at_until(gate: &Gate<Timed>, timed: Timed) -> bool {
         return true;
     }
     loop {
-        // SAFETY: the node was enlisted in this gate above, and is valid until this function
+        // SAFETY: the node was enqueued in this gate above, and is valid until this function
         // returns.
-        let withdrawn = unsafe { gate.withdraw(&raw mut node) };
-        for other in withdrawn.opened_for {
-            assert!(other.offer(), "the others wait for ever");
+        let withdrawn = unsafe { gate.withdraw(&raw mut node, withdrawals) };
+        for other in withdrawn.waiters_to_wake {
+            assert!(other.try_wake(), "the other waiter would never be woken");
         }
-        if withdrawn.was_there || timed.is_let_go() {
+        if withdrawn.was_queued || timed.is_released() {
             // The node may be reused now: loom reports any thread that still accesses it.
             let elsewhere = Gate::new();
             // SAFETY: no thread opens that gate, so the node is never accessed through it.
-            assert!(unsafe { elsewhere.enlist(&raw mut node, timed) }.is_ok());
+            assert!(unsafe { elsewhere.enqueue(&raw mut node, timed) }.is_ok());
             return false;
         }
         handover_base::sync::thread::yield_now();
     }
 }
 
-/// Waits at a gate of timed waiters, without a deadline.
-pub fn wait_at_as(gate: &Gate<Timed>, timed: Timed) {
+/// Waits at a gate of timed waiters, without a deadline; calls `enqueued` once it is in the list.
+pub fn wait_at_untimed(gate: &Gate<Timed>, timed: Timed, enqueued: impl FnOnce()) {
     let mut node = Node::new();
     // SAFETY: the node is valid until the waiter was handed out and woken.
-    if unsafe { gate.enlist(&raw mut node, timed.clone()) }.is_ok() {
+    if unsafe { gate.enqueue(&raw mut node, timed.clone()) }.is_ok() {
+        enqueued();
         timed.wait();
     }
 }
 
 /// Calls `f` as the owner of the lock.
-pub fn own<T, R>(queue: &Biased<T>, fence: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
+pub fn with_owner<T, R>(queue: &Biased<T>, fence: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
     // SAFETY: only the model's main thread calls this.
-    unsafe { queue.own(fence, f) }
+    unsafe { queue.with_owner(fence, f) }
 }
 
 /// Member of the modelled queues.

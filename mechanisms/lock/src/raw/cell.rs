@@ -93,7 +93,7 @@ impl<T: ?Sized> TryLock<T> {
     /// Like [`RawTryLock::try_lock`].
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.word.try_lock().then(|| Guard { lock: self, as_if: PhantomData })
+        self.word.try_lock().then(|| Guard { lock: self, _variance: PhantomData })
     }
 
     /// Returns `true` if the lock was held when it was read; this may have changed since.
@@ -171,7 +171,7 @@ pub struct Guard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
     /// Makes the guard Send and Sync exactly if `&mut T` is; the reference above alone would make
     /// the guard of a `T: Send + !Sync` Sync.
-    as_if: PhantomData<&'a mut T>,
+    _variance: PhantomData<&'a mut T>,
 }
 
 impl<T: ?Sized> Deref for Guard<'_, T> {

@@ -17,7 +17,7 @@ use core::pin::Pin;
 /// no thread holds the lock and none will use it again.
 pub unsafe trait Primitive: 'static {
     const NAME: &'static str;
-    const WHAT: &'static str;
+    const DESCRIPTION: &'static str;
     type Raw;
     const ZEROED: Self::Raw;
     unsafe fn init(raw: *mut Self::Raw) -> i32;
@@ -34,14 +34,14 @@ pub unsafe trait Primitive: 'static {
 #[repr(align(128))]
 pub struct Posix<P: Primitive> {
     raw: UnsafeCell<P::Raw>,
-    _never_moves: PhantomPinned,
+    _pinned: PhantomPinned,
 }
 
 /// Guard of a [`Posix`] lock; dropping it unlocks. Not `Send`.
 #[must_use = "the lock is freed as soon as the guard is dropped"]
-pub struct PosixHeld<'a, P: Primitive> {
+pub struct PosixGuard<'a, P: Primitive> {
     lock: &'a Posix<P>,
-    stays_here: PhantomData<*const ()>,
+    _not_send: PhantomData<*const ()>,
 }
 
 // SAFETY: `raw` is only used by calls of thread-safe C functions on its address.
@@ -53,11 +53,11 @@ unsafe impl<P: Primitive> Send for Posix<P> {}
 
 impl<P: Primitive> Contender for Posix<P> {
     const NAME: &'static str = P::NAME;
-    const WHAT: &'static str = P::WHAT;
-    type Held<'a> = PosixHeld<'a, P>;
+    const DESCRIPTION: &'static str = P::DESCRIPTION;
+    type Guard<'a> = PosixGuard<'a, P>;
 
     fn new_free() -> Pin<Box<Self>> {
-        let lock = Box::pin(Self { raw: UnsafeCell::new(P::ZEROED), _never_moves: PhantomPinned });
+        let lock = Box::pin(Self { raw: UnsafeCell::new(P::ZEROED), _pinned: PhantomPinned });
         // SAFETY: the address is final (pinned, !Unpin), and no other thread knows it yet.
         let rc = unsafe { P::init(lock.raw.get()) };
         assert_eq!(rc, 0, "the C library cannot initialise a {}", P::NAME);
@@ -65,14 +65,14 @@ impl<P: Primitive> Contender for Posix<P> {
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<PosixHeld<'_, P>> {
+    fn try_lock(&self) -> Option<PosixGuard<'_, P>> {
         // SAFETY: a `Self` is only made by new_free(), which initialised the lock at this address.
         let taken = unsafe { P::try_lock(self.raw.get()) };
-        taken.then(|| PosixHeld { lock: self, stays_here: PhantomData })
+        taken.then(|| PosixGuard { lock: self, _not_send: PhantomData })
     }
 }
 
-impl<P: Primitive> Drop for PosixHeld<'_, P> {
+impl<P: Primitive> Drop for PosixGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: each successful try_lock makes one PosixHeld, which cannot leave its thread: this
@@ -102,7 +102,7 @@ impl<P: Primitive> fmt::Debug for Posix<P> {
     }
 }
 
-impl<P: Primitive> fmt::Debug for PosixHeld<'_, P> {
+impl<P: Primitive> fmt::Debug for PosixGuard<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Held").field(&P::NAME).finish()
     }
@@ -118,7 +118,7 @@ pub type PthreadMutex = Posix<MutexCalls>;
 // its owner and not moved, which the trait demands of callers.
 unsafe impl Primitive for MutexCalls {
     const NAME: &'static str = "pthread_mutex";
-    const WHAT: &'static str = "pthread_mutex_trylock and _unlock";
+    const DESCRIPTION: &'static str = "pthread_mutex_trylock and _unlock";
     type Raw = libc::pthread_mutex_t;
     const ZEROED: Self::Raw = libc::PTHREAD_MUTEX_INITIALIZER;
 
@@ -152,7 +152,7 @@ pub type PthreadSpin = Posix<SpinCalls>;
 // owner and not moved, which the trait demands of callers.
 unsafe impl Primitive for SpinCalls {
     const NAME: &'static str = "pthread_spin";
-    const WHAT: &'static str = "pthread_spin_trylock and _unlock";
+    const DESCRIPTION: &'static str = "pthread_spin_trylock and _unlock";
     type Raw = libc::pthread_spinlock_t;
     const ZEROED: Self::Raw = 0;
 
@@ -186,7 +186,7 @@ pub type PosixSem = Posix<SemCalls>;
 // sem_trywait, admits one thread at a time.
 unsafe impl Primitive for SemCalls {
     const NAME: &'static str = "posix_sem";
-    const WHAT: &'static str = "sem_trywait and sem_post";
+    const DESCRIPTION: &'static str = "sem_trywait and sem_post";
     type Raw = libc::sem_t;
     // SAFETY: sem_t is a union of a byte array and a long, for which zeroes are a valid value.
     const ZEROED: Self::Raw = unsafe { core::mem::zeroed() };

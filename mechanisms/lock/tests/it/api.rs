@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::MutexGuard;
 
 #[test]
-fn a_free_lock_is_given_and_a_busy_one_is_refused_even_to_its_holder() {
+fn try_lock_succeeds_on_free_and_fails_on_held_lock() {
     let lock = TryLock::new(5);
     let held = lock.try_lock().expect("free");
     assert_eq!(*held, 5);
@@ -19,14 +19,14 @@ fn a_free_lock_is_given_and_a_busy_one_is_refused_even_to_its_holder() {
 }
 
 #[test]
-fn what_one_holder_writes_the_next_one_reads() {
+fn next_holder_reads_the_previous_write() {
     let lock = TryLock::new(String::from("a"));
     lock.try_lock().expect("free").push('b');
     assert_eq!(*lock.try_lock().expect("free again"), "ab");
 }
 
 #[test]
-fn the_value_is_to_be_had_without_locking_by_its_owner() {
+fn owner_reads_the_value_without_locking() {
     let mut lock = TryLock::from(1);
     *lock.get_mut() += 1;
     assert_eq!(lock.into_inner(), 2);
@@ -34,7 +34,7 @@ fn the_value_is_to_be_had_without_locking_by_its_owner() {
 }
 
 #[test]
-fn a_leaked_guard_keeps_the_lock_but_not_the_owner_out() {
+fn leaked_guard_blocks_try_lock_but_not_get_mut() {
     let mut lock = TryLock::new(1);
     std::mem::forget(lock.try_lock());
     assert!(lock.try_lock().is_none());
@@ -42,7 +42,7 @@ fn a_leaked_guard_keeps_the_lock_but_not_the_owner_out() {
 }
 
 #[test]
-fn a_holder_that_panics_frees_the_lock() {
+fn panicking_holder_frees_the_lock() {
     let lock = TryLock::new(0);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut held = lock.try_lock().expect("free");
@@ -54,7 +54,7 @@ fn a_holder_that_panics_frees_the_lock() {
 }
 
 #[test]
-fn debug_shows_the_value_or_that_it_is_locked() {
+fn debug_shows_the_value_or_locked() {
     let lock = TryLock::new(7);
     assert_eq!(format!("{lock:?}"), "TryLock { value: 7 }");
     let held = lock.try_lock().expect("free");
@@ -63,14 +63,14 @@ fn debug_shows_the_value_or_that_it_is_locked() {
 }
 
 #[test]
-fn a_lock_guards_what_has_no_size_too() {
+fn lock_works_with_unsized_values() {
     let lock: Box<TryLock<[u32]>> = Box::new(TryLock::new([1, 2, 3]));
     lock.try_lock().expect("free")[1] = 9;
     assert_eq!(*lock.try_lock().expect("free"), [1, 9, 3]);
 }
 
 #[test]
-fn a_value_is_dropped_once_with_its_lock() {
+fn value_is_dropped_once_with_its_lock() {
     let counted = std::sync::Arc::new(());
     let lock = TryLock::new(std::sync::Arc::clone(&counted));
     drop(lock.try_lock());
@@ -89,22 +89,22 @@ fn padding_separates_word_and_value_by_128_bytes() {
 }
 
 #[test]
-fn each_contender_is_shared_and_a_posix_permission_stays_on_its_thread() {
+fn contenders_are_sync_and_posix_guards_are_not_send() {
     assert_eq!(auto_traits!(contend::Handover), "Send + Sync");
     assert_eq!(auto_traits!(contend::RawCas), "Send + Sync");
     assert_eq!(auto_traits!(contend::PthreadMutex), "Send + Sync");
     assert_eq!(auto_traits!(contend::PthreadSpin), "Send + Sync");
     assert_eq!(auto_traits!(contend::PosixSem), "Send + Sync");
-    assert_eq!(auto_traits!(contend::HandoverHeld<'static>), "Send + Sync");
-    assert_eq!(auto_traits!(contend::RawCasHeld<'static>), "Send + Sync");
-    type Held<L> = <L as contend::Contender>::Held<'static>;
-    assert_eq!(auto_traits!(Held<contend::PthreadMutex>), "neither");
-    assert_eq!(auto_traits!(Held<contend::PthreadSpin>), "neither");
-    assert_eq!(auto_traits!(Held<contend::PosixSem>), "neither");
+    assert_eq!(auto_traits!(contend::HandoverGuard<'static>), "Send + Sync");
+    assert_eq!(auto_traits!(contend::RawCasGuard<'static>), "Send + Sync");
+    type Guard<L> = <L as contend::Contender>::Guard<'static>;
+    assert_eq!(auto_traits!(Guard<contend::PthreadMutex>), "neither");
+    assert_eq!(auto_traits!(Guard<contend::PthreadSpin>), "neither");
+    assert_eq!(auto_traits!(Guard<contend::PosixSem>), "neither");
 }
 
 #[test]
-fn the_guard_may_be_sent_where_its_value_may() {
+fn guard_is_send_and_sync_like_a_mutable_reference() {
     fn send<T: Send>() {}
     fn sync<T: Sync>() {}
     send::<Guard<'static, std::cell::Cell<u8>>>();

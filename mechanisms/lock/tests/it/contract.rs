@@ -16,7 +16,7 @@ use std::thread;
 const THREADS_COUNT: u64 = 4;
 const WINS_EACH: u64 = if cfg!(miri) { 20 } else { 20_000 };
 
-fn take<L: Contender>(lock: &L) -> L::Held<'_> {
+fn take<L: Contender>(lock: &L) -> L::Guard<'_> {
     let mut backoff = Backoff::new();
     loop {
         if let Some(held) = lock.try_lock() {
@@ -26,7 +26,7 @@ fn take<L: Contender>(lock: &L) -> L::Held<'_> {
     }
 }
 
-fn busy_is_reported_busy_and_free_after_the_unlock<L: Contender>() {
+fn lock_is_busy_until_unlocked<L: Contender>() {
     let lock = L::new_free();
     for _ in 0..3 {
         let held = lock.try_lock();
@@ -48,7 +48,7 @@ fn busy_is_reported_busy_and_free_after_the_unlock<L: Contender>() {
 /// Increments two counters by a load and a store each, which only mutual exclusion makes atomic.
 /// Relaxed, so that only the lock's own ordering shows one holder's writes to the next (Miri lets a
 /// relaxed load be stale).
-fn one_at_a_time_and_each_sees_what_the_last_one_wrote<L: Contender>() {
+fn holders_exclude_each_other_and_see_earlier_writes<L: Contender>() {
     let lock = L::new_free();
     let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
     let inside = AtomicBool::new(false);
@@ -90,19 +90,19 @@ fn one_at_a_time_and_each_sees_what_the_last_one_wrote<L: Contender>() {
     assert_eq!(first.into_inner(), THREADS_COUNT * WINS_EACH, "lost updates under {}", L::NAME);
 }
 
-fn a_permission_that_is_leaked_leaves_the_lock_busy_and_droppable<L: Contender>() {
+fn leaked_guard_leaves_the_lock_busy_and_droppable<L: Contender>() {
     let lock = L::new_free();
     std::mem::forget(lock.try_lock());
     assert!(lock.try_lock().is_none());
     drop(lock);
 }
 
-fn it_lies_alone_on_lines_of_its_own<L: Contender>() {
+fn lock_has_its_own_cache_lines<L: Contender>() {
     let lock: Pin<Box<L>> = L::new_free();
     assert_eq!(&raw const *lock as usize % 128, 0);
     assert_eq!(size_of::<L>() % 128, 0);
     drop(take(&*lock));
-    assert!(!L::NAME.is_empty() && !L::WHAT.is_empty());
+    assert!(!L::NAME.is_empty() && !L::DESCRIPTION.is_empty());
 }
 
 macro_rules! contract {
@@ -112,23 +112,23 @@ macro_rules! contract {
             use super::*;
 
             #[test]
-            fn busy_is_reported_busy_and_free_after_the_unlock() {
-                super::busy_is_reported_busy_and_free_after_the_unlock::<$lock>();
+            fn lock_is_busy_until_unlocked() {
+                super::lock_is_busy_until_unlocked::<$lock>();
             }
 
             #[test]
-            fn one_at_a_time_and_each_sees_what_the_last_one_wrote() {
-                super::one_at_a_time_and_each_sees_what_the_last_one_wrote::<$lock>();
+            fn holders_exclude_each_other_and_see_earlier_writes() {
+                super::holders_exclude_each_other_and_see_earlier_writes::<$lock>();
             }
 
             #[test]
-            fn a_permission_that_is_leaked_leaves_the_lock_busy_and_droppable() {
-                super::a_permission_that_is_leaked_leaves_the_lock_busy_and_droppable::<$lock>();
+            fn leaked_guard_leaves_the_lock_busy_and_droppable() {
+                super::leaked_guard_leaves_the_lock_busy_and_droppable::<$lock>();
             }
 
             #[test]
-            fn it_lies_alone_on_lines_of_its_own() {
-                super::it_lies_alone_on_lines_of_its_own::<$lock>();
+            fn lock_has_its_own_cache_lines() {
+                super::lock_has_its_own_cache_lines::<$lock>();
             }
         }
     )*};
@@ -145,7 +145,7 @@ contract! {
 }
 
 #[test]
-fn the_guarded_value_itself_loses_no_update() {
+fn concurrent_updates_of_the_value_are_not_lost() {
     let total = TryLock::new(0u64);
     thread::scope(|scope| {
         for _ in 0..THREADS_COUNT {
@@ -167,7 +167,7 @@ fn the_guarded_value_itself_loses_no_update() {
 }
 
 #[test]
-fn a_guard_taken_by_one_thread_may_be_dropped_by_another() {
+fn guard_can_be_dropped_on_another_thread() {
     let lock = TryLock::new(vec![1]);
     let mut held = lock.try_lock().expect("free");
     thread::scope(|scope| {

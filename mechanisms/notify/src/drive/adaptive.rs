@@ -31,8 +31,9 @@ pub enum Adaptive {}
 
 impl Mechanism for Adaptive {
     const NAME: &'static str = "handover";
-    const WHAT: &'static str = "spins adaptively, then parks on a futex; wakes a sleeper only";
-    const COUNTS: bool = false;
+    const DESCRIPTION: &'static str =
+        "spins adaptively, then parks on a futex; wakes a sleeper only";
+    const COUNTS_NOTIFICATIONS: bool = false;
     type Sender = Sender;
     type Receiver = Receiver;
 
@@ -136,14 +137,14 @@ impl<C: Deref<Target = Core>> Receiver<C> {
 impl<C: Deref<Target = Core> + Send> Wait for Receiver<C> {
     #[inline]
     fn wait(&mut self) -> u64 {
-        if !self.waiting.look(&self.core) {
+        if !self.waiting.poll(&self.core) {
             while !self.wait_until(None) {}
         }
         1
     }
 
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64> {
-        if self.waiting.look(&self.core) {
+        if self.waiting.poll(&self.core) {
             return Some(1);
         }
         if timeout.is_zero() {
@@ -154,6 +155,6 @@ impl<C: Deref<Target = Core> + Send> Wait for Receiver<C> {
 
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
-        self.waiting.look(&self.core).then_some(1)
+        self.waiting.poll(&self.core).then_some(1)
     }
 }

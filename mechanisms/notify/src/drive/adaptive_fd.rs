@@ -26,7 +26,7 @@
 //! ```
 
 use super::descriptor;
-use super::waiting::{Asleep, Core, Deadline, Waiting, deadline, time_left};
+use super::waiting::{Core, Deadline, SleepStart, Waiting, deadline, time_left};
 use crate::engine::Stats;
 use crate::{Config, Mechanism, Notify, PairError, Wait};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 /// State shared by the two sides.
 #[derive(Debug)]
-struct Ends {
+struct Endpoints {
     core: Core,
     /// An eventfd; not blocking, so that a read returns at once if it is empty.
     counter: OwnedFd,
@@ -47,8 +47,9 @@ pub enum AdaptiveFd {}
 
 impl Mechanism for AdaptiveFd {
     const NAME: &'static str = "handover_fd";
-    const WHAT: &'static str = "spins adaptively, then parks on an eventfd; wakes a sleeper only";
-    const COUNTS: bool = false;
+    const DESCRIPTION: &'static str =
+        "spins adaptively, then parks on an eventfd; wakes a sleeper only";
+    const COUNTS_NOTIFICATIONS: bool = false;
     type Sender = Sender;
     type Receiver = Receiver;
 
@@ -65,23 +66,24 @@ impl Mechanism for AdaptiveFd {
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
     let counter = descriptor::eventfd(descriptor::Blocking::No)?;
-    let ends = Arc::new(Ends { core: Core::new(), counter });
+    let endpoints = Arc::new(Endpoints { core: Core::new(), counter });
     let waiting = Waiting::new(config);
-    let receiver = Receiver { ends: Arc::clone(&ends), waiting, parked: None, writes_owed: 0 };
-    Ok((Sender { ends }, receiver))
+    let receiver =
+        Receiver { endpoints: Arc::clone(&endpoints), waiting, parked: None, writes_owed: 0 };
+    Ok((Sender { endpoints }, receiver))
 }
 
 /// The sending side. It costs as much as [`adaptive::Sender`](crate::adaptive::Sender), with a
 /// write to an eventfd in place of the futex wake.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    ends: Arc<Ends>,
+    endpoints: Arc<Endpoints>,
 }
 
 impl Notify for Sender {
     #[inline]
     fn notify(&self) {
-        self.ends.core.notify(|_word| descriptor::add_one(&self.ends.counter));
+        self.endpoints.core.notify(|_word| descriptor::add_one(&self.endpoints.counter));
     }
 }
 
@@ -89,10 +91,10 @@ impl Notify for Sender {
 /// [`prepare_park`](Self::prepare_park) before and [`cancel_park`](Self::cancel_park) after.
 #[derive(Debug)]
 pub struct Receiver {
-    ends: Arc<Ends>,
+    endpoints: Arc<Endpoints>,
     waiting: Waiting,
     /// Time since which the word is SLEEPING on behalf of an epoll set; `None` if it is not.
-    parked: Option<Asleep>,
+    parked: Option<SleepStart>,
     /// Writes to the counter that senders have made or are about to make, minus the writes read. A
     /// sender makes one write for each notification that ends a declared sleep; the write may still
     /// be on its way when the notification is consumed. Negative if the write was read first.
@@ -106,7 +108,8 @@ impl Receiver {
     /// # Blocking
     /// At most [`Config::spin_ns_max`].
     pub fn spin_wait(&mut self) -> Option<u64> {
-        (self.look_unparked() || self.waiting.spin(&self.ends.core, None)).then_some(1)
+        (self.consume_or_cancel_park() || self.waiting.spin(&self.endpoints.core, None))
+            .then_some(1)
     }
 
     /// Declares that the receiver is about to sleep on its descriptor.
@@ -119,11 +122,11 @@ impl Receiver {
     /// Never.
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn prepare_park(&mut self) -> bool {
-        settle(&self.ends.counter, &mut self.writes_owed);
-        if !self.ends.core.word.declare_sleep() {
+        read_owed_writes(&self.endpoints.counter, &mut self.writes_owed);
+        if !self.endpoints.core.word.declare_sleep() {
             return false;
         }
-        self.parked.get_or_insert_with(Asleep::now);
+        self.parked.get_or_insert_with(SleepStart::now);
         true
     }
 
@@ -138,10 +141,10 @@ impl Receiver {
     /// # Blocking
     /// Never.
     pub fn cancel_park(&mut self) -> Option<u64> {
-        if self.ends.core.word.withdraw() {
+        if self.endpoints.core.word.withdraw() {
             // No sender has seen this declaration, so no write belongs to it.
             self.parked = None;
-            settle(&self.ends.counter, &mut self.writes_owed);
+            read_owed_writes(&self.endpoints.counter, &mut self.writes_owed);
             return None;
         }
         self.try_wait()
@@ -155,37 +158,37 @@ impl Receiver {
     }
 
     /// Consumes a pending notification; if there is none, ends a park that is under way.
-    fn look_unparked(&mut self) -> bool {
+    fn consume_or_cancel_park(&mut self) -> bool {
         match self.parked {
             Some(_) => self.cancel_park().is_some(),
-            None => self.waiting.look(&self.ends.core),
+            None => self.waiting.poll(&self.endpoints.core),
         }
     }
 
     fn wait_until(&mut self, deadline: Deadline) -> bool {
-        let Self { ends, waiting, writes_owed, .. } = self;
-        let mut declared = false;
-        let notified = waiting.wait(&ends.core, deadline, |_, _| {
-            declared = true;
+        let Self { endpoints, waiting, writes_owed, .. } = self;
+        let mut has_declared = false;
+        let notified = waiting.wait(&endpoints.core, deadline, |_, _| {
+            has_declared = true;
             let left = time_left(deadline);
             if left == Some(Duration::ZERO) {
                 return false;
             }
-            descriptor::wait_readable(&ends.counter, left);
+            descriptor::wait_readable(&endpoints.counter, left);
             // If this was the late write of an earlier sender, the next sleep must not see it.
-            settle(&ends.counter, writes_owed);
+            read_owed_writes(&endpoints.counter, writes_owed);
             true
         });
-        if notified && declared {
+        if notified && has_declared {
             *writes_owed += 1;
         }
-        settle(&ends.counter, writes_owed);
+        read_owed_writes(&endpoints.counter, writes_owed);
         notified
     }
 }
 
 /// Reads the owed writes that have arrived.
-fn settle(counter: &OwnedFd, writes_owed: &mut i64) {
+fn read_owed_writes(counter: &OwnedFd, writes_owed: &mut i64) {
     if *writes_owed > 0 {
         let writes = descriptor::read_count(counter).unwrap_or(0);
         *writes_owed -= i64::try_from(writes).unwrap_or(i64::MAX);
@@ -194,14 +197,14 @@ fn settle(counter: &OwnedFd, writes_owed: &mut i64) {
 
 impl Wait for Receiver {
     fn wait(&mut self) -> u64 {
-        if !self.look_unparked() {
+        if !self.consume_or_cancel_park() {
             while !self.wait_until(None) {}
         }
         1
     }
 
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64> {
-        if self.look_unparked() {
+        if self.consume_or_cancel_park() {
             return Some(1);
         }
         if timeout.is_zero() {
@@ -214,15 +217,15 @@ impl Wait for Receiver {
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
         let Some(asleep) = self.parked else {
-            return self.waiting.look(&self.ends.core).then_some(1);
+            return self.waiting.poll(&self.endpoints.core).then_some(1);
         };
-        if !self.waiting.wake(&self.ends.core, asleep) {
+        if !self.waiting.wake(&self.endpoints.core, asleep) {
             return None;
         }
         // The word went from SLEEPING to PENDING, so that one sender makes, or has made, a write.
         self.parked = None;
         self.writes_owed += 1;
-        settle(&self.ends.counter, &mut self.writes_owed);
+        read_owed_writes(&self.endpoints.counter, &mut self.writes_owed);
         Some(1)
     }
 }
@@ -230,6 +233,6 @@ impl Wait for Receiver {
 /// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ends.counter.as_fd()
+        self.endpoints.counter.as_fd()
     }
 }

@@ -15,8 +15,8 @@ pub enum EventFd {}
 
 impl Mechanism for EventFd {
     const NAME: &'static str = "eventfd";
-    const WHAT: &'static str = "write to and blocking read from an eventfd";
-    const COUNTS: bool = true;
+    const DESCRIPTION: &'static str = "write to and blocking read from an eventfd";
+    const COUNTS_NOTIFICATIONS: bool = true;
     type Sender = Sender;
     type Receiver = Receiver;
 

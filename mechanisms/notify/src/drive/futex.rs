@@ -32,8 +32,8 @@ pub enum Futex {}
 
 impl Mechanism for Futex {
     const NAME: &'static str = "futex";
-    const WHAT: &'static str = "a counter and a futex, woken at each notification";
-    const COUNTS: bool = true;
+    const DESCRIPTION: &'static str = "a counter and a futex, woken at each notification";
+    const COUNTS_NOTIFICATIONS: bool = true;
     type Sender = Sender;
     type Receiver = Receiver;
 

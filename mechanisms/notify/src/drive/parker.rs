@@ -12,17 +12,17 @@
 //!         work.store(true, Ordering::Release); // publish first ...
 //!         bell.ring(); // ... then wake, if it sleeps
 //!     });
-//!     let mut look = || work.load(Ordering::Acquire); // pairs with the Release above
-//!     while !parker.look_eagerly(&mut look) {
-//!         if !parker.spin(None, &mut look) {
-//!             parker.park(&bell, None, &mut look);
+//!     let mut poll = || work.load(Ordering::Acquire); // pairs with the Release above
+//!     while !parker.look_eagerly(&mut poll) {
+//!         if !parker.spin(None, &mut poll) {
+//!             parker.park(&bell, None, &mut poll);
 //!         }
 //!     }
 //! });
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 
-use super::waiting::{Asleep, Waiting, now_ns};
+use super::waiting::{SleepStart, Waiting, now_ns};
 use crate::engine::{Engine, Plan, Stats};
 use crate::park::{ParkWord, Sleep};
 use crate::{Config, ConfigError, raw, stage};
@@ -72,33 +72,33 @@ impl Bell {
         self.ring_with(|| debug_assert!(false, "the receiver sleeps elsewhere: use ring_with"))
     }
 
-    /// Wakes the receiver if it sleeps: on the bell, or by calling `rouse` if it sleeps elsewhere
-    /// ([`Parker::park_with`]). Returns `true` if it slept.
+    /// Wakes the receiver if it sleeps: on the bell, or by calling `wake_elsewhere` if it sleeps
+    /// elsewhere ([`Parker::park_with`]). Returns `true` if it slept.
     ///
     /// # Panics
-    /// If `rouse` panics. The receiver is then not woken, and sleeps until something else ends its
-    /// sleep.
+    /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else
+    /// ends its sleep.
     #[inline]
-    pub fn ring_with(&self, rouse: impl FnOnce()) -> bool {
+    pub fn ring_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
         match self.word.must_wake(raw::current_cpu) {
             None => false,
-            Some(how) => {
-                self.wake(how, rouse);
+            Some(sleep_kind) => {
+                self.wake(sleep_kind, wake_elsewhere);
                 true
             }
         }
     }
 
     #[cold]
-    fn wake(&self, how: Sleep, rouse: impl FnOnce()) {
+    fn wake(&self, sleep_kind: Sleep, wake_elsewhere: impl FnOnce()) {
         stage::waking(self);
         // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
         self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
-        match how {
+        match sleep_kind {
             Sleep::Word => {
                 futex::wake(self.word.futex(), 1, Scope::Private);
             }
-            Sleep::Elsewhere => rouse(),
+            Sleep::Elsewhere => wake_elsewhere(),
         }
     }
 
@@ -127,7 +127,7 @@ pub enum Parked {
 /// [`spin`](Self::spin), which spins with pauses while the sender is on another CPU, and then
 /// yields to other threads, so that a sender on the same CPU can run; and [`park`](Self::park).
 ///
-/// The caller's `look` checks the condition that the receiver waits for. It is called very often;
+/// The caller's `poll` checks the condition that the receiver waits for. It is called very often;
 /// make it one load.
 #[derive(Debug)]
 pub struct Parker {
@@ -136,51 +136,51 @@ pub struct Parker {
     yields: Engine,
     /// `true` if yielding ended the last waits: other threads need this CPU, so do not spin.
     is_yielding: bool,
-    /// Waits since many looks were last tried while yielding pays.
+    /// Waits since many polls were last tried while yielding pays.
     waits_unprobed: u32,
-    /// Waits since a look of [`YIELDING_LOOKS`] found something.
-    looks_missed: u32,
+    /// Waits since a poll of [`POLLS_BEFORE_YIELD`] found something.
+    polls_missed: u32,
     /// The CPU this thread was last seen to run on, plus one; zero is not known.
     cpu_plus_one: u32,
     /// Expected source of the next wait's end.
-    expected: Expected,
+    expected: AnswerSource,
 }
 
 /// Place that an answer may come from. The greatest counts if there are several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Expected {
+enum AnswerSource {
     /// Unknown.
-    Anywhere,
+    Unknown,
     /// The thread that was asked needs this very CPU to answer.
-    Here,
+    ThisCpu,
     /// A thread that was asked runs on another CPU.
-    Elsewhere,
+    OtherCpu,
 }
 
-/// Number of looks without a pause, which takes 20 to 60 ns, in between: an answer that is given
+/// Number of polls without a pause, which takes 20 to 60 ns, in between: an answer that is given
 /// without delay comes within these.
-const EAGER_LOOKS: u32 = 128;
-/// Number of looks while yielding has paid lately and the answer may come from another CPU: half
+const EAGER_POLLS: u32 = 128;
+/// Number of polls while yielding has paid lately and the answer may come from another CPU: half
 /// the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients,
-/// 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single look 1.0 µs.
-const YIELDING_LOOKS: u32 = 512;
-/// After so many waits in which such a look found nothing, only one wait in [`PROBE_LOOKS`] has it:
-/// the answer comes with the turns of other threads. `hello5` with 10 and 100 on two CPUs, 2026-11:
-/// 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
-/// that could be told from noise.
-const LOOKS_MISSED_MAX: u32 = 32;
-const PROBE_LOOKS: u32 = 16;
-/// While yielding pays, one wait in so many looks eagerly, to see whether that would do again.
-const PROBE_WAITS: u32 = 64;
+/// 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
+const POLLS_BEFORE_YIELD: u32 = 512;
+/// After so many waits in which such a poll found nothing, only one wait in
+/// [`WAITS_PER_POLL_PROBE`] has it: the answer comes with the turns of other threads. `hello5` with
+/// 10 and 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4
+/// 100` lost a sixth; after 32, nothing that could be told from noise.
+const POLLS_MISSED_MAX: u32 = 32;
+const WAITS_PER_POLL_PROBE: u32 = 16;
+/// While yielding pays, one wait in so many polls eagerly, to see whether that would do again.
+const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
 /// A CPU that comes back from so many yields in a row may have had nobody else to run: the count of
 /// context switches tells. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many messages as
 /// when it was taken for alone and spun, while those beside it waited for this CPU.
-const YIELDS_ALONE: u32 = 4;
-/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_ALONE`]. Where other
-/// threads compute for their whole time slice, a thread that sleeps runs sooner, once woken, than
-/// one that waits in the run queue.
+const YIELDS_BEFORE_CHECK: u32 = 4;
+/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. Where
+/// other threads compute for their whole time slice, a thread that sleeps runs sooner, once woken,
+/// than one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
 /// Minimum time to the deadline for yielding: with less, yielding would miss it.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
@@ -200,9 +200,9 @@ impl Parker {
             yields: Engine::new(config, YIELD_PS),
             is_yielding: false,
             waits_unprobed: 0,
-            looks_missed: 0,
+            polls_missed: 0,
             cpu_plus_one: 0,
-            expected: Expected::Anywhere,
+            expected: AnswerSource::Unknown,
         })
     }
 
@@ -229,77 +229,78 @@ impl Parker {
     /// A load of the line that ringing has read.
     #[inline]
     pub fn expect(&mut self, of: &Bell) {
-        let expected = if self.is_here(of) { Expected::Here } else { Expected::Elsewhere };
+        let expected =
+            if self.is_on_this_cpu(of) { AnswerSource::ThisCpu } else { AnswerSource::OtherCpu };
         self.expected = self.expected.max(expected);
     }
 
-    /// Does the same as [`expect`](Self::expect) for receivers that were all rung and must all answer: if one of
-    /// them runs on this very CPU, the next wait yields to it, as looking for the others' answers
-    /// would only delay the last one.
+    /// Does the same as [`expect`](Self::expect) for receivers that were all rung and must all
+    /// answer: if one of them runs on this very CPU, the next wait yields to it, as polling for the
+    /// others' answers would only delay the last one.
     ///
     /// # Cost
     /// A load for each bell, up to the first that is here.
     #[inline]
     pub fn expect_all<'a>(&mut self, of: impl IntoIterator<Item = &'a Bell>) {
         for bell in of {
-            if self.is_here(bell) {
-                self.expected = Expected::Here;
+            if self.is_on_this_cpu(bell) {
+                self.expected = AnswerSource::ThisCpu;
                 return;
             }
-            self.expected = Expected::Elsewhere;
+            self.expected = AnswerSource::OtherCpu;
         }
     }
 
-    fn is_here(&self, bell: &Bell) -> bool {
+    fn is_on_this_cpu(&self, bell: &Bell) -> bool {
         // Relaxed: a hint.
         let there = bell.cpu_plus_one.load(Ordering::Relaxed);
         there == self.cpu_plus_one && there != 0
     }
 
-    /// Looks many times at once, without a pause; true as soon as `look` is. Where the answer can only
-    /// come from this very CPU, and as a rule where waits end by yielding and nothing is known, it
-    /// looks but once.
+    /// Polls many times at once, without a pause; true as soon as `poll` is. Where the answer can
+    /// only come from this very CPU, and as a rule where waits end by yielding and nothing is
+    /// known, it polls only once.
     ///
     /// # Blocking
-    /// For 128 looks, 0.1 to 0.2 µs; up to 512 looks while yielding pays.
+    /// For 128 polls, 0.1 to 0.2 µs; up to 512 polls while yielding pays.
     #[inline]
-    pub fn look_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
-        let looks = match self.expected {
-            Expected::Here => 1,
-            Expected::Elsewhere if self.is_yielding => self.yielding_looks(),
-            Expected::Anywhere if self.is_yielding => self.probing_looks(),
-            _ => EAGER_LOOKS,
+    pub fn look_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
+        let polls = match self.expected {
+            AnswerSource::ThisCpu => 1,
+            AnswerSource::OtherCpu if self.is_yielding => self.polls_before_yield(),
+            AnswerSource::Unknown if self.is_yielding => self.probing_polls(),
+            _ => EAGER_POLLS,
         };
-        let found = (0..looks).any(|_| look());
+        let found = (0..polls).any(|_| poll());
         if found {
-            self.expected = Expected::Anywhere;
-            // If it took the greater number of looks, other threads still need this CPU when no
+            self.expected = AnswerSource::Unknown;
+            // If it took the greater number of polls, other threads still need this CPU when no
             // answer comes.
-            self.is_yielding &= looks != EAGER_LOOKS;
-            if looks == YIELDING_LOOKS {
-                self.looks_missed = 0;
+            self.is_yielding &= polls != EAGER_POLLS;
+            if polls == POLLS_BEFORE_YIELD {
+                self.polls_missed = 0;
             }
         }
         found
     }
 
-    fn yielding_looks(&mut self) -> u32 {
-        let missed = self.looks_missed;
-        self.looks_missed = missed.wrapping_add(1);
-        let pays = missed < LOOKS_MISSED_MAX || missed.is_multiple_of(PROBE_LOOKS);
-        if pays { YIELDING_LOOKS } else { 1 }
+    fn polls_before_yield(&mut self) -> u32 {
+        let missed = self.polls_missed;
+        self.polls_missed = missed.wrapping_add(1);
+        let pays = missed < POLLS_MISSED_MAX || missed.is_multiple_of(WAITS_PER_POLL_PROBE);
+        if pays { POLLS_BEFORE_YIELD } else { 1 }
     }
 
-    fn probing_looks(&mut self) -> u32 {
+    fn probing_polls(&mut self) -> u32 {
         self.waits_unprobed += 1;
-        if self.waits_unprobed < PROBE_WAITS {
+        if self.waits_unprobed < WAITS_PER_SPIN_PROBE {
             return 1;
         }
         self.waits_unprobed = 0;
-        EAGER_LOOKS
+        EAGER_POLLS
     }
 
-    /// Spins as long as has paid lately, then yields as often as has paid lately, until `look`
+    /// Spins as long as has paid lately, then yields as often as has paid lately, until `poll`
     /// returns `true`; returns `true` if it did. It does not spin if the expected answer, or the
     /// sender that woke it last, needs this CPU.
     ///
@@ -308,38 +309,41 @@ impl Parker {
     /// # Blocking
     /// At most [`Config::spin_ns_max`], and where it yields, until this thread gets the CPU again.
     #[inline(always)]
-    pub fn spin(&mut self, deadline_ns: Option<u64>, look: &mut impl FnMut() -> bool) -> bool {
+    pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
-        let expected = std::mem::replace(&mut self.expected, Expected::Anywhere);
-        if !self.is_yielding && expected != Expected::Here && self.waiting.spin_for(left, look) {
+        let expected = std::mem::replace(&mut self.expected, AnswerSource::Unknown);
+        if !self.is_yielding
+            && expected != AnswerSource::ThisCpu
+            && self.waiting.spin_for(left, poll)
+        {
             return true;
         }
-        left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(look)
+        left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
     }
 
-    /// Yields until `look` returns `true`. Inlined all the way up into the loop that waits, system
+    /// Yields until `poll` returns `true`. Inlined all the way up into the loop that waits, system
     /// call included: after a switch from another thread the processor mispredicts each return to a
     /// caller that was entered before (the kernel overwrites the return-address predictor), 0.3 µs
     /// for the first.
     #[inline(always)]
-    fn yield_until(&mut self, look: &mut impl FnMut() -> bool) -> bool {
+    fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
         let mut since_ns = None;
         let mut switches_before = 0;
         for yields in 1..=yields_max {
             sched_yield();
-            if look() {
+            if poll() {
                 stage::yielded(yields);
                 self.yields.spun(yields);
-                self.is_yielding = yields <= YIELDS_ALONE
-                    || switches() - switches_before >= u64::from(yields - YIELDS_ALONE) / 2;
+                self.is_yielding = yields <= YIELDS_BEFORE_CHECK
+                    || switches() - switches_before >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
                 self.waiting.found_yielding();
                 return true;
             }
-            if yields < YIELDS_ALONE {
+            if yields < YIELDS_BEFORE_CHECK {
                 continue;
             }
-            if yields == YIELDS_ALONE {
+            if yields == YIELDS_BEFORE_CHECK {
                 switches_before = switches();
             }
             let now_ns = now_ns();
@@ -352,7 +356,7 @@ impl Parker {
     }
 
     /// Sleeps on `bell` until a sender rings or `deadline_ns` (on CLOCK_MONOTONIC) has passed,
-    /// unless `look` returns `true` after the sleep was declared.
+    /// unless `poll` returns `true` after the sleep was declared.
     ///
     /// # Blocking
     /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender rings.
@@ -360,9 +364,9 @@ impl Parker {
         &mut self,
         bell: &Bell,
         deadline_ns: Option<u64>,
-        look: &mut impl FnMut() -> bool,
+        poll: &mut impl FnMut() -> bool,
     ) -> Parked {
-        self.park_by(bell, Sleep::Word, look, |since_ns| {
+        self.park_in(bell, Sleep::Word, poll, |since_ns| {
             let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(since_ns)));
             if left != Some(Duration::ZERO) {
                 futex::wait(bell.word.futex(), Sleep::Word as u32, left, Scope::Private);
@@ -376,26 +380,26 @@ impl Parker {
     pub fn park_with(
         &mut self,
         bell: &Bell,
-        look: &mut impl FnMut() -> bool,
+        poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
-        self.park_by(bell, Sleep::Elsewhere, look, sleep)
+        self.park_in(bell, Sleep::Elsewhere, poll, sleep)
     }
 
-    fn park_by(
+    fn park_in(
         &mut self,
         bell: &Bell,
-        how: Sleep,
-        look: &mut impl FnMut() -> bool,
+        sleep_kind: Sleep,
+        poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
-        bell.word.declare(how);
-        if look() {
+        bell.word.declare(sleep_kind);
+        if poll() {
             let _woken = bell.word.withdraw();
             self.waiting.found_at_once();
             return Parked::Found;
         }
-        let asleep = Asleep::now();
+        let asleep = SleepStart::now();
         stage::parked(bell);
         sleep(asleep.since_ns());
         stage::woken(bell);
@@ -409,7 +413,7 @@ impl Parker {
             }
             None => {
                 self.yields.timed_out();
-                self.waiting.ended_otherwise();
+                self.waiting.not_notified();
                 Parked::Otherwise
             }
         }
@@ -444,8 +448,8 @@ mod tests {
         Bell { cpu_plus_one: AtomicU32::new(cpu + 1), ..Bell::new() }
     }
 
-    /// Counts the looks of an eager look that finds something at the last of `found_at`.
-    fn looks(parker: &mut Parker, found_at: u32) -> u32 {
+    /// Counts the polls of an eager poll that finds something at the last of `found_at`.
+    fn polls(parker: &mut Parker, found_at: u32) -> u32 {
         let mut count = 0;
         parker.look_eagerly(&mut || {
             count += 1;
@@ -455,44 +459,48 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_awaited_by_looking_if_any_may_come_from_another_cpu() {
+    fn answer_from_another_cpu_is_polled_for() {
         let mut parker = yielding();
-        let (here, elsewhere) = (bell_on(0), bell_on(1));
+        let (this_cpu, elsewhere) = (bell_on(0), bell_on(1));
         parker.expect(&elsewhere);
-        parker.expect(&here);
-        assert_eq!(looks(&mut parker, u32::MAX), YIELDING_LOOKS);
+        parker.expect(&this_cpu);
+        assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
     }
 
     #[test]
-    fn all_answers_are_awaited_by_yielding_if_any_must_come_from_this_cpu() {
-        let (here, elsewhere) = (bell_on(0), bell_on(1));
+    fn answer_from_this_cpu_makes_the_wait_yield() {
+        let (this_cpu, elsewhere) = (bell_on(0), bell_on(1));
         for (bells, expected) in [
-            ([&here, &elsewhere], 1),
-            ([&elsewhere, &here], 1),
-            ([&elsewhere, &elsewhere], YIELDING_LOOKS),
+            ([&this_cpu, &elsewhere], 1),
+            ([&elsewhere, &this_cpu], 1),
+            ([&elsewhere, &elsewhere], POLLS_BEFORE_YIELD),
         ] {
             let mut parker = yielding();
             parker.expect_all(bells);
-            assert_eq!(looks(&mut parker, u32::MAX), expected);
+            assert_eq!(polls(&mut parker, u32::MAX), expected);
         }
     }
 
     #[test]
-    fn a_look_that_never_pays_becomes_rare_and_returns_once_it_does() {
+    fn unsuccessful_polling_becomes_rare_until_it_succeeds() {
         let mut parker = yielding();
         let elsewhere = bell_on(1);
         let mut counts = Vec::new();
-        for _ in 0..LOOKS_MISSED_MAX + 2 * PROBE_LOOKS {
+        for _ in 0..POLLS_MISSED_MAX + 2 * WAITS_PER_POLL_PROBE {
             parker.expect(&elsewhere);
-            counts.push(looks(&mut parker, u32::MAX));
+            counts.push(polls(&mut parker, u32::MAX));
         }
-        let (free, rare) = counts.split_at(LOOKS_MISSED_MAX as usize);
-        assert!(free.iter().all(|count| *count == YIELDING_LOOKS), "{free:?}");
-        assert_eq!(rare.iter().filter(|count| **count == YIELDING_LOOKS).count(), 2, "{rare:?}");
+        let (free, rare) = counts.split_at(POLLS_MISSED_MAX as usize);
+        assert!(free.iter().all(|count| *count == POLLS_BEFORE_YIELD), "{free:?}");
+        assert_eq!(
+            rare.iter().filter(|count| **count == POLLS_BEFORE_YIELD).count(),
+            2,
+            "{rare:?}"
+        );
         assert_eq!(rare.iter().filter(|count| **count == 1).count(), rare.len() - 2, "{rare:?}");
         parker.expect(&elsewhere);
-        assert_eq!(looks(&mut parker, 7), 7, "the turn of a long look");
+        assert_eq!(polls(&mut parker, 7), 7, "the turn of a long poll");
         parker.expect(&elsewhere);
-        assert_eq!(looks(&mut parker, u32::MAX), YIELDING_LOOKS);
+        assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
     }
 }

@@ -20,8 +20,8 @@ pub enum Pipe {}
 
 impl Mechanism for Pipe {
     const NAME: &'static str = "pipe";
-    const WHAT: &'static str = "a byte through a pipe, read blocking";
-    const COUNTS: bool = true;
+    const DESCRIPTION: &'static str = "a byte through a pipe, read blocking";
+    const COUNTS_NOTIFICATIONS: bool = true;
     type Sender = Sender;
     type Receiver = Receiver;
 
@@ -34,7 +34,7 @@ impl Mechanism for Pipe {
         let flags = rustix::fs::fcntl_getfl(&write_end).map_err(refused("fcntl"))?;
         rustix::fs::fcntl_setfl(&write_end, flags | rustix::fs::OFlags::NONBLOCK)
             .map_err(refused("fcntl"))?;
-        let ends = Arc::new(Ends { read_end, write_end });
+        let ends = Arc::new(PipeEnds { read_end, write_end });
         Ok((Sender { ends: Arc::clone(&ends) }, Receiver { ends }))
     }
 }
@@ -42,7 +42,7 @@ impl Mechanism for Pipe {
 /// Both ends, held by both sides: a receiver without senders then waits, as with every other
 /// mechanism, instead of reading an end of file; a sender without a receiver raises no SIGPIPE.
 #[derive(Debug)]
-struct Ends {
+struct PipeEnds {
     read_end: OwnedFd,
     write_end: OwnedFd,
 }
@@ -50,7 +50,7 @@ struct Ends {
 /// The sending side.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    ends: Arc<Ends>,
+    ends: Arc<PipeEnds>,
 }
 
 impl Notify for Sender {
@@ -68,7 +68,7 @@ impl Notify for Sender {
 /// it returns is exact up to 4096.
 #[derive(Debug)]
 pub struct Receiver {
-    ends: Arc<Ends>,
+    ends: Arc<PipeEnds>,
 }
 
 impl Wait for Receiver {

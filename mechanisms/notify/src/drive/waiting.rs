@@ -1,4 +1,4 @@
-//! Parts of both adaptive mechanisms: the core, and the receiver's ways to look, spin and sleep.
+//! Parts of both adaptive mechanisms: the core, and the receiver's ways to poll, spin and sleep.
 
 use crate::engine::{Engine, Plan, Stats};
 use crate::word::SenderCpu;
@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Number of looks that [`look_ps`] times together; some µs.
-const LOOKS_TIMED: u32 = 128;
+/// Number of polls that [`poll_ps`] times together; some µs.
+const POLLS_TIMED: u32 = 128;
 /// Number of timings, of which the shortest counts: the others were interrupted.
 const TIMINGS_COUNT: u32 = 5;
 
@@ -81,11 +81,11 @@ pub(crate) struct Waiting {
 
 /// Time since which a receiver has been asleep, in ns on CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asleep {
+pub(crate) struct SleepStart {
     since_ns: u64,
 }
 
-impl Asleep {
+impl SleepStart {
     pub(crate) fn now() -> Self {
         Self { since_ns: now_ns() }
     }
@@ -98,7 +98,7 @@ impl Asleep {
 impl Waiting {
     /// Makes the state; the caller has validated `config`.
     pub(crate) fn new(config: Config) -> Self {
-        let engine = Engine::new(config, look_ps());
+        let engine = Engine::new(config, poll_ps());
         Self { engine, stats: Stats::default(), sender_cpu: None }
     }
 
@@ -108,7 +108,7 @@ impl Waiting {
 
     /// Consumes a pending notification; returns `true` if there was one.
     #[inline]
-    pub(crate) fn look(&mut self, core: &Core) -> bool {
+    pub(crate) fn poll(&mut self, core: &Core) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
         stage::found(core);
         self.sender_cpu = sender_cpu;
@@ -130,41 +130,41 @@ impl Waiting {
         }
         let mut asleep = None;
         let notified = core.word.sleep_until_notified(|word, expected| {
-            asleep.get_or_insert_with(Asleep::now);
+            asleep.get_or_insert_with(SleepStart::now);
             stage::parked(core);
-            let go_on = sleep(word, expected);
+            let should_continue = sleep(word, expected);
             stage::woken(core);
-            go_on
+            should_continue
         });
         match (notified, asleep) {
             (Some(sender_cpu), Some(asleep)) => self.woken(core, sender_cpu, asleep),
             (Some(sender_cpu), None) => {
-                // The notification came between the last look and the declaration: there was no
+                // The notification came between the last poll and the declaration: there was no
                 // sleep.
                 stage::found(core);
                 self.sender_cpu = sender_cpu;
                 self.found_at_once();
             }
-            (None, _) => self.ended_otherwise(),
+            (None, _) => self.not_notified(),
         }
         notified.is_some()
     }
 
     /// Consumes the notification that ended a sleep; returns `false` if there is none.
-    pub(crate) fn wake(&mut self, core: &Core, asleep: Asleep) -> bool {
+    pub(crate) fn wake(&mut self, core: &Core, asleep: SleepStart) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
         self.woken(core, sender_cpu, asleep);
         true
     }
 
-    fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: Asleep) {
+    fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: SleepStart) {
         // Relaxed: see Core::notify(). A time outside this sleep belongs to another sleep.
         let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
         self.woken_at(woken_at_ns, sender_cpu, asleep);
     }
 
     /// Records a sleep that a sender ended, at `woken_at_ns` by the sender's clock reading.
-    pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: Asleep) {
+    pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: SleepStart) {
         stage::slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
@@ -186,7 +186,7 @@ impl Waiting {
     }
 
     /// Records a sleep that no sender ended.
-    pub(crate) fn ended_otherwise(&mut self) {
+    pub(crate) fn not_notified(&mut self) {
         self.engine.timed_out();
         self.stats.timed_out += 1;
     }
@@ -196,18 +196,18 @@ impl Waiting {
         self.stats.by_yielding += 1;
     }
 
-    /// Spins as long as has paid lately, until `look` returns `true`; returns `true` if it did.
+    /// Spins as long as has paid lately, until `poll` returns `true`; returns `true` if it did.
     /// `left` is the time to the deadline.
     #[inline(never)]
     pub(crate) fn spin_for(
         &mut self,
         left: Option<Duration>,
-        look: &mut impl FnMut() -> bool,
+        poll: &mut impl FnMut() -> bool,
     ) -> bool {
         let spins_max = self.spins_planned(left);
         for spin in 1..=spins_max {
             hint::spin_loop();
-            if look() {
+            if poll() {
                 return self.spun(spin);
             }
         }
@@ -252,7 +252,7 @@ impl Waiting {
     /// on.
     fn shares_cpu(&self) -> bool {
         match (self.sender_cpu, raw::current_cpu()) {
-            (Some(sender_cpu), Some(here)) => sender_cpu == here,
+            (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
             // No sender is known yet: if this thread may run on one CPU only, the whole process
             // probably may (taskset, a container).
             _ => affinity::on_one_cpu(),
@@ -260,27 +260,27 @@ impl Waiting {
     }
 }
 
-/// Number of looks that fit into the time to the deadline.
+/// Number of polls that fit into the time to the deadline.
 fn spins_left(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
-    u32::try_from(left.as_nanos() * 1000 / u128::from(look_ps())).unwrap_or(u32::MAX)
+    u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)
 }
 
-/// Cost of one look in a spin on this machine, in ps: measured once, for some tens of µs.
+/// Cost of one poll in a spin on this machine, in ps: measured once, for some tens of µs.
 ///
 /// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement
 /// tells.
-fn look_ps() -> u64 {
-    static LOOK_PS: OnceLock<u64> = OnceLock::new();
-    *LOOK_PS.get_or_init(|| {
+fn poll_ps() -> u64 {
+    static POLL_PS: OnceLock<u64> = OnceLock::new();
+    *POLL_PS.get_or_init(|| {
         let word = StateWord::new();
         let timings = (0..TIMINGS_COUNT).map(|_| {
             let start = Instant::now();
-            for _ in 0..LOOKS_TIMED {
+            for _ in 0..POLLS_TIMED {
                 hint::spin_loop();
                 std::hint::black_box(&word).try_consume();
             }
-            start.elapsed().as_nanos() as u64 * 1000 / u64::from(LOOKS_TIMED)
+            start.elapsed().as_nanos() as u64 * 1000 / u64::from(POLLS_TIMED)
         });
         timings.min().unwrap_or(0).max(1)
     })

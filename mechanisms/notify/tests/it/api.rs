@@ -29,7 +29,7 @@ fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
 }
 
 #[test]
-fn statistics_tell_how_each_wait_ended() {
+fn statistics_count_each_way_a_wait_ends() {
     let (sender, mut receiver) = adaptive::pair(Config::never_spin()).expect("valid");
     sender.notify();
     receiver.wait();
@@ -49,7 +49,7 @@ fn statistics_tell_how_each_wait_ended() {
 }
 
 #[test]
-fn handles_may_go_where_the_core_that_they_stand_on_may() {
+fn handles_are_send_and_sync_like_their_core() {
     assert_eq!(auto_traits!(adaptive::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive::Receiver), "Send + Sync");
     assert_eq!(auto_traits!(futex::Sender), "Send + Sync");
@@ -67,7 +67,7 @@ fn handles_may_go_where_the_core_that_they_stand_on_may() {
 }
 
 #[test]
-fn any_number_of_notifications_to_an_idle_receiver_leaves_one() {
+fn notifications_to_an_idle_receiver_merge_into_one() {
     let (sender, mut receiver) = adaptive::pair(Config::default()).expect("valid");
     for _ in 0..if cfg!(miri) { 100 } else { 1_000_000 } {
         sender.notify();
@@ -77,7 +77,7 @@ fn any_number_of_notifications_to_an_idle_receiver_leaves_one() {
 }
 
 #[test]
-fn both_sides_may_stand_on_a_core_of_the_users_own() {
+fn both_sides_work_on_a_user_provided_core() {
     static CORE: adaptive::Core = adaptive::Core::new();
     let sender = adaptive::Sender::over(&CORE, Scope::Private);
     sender.notify();
@@ -142,14 +142,14 @@ mod with_cpus {
     }
 
     #[test]
-    fn two_sides_on_one_cpu_never_spin_for_each_other() {
+    fn sides_on_one_cpu_never_spin() {
         let cpu = affinity::mask()[0];
         let slept = ping_pong([cpu, cpu]).map(|stats| {
             // Pinned to one CPU before the first wait, so that even this one does not spin.
             assert_eq!(stats.spins, 0, "{stats:?}");
             assert_eq!(stats.at_once + stats.by_sleeping, ROUNDS_COUNT);
-            // Not equal: a notification that comes between the last look and the declaration of the sleep is
-            // found at once.
+            // Not equal: a notification that comes between the last poll and the declaration of the
+            // sleep is found at once.
             assert!(stats.unspun_shared_cpu >= stats.by_sleeping, "{stats:?}");
             stats.by_sleeping
         });
@@ -158,7 +158,7 @@ mod with_cpus {
     }
 
     #[test]
-    fn two_sides_on_two_cpus_do_spin() {
+    fn sides_on_two_cpus_spin() {
         let cpus = affinity::mask();
         let [first, second, ..] = cpus[..] else {
             assert_eq!(cpus.len(), 1, "one CPU: there is nobody to spin for");
@@ -173,7 +173,7 @@ mod with_cpus {
     }
 
     #[test]
-    fn a_receiver_whose_sender_moves_to_its_cpu_stops_spinning_and_starts_again() {
+    fn receiver_stops_spinning_while_its_sender_shares_the_cpu() {
         let cpus = affinity::mask();
         let [here, there, ..] = cpus[..] else {
             assert_eq!(cpus.len(), 1, "one CPU: there is nowhere to move from");
@@ -228,7 +228,7 @@ mod in_an_epoll_set {
     const SOON: Duration = Duration::from_millis(5);
     const LONG: Duration = Duration::from_secs(60);
 
-    fn a_pending_notification_makes_it_readable<M: Mechanism>()
+    fn assert_pending_notification_is_readable<M: Mechanism>()
     where
         M::Receiver: AsFd,
     {
@@ -242,17 +242,17 @@ mod in_an_epoll_set {
     }
 
     #[test]
-    fn a_pending_eventfd_is_readable() {
-        a_pending_notification_makes_it_readable::<EventFd>();
+    fn pending_eventfd_is_readable() {
+        assert_pending_notification_is_readable::<EventFd>();
     }
 
     #[test]
-    fn a_pending_pipe_is_readable() {
-        a_pending_notification_makes_it_readable::<Pipe>();
+    fn pending_pipe_is_readable() {
+        assert_pending_notification_is_readable::<Pipe>();
     }
 
     #[test]
-    fn a_parked_receiver_is_woken_and_an_awake_one_is_spared() {
+    fn parked_receiver_is_woken_and_awake_receiver_is_not() {
         let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
         let set = Set::with(&receiver);
         sender.notify();
@@ -273,7 +273,7 @@ mod in_an_epoll_set {
     }
 
     #[test]
-    fn a_park_that_something_else_ends_is_taken_back() {
+    fn park_ended_by_another_event_is_cancelled() {
         let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
         let set = Set::with(&receiver);
         assert!(receiver.prepare_park());
@@ -285,7 +285,7 @@ mod in_an_epoll_set {
     }
 
     #[test]
-    fn every_other_wait_works_in_the_middle_of_a_park() {
+    fn every_kind_of_wait_works_during_a_park() {
         let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
         let set = Set::with(&receiver);
         for round in 0..4 {
@@ -308,7 +308,7 @@ mod in_an_epoll_set {
     }
 
     #[test]
-    fn a_loop_that_parks_in_the_set_misses_none_of_a_storm() {
+    fn epoll_loop_misses_no_notification_of_a_storm() {
         const STORM_COUNT: u64 = 20_000;
         let (sender, mut receiver) = adaptive_fd::pair(Config::default()).expect("valid");
         let sent = Arc::new(std::sync::atomic::AtomicU64::new(0));

@@ -16,11 +16,11 @@ const SENDERS_COUNT: u64 = 4;
 /// Time after which a test fails; a lost wake-up shows as a hang. Far more than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `what` in a thread of its own; panics if it takes longer than [`PATIENCE`].
-fn in_time<R: Send + 'static>(name: &str, what: impl FnOnce() -> R + Send + 'static) -> R {
+/// Runs `run` in a thread of its own; panics if it takes longer than [`PATIENCE`].
+fn in_time<R: Send + 'static>(name: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, finished) = mpsc::channel();
     let runner = thread::spawn(move || {
-        let result = what();
+        let result = run();
         let _ = done.send(()); // fails only if the test has failed already
         result
     });
@@ -61,18 +61,18 @@ fn a_notification_before_the_wait_is_kept<M: Mechanism>() {
     assert_eq!(receiver.wait_timeout(Duration::ZERO), None);
 }
 
-fn one_wait_consumes_all_that_is_pending<M: Mechanism>() {
+fn one_wait_consumes_all_pending_notifications<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     let other = sender.clone();
     for _ in 0..5 {
         sender.notify();
         other.notify();
     }
-    assert_eq!(receiver.wait(), if M::COUNTS { 10 } else { 1 });
+    assert_eq!(receiver.wait(), if M::COUNTS_NOTIFICATIONS { 10 } else { 1 });
     assert_eq!(receiver.try_wait(), None);
 }
 
-fn a_timed_wait_ends_in_time_and_leaves_nothing_behind<M: Mechanism>() {
+fn timed_wait_ends_in_time_and_leaves_nothing_pending<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     for timeout in [Duration::from_nanos(1), Duration::from_micros(50), Duration::from_millis(20)] {
         let start = Instant::now();
@@ -86,7 +86,7 @@ fn a_timed_wait_ends_in_time_and_leaves_nothing_behind<M: Mechanism>() {
     assert_eq!(receiver.try_wait(), None);
 }
 
-fn a_sleeper_is_woken_from_each_kind_of_wait<M: Mechanism>() {
+fn sleeper_is_woken_from_each_kind_of_wait<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     let asleep = Arc::new(Barrier::new(2));
     let waker = thread::spawn({
@@ -110,7 +110,7 @@ fn a_sleeper_is_woken_from_each_kind_of_wait<M: Mechanism>() {
     waker.join().expect("the waker");
 }
 
-fn in_a_storm_with_pauses_none_is_lost<M: Mechanism>() {
+fn no_notification_is_lost_in_a_storm_with_pauses<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     let sent = Arc::new(AtomicU64::new(0));
     let storm = thread::spawn({
@@ -137,7 +137,7 @@ fn in_a_storm_with_pauses_none_is_lost<M: Mechanism>() {
     });
     storm.join().expect("the storm");
     let consumed = consumed + receiver.try_wait().unwrap_or(0);
-    if M::COUNTS {
+    if M::COUNTS_NOTIFICATIONS {
         assert_eq!(consumed, STORM_COUNT, "{}", M::NAME);
     } else {
         assert!((1..=STORM_COUNT).contains(&consumed), "{}: {consumed}", M::NAME);
@@ -145,7 +145,7 @@ fn in_a_storm_with_pauses_none_is_lost<M: Mechanism>() {
 }
 
 /// Awaits each notification by itself, so that no other can stand in for a lost one.
-fn in_ping_pong_each_one_arrives_with_what_was_written_before<M: Mechanism>() {
+fn ping_pong_notification_publishes_earlier_writes<M: Mechanism>() {
     let (ping, mut pinged) = M::pair().expect(M::NAME);
     let (pong, mut ponged) = M::pair().expect(M::NAME);
     let ball = Arc::new(AtomicU64::new(0));
@@ -205,7 +205,7 @@ fn many_senders_reach_one_receiver<M: Mechanism>() {
     }
 }
 
-fn timed_waits_that_race_with_notifications_lose_none<M: Mechanism>() {
+fn racing_timed_waits_lose_no_notification<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     let (answer, mut answered) = M::pair().expect(M::NAME);
     let partner = thread::spawn(move || {
@@ -231,16 +231,16 @@ fn timed_waits_that_race_with_notifications_lose_none<M: Mechanism>() {
     partner.join().expect("the partner");
 }
 
-fn senders_outlive_their_receiver_unharmed<M: Mechanism>() {
+fn senders_may_notify_after_the_receiver_is_dropped<M: Mechanism>() {
     let (sender, receiver) = M::pair().expect(M::NAME);
     drop(receiver);
     for _ in 0..10_000 / if cfg!(miri) { 100 } else { 1 } {
         sender.notify();
     }
-    assert!(!M::NAME.is_empty() && !M::WHAT.is_empty());
+    assert!(!M::NAME.is_empty() && !M::DESCRIPTION.is_empty());
 }
 
-fn a_receiver_without_senders_goes_on_as_before<M: Mechanism>() {
+fn receiver_works_after_all_senders_are_dropped<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
     sender.notify();
     drop(sender);
@@ -251,7 +251,7 @@ fn a_receiver_without_senders_goes_on_as_before<M: Mechanism>() {
     });
 }
 
-fn on_one_cpu_both_sides_make_progress<M: Mechanism>() {
+fn both_sides_progress_on_one_cpu<M: Mechanism>() {
     let cpu = handover_base::affinity::mask()[0];
     let (ping, mut pinged) = M::pair().expect(M::NAME);
     let (pong, mut ponged) = M::pair().expect(M::NAME);
@@ -286,16 +286,16 @@ macro_rules! contract {
             use super::$mechanism;
             contract! { @test $mechanism:
                 a_notification_before_the_wait_is_kept
-                one_wait_consumes_all_that_is_pending
-                a_timed_wait_ends_in_time_and_leaves_nothing_behind
-                a_sleeper_is_woken_from_each_kind_of_wait
-                in_a_storm_with_pauses_none_is_lost
-                in_ping_pong_each_one_arrives_with_what_was_written_before
+                one_wait_consumes_all_pending_notifications
+                timed_wait_ends_in_time_and_leaves_nothing_pending
+                sleeper_is_woken_from_each_kind_of_wait
+                no_notification_is_lost_in_a_storm_with_pauses
+                ping_pong_notification_publishes_earlier_writes
                 many_senders_reach_one_receiver
-                timed_waits_that_race_with_notifications_lose_none
-                senders_outlive_their_receiver_unharmed
-                a_receiver_without_senders_goes_on_as_before
-                on_one_cpu_both_sides_make_progress
+                racing_timed_waits_lose_no_notification
+                senders_may_notify_after_the_receiver_is_dropped
+                receiver_works_after_all_senders_are_dropped
+                both_sides_progress_on_one_cpu
             }
         }
     )*};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const HANDS: u64 = if cfg!(miri) { 20 } else { 50_000 };
+const ROUNDS_COUNT: u64 = if cfg!(miri) { 20 } else { 50_000 };
 
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -25,13 +25,13 @@ fn await_value(parker: &mut Parker, bell: &Bell, word: &AtomicU64, least: u64) {
 
 fn ping_pong(config: Config, one_cpu: bool) {
     let (bells, words) = ([Bell::new(), Bell::new()], [AtomicU64::new(0), AtomicU64::new(0)]);
-    let party = |mine: usize, first: bool| {
+    let participant = |mine: usize, first: bool| {
         if one_cpu {
             let cpus = handover_base::affinity::mask();
             handover_base::affinity::pin(cpus[0]).expect("a CPU of the mask");
         }
         let mut parker = Parker::new(config).expect("valid");
-        for hand in 1..=HANDS {
+        for hand in 1..=ROUNDS_COUNT {
             if !first {
                 await_value(&mut parker, &bells[mine], &words[mine], hand);
             }
@@ -43,27 +43,27 @@ fn ping_pong(config: Config, one_cpu: bool) {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| party(0, true));
-        scope.spawn(|| party(1, false));
+        scope.spawn(|| participant(0, true));
+        scope.spawn(|| participant(1, false));
     });
 }
 
 #[test]
-fn hands_to_and_fro_arrive_whether_the_parties_spin_or_sleep() {
+fn ping_pong_works_with_spinning_and_with_sleeping() {
     ping_pong(Config::default(), false);
     ping_pong(Config::never_spin(), false);
 }
 
 #[test]
 #[cfg_attr(miri, allow(unused))]
-fn hands_to_and_fro_arrive_on_one_cpu() {
+fn ping_pong_works_on_one_cpu() {
     if !cfg!(miri) {
         ping_pong(Config::default(), true);
     }
 }
 
 #[test]
-fn a_park_without_a_ring_ends_at_its_deadline_and_not_before() {
+fn park_without_a_ring_ends_at_its_deadline() {
     let bell = Bell::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
     let deadline_ns = now_ns() + 3_000_000;
@@ -77,7 +77,7 @@ fn a_park_without_a_ring_ends_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn what_is_found_after_the_declaration_is_not_slept_over() {
+fn work_found_after_the_declaration_prevents_the_sleep() {
     let bell = Bell::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
     assert_eq!(parker.park(&bell, None, &mut || true), Parked::Found);
@@ -86,7 +86,7 @@ fn what_is_found_after_the_declaration_is_not_slept_over() {
 }
 
 #[test]
-fn a_sleep_of_the_receivers_own_is_ended_by_the_senders_rouse() {
+fn custom_sleep_is_ended_by_the_senders_closure() {
     let bell = Bell::new();
     let (rouse, roused) = std::sync::mpsc::channel();
     thread::scope(|scope| {
@@ -107,32 +107,32 @@ fn a_sleep_of_the_receivers_own_is_ended_by_the_senders_rouse() {
 /// Number of looks of an eager look that finds nothing, after `expects` was called with a parker
 /// and the bell of a receiver on its own CPU.
 #[cfg(not(miri))] // Miri has no CPUs
-fn looks(expects: impl FnOnce(&mut Parker, &Bell)) -> u32 {
+fn polls(expects: impl FnOnce(&mut Parker, &Bell)) -> u32 {
     let parker = || Parker::new(Config::default()).expect("valid");
     let (mut parker, mut partner, own, other) = (parker(), parker(), Bell::new(), Bell::new());
     partner.settle(&other);
     parker.settle(&own);
     expects(&mut parker, &other);
-    let mut looks = 0;
+    let mut polls = 0;
     assert!(!parker.look_eagerly(&mut || {
-        looks += 1;
+        polls += 1;
         false
     }));
-    looks
+    polls
 }
 
 #[test]
 #[cfg(not(miri))]
-fn who_waits_for_somebody_on_its_own_cpu_looks_but_once() {
+fn wait_for_an_answer_from_the_same_cpu_polls_once() {
     let pinned = thread::spawn(|| {
         handover_base::affinity::pin(handover_base::affinity::mask()[0]).expect("allowed");
-        assert_eq!(looks(|parker, here| parker.expect(here)), 1);
-        assert!(looks(|_, _| ()) > 1, "nothing is known");
+        assert_eq!(polls(|parker, here| parker.expect(here)), 1);
+        assert!(polls(|_, _| ()) > 1, "nothing is known");
         let unsettled = |parker: &mut Parker, here: &Bell| {
             parker.expect(here);
             parker.expect(&Bell::new());
         };
-        assert!(looks(unsettled) > 1, "another may answer, too");
+        assert!(polls(unsettled) > 1, "another may answer, too");
     });
     pinned.join().expect("no panic");
 }

@@ -134,16 +134,16 @@ fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
         let receiver = adaptive::Receiver::over(core.clone(), Scope::Shared, Config::never_spin());
         (receiver.expect("valid"), adaptive::Sender::over(core, Scope::Shared))
     };
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || tell.send(receiver.wait()));
+    let (result_sender, result_receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || result_sender.send(receiver.wait()));
     await_sleeper(&file);
     peer(&file);
     sender.notify();
-    assert_eq!(told.recv_timeout(RECOVERY_MAX), Ok(1), "it sleeps on");
+    assert_eq!(result_receiver.recv_timeout(RECOVERY_MAX), Ok(1), "it sleeps on");
 }
 
 #[test]
-fn sender_killed_before_it_wakes_the_receiver_does_not_silence_the_others() {
+fn sender_killed_before_its_wake_does_not_block_the_others() {
     // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no
     // one.
     is_notified_in_spite_of(|file| {
@@ -160,7 +160,7 @@ fn sleeper_whose_word_a_peer_empties_is_notified_by_the_next_sender() {
 }
 
 #[test]
-fn a_mapping_outlives_its_file_and_its_clones_share_it() {
+fn mapping_outlives_its_file_and_is_shared_by_clones() {
     let (core, file) = Shared::<adaptive::Core>::create().expect("a memfd");
     let other = Shared::<adaptive::Core>::map(&file).expect("the same file");
     drop(file);
@@ -172,7 +172,7 @@ fn a_mapping_outlives_its_file_and_its_clones_share_it() {
 }
 
 #[test]
-fn a_file_that_could_be_cut_off_or_is_too_short_is_refused() {
+fn unsealed_or_short_file_is_refused() {
     let ordinary = tempfile_without_seals();
     assert_eq!(Shared::<adaptive::Core>::map(&ordinary).err(), Some(MapError::NotSealed));
 

@@ -3,7 +3,8 @@
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-/// Wraps the body of a function in a span named `module::function`, or as `#[probed("name")]` says.
+/// Wraps the body of a function in a span named `module::function`, or as given by
+/// `#[probed("name")]`.
 ///
 /// The span is entered before the first statement and left when the function returns or unwinds.
 ///

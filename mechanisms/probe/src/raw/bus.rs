@@ -15,7 +15,7 @@ pub(super) struct Range {
     /// Zero while nothing is mapped.
     bytes: AtomicUsize,
     is_taken: AtomicBool,
-    is_cut: AtomicBool,
+    is_truncated: AtomicBool,
     next: *const Range,
 }
 
@@ -30,13 +30,13 @@ unsafe impl Send for Range {}
 static LAST: AtomicPtr<Range> = AtomicPtr::new(ptr::null_mut());
 
 /// The action that SIGBUS had before [`install`].
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Range {
     /// Registers a mapping, until [`release`](Range::release).
     pub(super) fn watch(start: usize, bytes: usize) -> &'static Self {
         let range = Self::all().find(|range| range.take()).unwrap_or_else(Self::push);
-        range.is_cut.store(false, Ordering::Relaxed);
+        range.is_truncated.store(false, Ordering::Relaxed);
         range.start.store(start, Ordering::Relaxed);
         // Release: pairs with Acquire in holds(), which reads the start after the length.
         range.bytes.store(bytes, Ordering::Release);
@@ -51,8 +51,8 @@ impl Range {
     }
 
     /// Returns `true` if the file was cut short, so that stores no longer reach it.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::Relaxed)
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated.load(Ordering::Relaxed)
     }
 
     fn take(&self) -> bool {
@@ -65,7 +65,7 @@ impl Range {
             start: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             is_taken: AtomicBool::new(true),
-            is_cut: AtomicBool::new(false),
+            is_truncated: AtomicBool::new(false),
             next: ptr::null(),
         }));
         let publish = |last: *mut Self| {
@@ -94,19 +94,19 @@ impl Range {
 
     /// Returns `true` if the mapping contains `at`. A caller that faulted within a mapping keeps it
     /// from being released meanwhile, so that its range does not change.
-    fn holds(&self, at: usize) -> bool {
+    fn contains(&self, at: usize) -> bool {
         // Acquire: pairs with Release in watch().
         let bytes = self.bytes.load(Ordering::Acquire);
         at.wrapping_sub(self.start.load(Ordering::Relaxed)) < bytes
     }
 
     /// Maps anonymous memory in the file's place; returns `false` if the kernel refuses.
-    fn replace(&self) -> bool {
+    fn replace_by_anonymous(&self) -> bool {
         let start = ptr::with_exposed_provenance_mut(self.start.load(Ordering::Relaxed));
         let bytes = self.bytes.load(Ordering::Relaxed);
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // Before the mapping changes: stores from now on do not reach the file.
-        self.is_cut.store(true, Ordering::Relaxed);
+        self.is_truncated.store(true, Ordering::Relaxed);
         // SAFETY: start and length are those of a mapping of this crate, accessed as atomics only,
         // for which any content is valid. It is still mapped: the access that faulted in it has not
         // returned.
@@ -114,22 +114,21 @@ impl Range {
     }
 }
 
-/// Installs the handler for faults in ranges; all other signals go to the action from before.
+/// Installs the handler for faults in ranges, once; all other signals go to the action from before.
+/// A handler that the program installs later stays.
 pub(crate) fn install() {
-    BEFORE.get_or_init(|| {
+    PREVIOUS_ACTION.get_or_init(|| {
         // SAFETY: all zeroes are a valid sigaction: the default, without flags.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: a null new action only queries; `before` is valid for writing the current one.
-        unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) };
+        // SAFETY: all zeroes are a valid sigaction: the default, without flags.
+        let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+        ours.sa_sigaction = on_fault as *const () as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: SA_SIGINFO is set and the handler has its signature; it calls only functions that
+        // are async-signal-safe. `before` is valid for writing the current action.
+        unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) };
         before
     });
-    // SAFETY: all zeroes are a valid sigaction: the default, without flags.
-    let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
-    ours.sa_sigaction = on_fault as *const () as usize;
-    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: SA_SIGINFO is set and the handler has its signature; it calls only functions that are
-    // async-signal-safe.
-    unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) };
 }
 
 extern "C" fn on_fault(
@@ -146,23 +145,24 @@ extern "C" fn on_fault(
     let at = unsafe { info_here.si_addr() }.addr();
     // Zero or negative if a process sent the signal.
     if code > 0
-        && let Some(range) = Range::all().find(|range| range.holds(at))
-        && range.replace()
+        && let Some(range) = Range::all().find(|range| range.contains(at))
+        && range.replace_by_anonymous()
     {
         return;
     }
-    pass_on(signal, code, info, context);
+    forward(signal, code, info, context);
 }
 
 /// Does with the signal what would happen without this handler.
-fn pass_on(
+fn forward(
     signal: libc::c_int,
     code: libc::c_int,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let handler = BEFORE.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
-    let with_info = BEFORE.get().is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+    let handler = PREVIOUS_ACTION.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+    let wants_info =
+        PREVIOUS_ACTION.get().is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
     match handler {
         libc::SIG_DFL | libc::SIG_IGN if handler == libc::SIG_DFL || code > 0 => {
             // SAFETY: sets the default action. A fault then occurs again when the handler returns.
@@ -174,7 +174,7 @@ fn pass_on(
             }
         }
         libc::SIG_IGN => {}
-        _ if with_info => {
+        _ if wants_info => {
             type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
             // SAFETY: the action was installed with SA_SIGINFO, so that it is a function of this
             // type.

@@ -15,9 +15,9 @@ pub(crate) enum Phase {
     /// global allocator or in a signal handler) must not enter this crate again.
     Inside,
     /// A thread of this crate, whose events are not the program's.
-    Own,
+    Internal,
     /// A thread that ends and has given up its writer.
-    Gone,
+    Ended,
 }
 
 thread_local! {
@@ -37,9 +37,9 @@ struct Exit;
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        PHASE.set(Phase::Gone);
+        PHASE.set(Phase::Ended);
         if let Some(writer) = take() {
-            crate::session::thread_ends(*writer);
+            crate::session::on_thread_exit(*writer);
         }
     }
 }
@@ -113,8 +113,8 @@ pub(crate) fn phase() -> Phase {
 }
 
 /// Marks the calling thread as one of this crate's own.
-pub(crate) fn become_own() {
-    PHASE.set(Phase::Own);
+pub(crate) fn mark_internal() {
+    PHASE.set(Phase::Internal);
 }
 
 /// Guard: while it lives, no event of its thread begins a recording, takes a lock or waits.

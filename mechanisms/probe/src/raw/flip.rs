@@ -42,12 +42,13 @@ fn byte(at: usize) -> &'static AtomicU8 {
     unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
 }
 
-/// Switches the sites at `places` on or off, all or none, and returns when every thread sees the
+/// Switches the sites at `addresses` on or off, all or none, and returns when every thread sees the
 /// change.
 ///
 /// Writes through `/proc/self/mem`, which needs no writable page; if that fails, after `mprotect`.
-pub(crate) fn write(places: &[usize], on: bool) -> io::Result<Backend> {
-    let wanted: Vec<usize> = places.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
+pub(crate) fn write(addresses: &[usize], on: bool) -> io::Result<Backend> {
+    let wanted: Vec<usize> =
+        addresses.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
     let opcode = if on { ON } else { OFF };
     register();
     let answer = match through_file(&wanted, opcode) {
@@ -61,35 +62,36 @@ pub(crate) fn write(places: &[usize], on: bool) -> io::Result<Backend> {
 }
 
 /// Returns the opcode that a site had before it was changed to `opcode`.
-fn before(opcode: u8) -> u8 {
+fn previous_opcode(opcode: u8) -> u8 {
     if opcode == ON { OFF } else { ON }
 }
 
-fn through_file(places: &[usize], opcode: u8) -> io::Result<()> {
+fn through_file(addresses: &[usize], opcode: u8) -> io::Result<()> {
     // Opened each time: after a fork, a descriptor from before would lead to the parent's memory.
     let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
-    for (done, at) in places.iter().enumerate() {
+    for (done, at) in addresses.iter().enumerate() {
         memory.write_all_at(&[opcode], *at as u64).inspect_err(|_| {
-            for at in &places[..done] {
+            for at in &addresses[..done] {
                 // The write above succeeded for this place. If this one fails, the site is reported
                 // as on or off by its opcode.
-                let _ = memory.write_all_at(&[before(opcode)], *at as u64);
+                let _ = memory.write_all_at(&[previous_opcode(opcode)], *at as u64);
             }
         })?;
     }
     Ok(())
 }
 
-fn through_mprotect(places: &[usize], opcode: u8) -> io::Result<()> {
-    let mut places = places.to_vec();
-    places.sort_unstable();
-    let pages: Vec<&[usize]> = places.chunk_by(|a, b| a / PAGE_BYTES == b / PAGE_BYTES).collect();
+fn through_mprotect(addresses: &[usize], opcode: u8) -> io::Result<()> {
+    let mut addresses = addresses.to_vec();
+    addresses.sort_unstable();
+    let pages: Vec<&[usize]> =
+        addresses.chunk_by(|a, b| a / PAGE_BYTES == b / PAGE_BYTES).collect();
     for (done, page) in pages.iter().enumerate() {
         change_page(page, opcode).inspect_err(|_| {
             for page in &pages[..done] {
                 // The change above succeeded for this page; if undoing it fails, its sites are
                 // reported as they are.
-                let _ = change_page(page, before(opcode));
+                let _ = change_page(page, previous_opcode(opcode));
             }
         })?;
     }
@@ -97,19 +99,19 @@ fn through_mprotect(places: &[usize], opcode: u8) -> io::Result<()> {
 }
 
 /// Changes places within one page, all or none.
-fn change_page(places: &[usize], opcode: u8) -> io::Result<()> {
-    let start = std::ptr::with_exposed_provenance_mut(places[0] & !(PAGE_BYTES - 1));
+fn change_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
+    let start = std::ptr::with_exposed_provenance_mut(addresses[0] & !(PAGE_BYTES - 1));
     let executable = MprotectFlags::READ | MprotectFlags::EXEC;
     // Release: orders what was set up before in front of the patch, for threads that take the jump;
     // x86 does not reorder stores.
-    let store = |opcode| places.iter().for_each(|at| byte(*at).store(opcode, Ordering::Release));
+    let store = |opcode| addresses.iter().for_each(|at| byte(*at).store(opcode, Ordering::Release));
     // SAFETY: the range is one page of code of a loaded object, and stays readable and executable.
     unsafe { mprotect(start, PAGE_BYTES, executable | MprotectFlags::WRITE) }?;
     store(opcode);
     // SAFETY: the same page as above, readable and executable again; every writer of code makes the
     // page writable first.
     let protected = unsafe { mprotect(start, PAGE_BYTES, executable) };
-    Ok(protected.inspect_err(|_| store(before(opcode)))?)
+    Ok(protected.inspect_err(|_| store(previous_opcode(opcode)))?)
 }
 
 /// Registers the process for `membarrier(SYNC_CORE)`, once; forks inherit the registration. With
@@ -153,27 +155,27 @@ mod tests {
     }
 
     #[test]
-    fn switching_that_fails_half_way_changes_nothing() {
-        let places = [page(true), page(true) + 7, page(false), page(true)];
-        assert!(write(&places, true).is_err());
-        assert_eq!(places.map(is_on), [Some(false); 4]);
-        let changeable = [places[0], places[1], places[3]];
+    fn failed_switch_changes_no_site() {
+        let addresses = [page(true), page(true) + 7, page(false), page(true)];
+        assert!(write(&addresses, true).is_err());
+        assert_eq!(addresses.map(is_on), [Some(false); 4]);
+        let changeable = [addresses[0], addresses[1], addresses[3]];
         write(&changeable, true).unwrap();
-        assert!(write(&places[2..], true).is_err());
-        assert_eq!(places.map(is_on), [Some(true), Some(true), Some(false), Some(true)]);
+        assert!(write(&addresses[2..], true).is_err());
+        assert_eq!(addresses.map(is_on), [Some(true), Some(true), Some(false), Some(true)]);
         write(&changeable, false).unwrap();
-        assert_eq!(places.map(is_on), [Some(false); 4]);
+        assert_eq!(addresses.map(is_on), [Some(false); 4]);
     }
 
     #[test]
-    fn by_mprotect_too_all_places_change_or_none() {
+    fn mprotect_switch_changes_all_addresses_or_none() {
         // The kernel gives out addresses downwards: the page that fails has the higher address and
         // comes second.
         let fails = page(false);
-        let places = [page(true), fails];
-        assert!(through_mprotect(&places, ON).is_err());
-        assert_eq!(places.map(is_on), [Some(false); 2]);
-        through_mprotect(&places[..1], ON).unwrap();
-        assert_eq!(is_on(places[0]), Some(true));
+        let addresses = [page(true), fails];
+        assert!(through_mprotect(&addresses, ON).is_err());
+        assert_eq!(addresses.map(is_on), [Some(false); 2]);
+        through_mprotect(&addresses[..1], ON).unwrap();
+        assert_eq!(is_on(addresses[0]), Some(true));
     }
 }

@@ -33,7 +33,7 @@ extern "C" fn child() {
 }
 
 extern "C" fn exit() {
-    crate::session::process_ends();
+    crate::session::on_process_exit();
 }
 
 /// Installs the hooks and reads HANDOVER_TRACE, before `main` or when the shared object is loaded.

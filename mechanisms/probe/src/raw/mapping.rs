@@ -108,7 +108,7 @@ impl Words for Memory {
     }
 
     fn is_intact(&self) -> bool {
-        !self.range.is_cut()
+        !self.range.is_truncated()
     }
 }
 

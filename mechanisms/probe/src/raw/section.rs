@@ -7,7 +7,7 @@ use crate::site::Meta;
 
 /// One instruction of a site; a site that is inlined or unrolled has several.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SiteInstruction {
     /// Address of the instruction.
     pub at: usize,
     pub meta: &'static Meta,
@@ -15,7 +15,7 @@ pub(crate) struct Place {
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 mod patched {
-    use super::Place;
+    use super::SiteInstruction;
     use crate::remote::{CONTROL, CONTROL_BYTES};
     use crate::site::{LAYOUT_VERSION, Meta};
 
@@ -56,7 +56,7 @@ mod patched {
 
     /// Returns all places of this object's sites, without the control entry.
     #[inline(never)]
-    pub(crate) fn places() -> Vec<Place> {
+    pub(crate) fn instructions() -> Vec<SiteInstruction> {
         const { assert!(CONTROL_BYTES > 0) };
         let (start, stop) = bounds();
         let count = (stop.addr() - start.addr()) / size_of::<Entry>();
@@ -65,7 +65,7 @@ mod patched {
         let entries = unsafe { std::slice::from_raw_parts(start, count) };
         entries
             .iter()
-            .map(|entry| Place {
+            .map(|entry| SiteInstruction {
                 at: absolute(&entry.at).addr(),
                 meta: meta(absolute(&entry.meta)),
             })
@@ -92,10 +92,10 @@ mod patched {
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
-pub(crate) use patched::places;
+pub(crate) use patched::instructions;
 
 /// Returns none: the flag form has no section, and sites register when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
-pub(crate) fn places() -> Vec<Place> {
+pub(crate) fn instructions() -> Vec<SiteInstruction> {
     Vec::new()
 }

@@ -110,10 +110,10 @@ impl<'a, S: ReadAt> Events<'a, S> {
                     Err(_) => None,
                 }
             }
-            Piece::Block { which, offset, base_ticks, from_word } => {
+            Piece::Block { file, offset, base_ticks, from_word } => {
                 self.base_ticks = base_ticks;
                 self.at = from_word as usize;
-                let source = self.trace.source(which);
+                let source = self.trace.source(file);
                 source.and_then(|source| block_words(source, offset).ok()).map(Loaded::Words)
             }
         };

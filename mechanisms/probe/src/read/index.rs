@@ -21,7 +21,7 @@ const RING_WORDS_MAX: u64 = 1 << 29;
 
 /// Selects one of a trace's two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum TraceFile {
     Stream,
     Rings,
 }
@@ -37,7 +37,7 @@ pub(super) enum Piece {
     },
     /// A block of a ring, from a word on.
     Block {
-        which: Which,
+        file: TraceFile,
         offset: u64,
         base_ticks: u64,
         from_word: u64,
@@ -45,7 +45,7 @@ pub(super) enum Piece {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct ThreadIndex {
     thread: Thread,
     chunks: Vec<Piece>,
     /// Position in the ring behind the chunks' last event.
@@ -60,7 +60,7 @@ struct Found {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     number: u64,
-    which: Which,
+    file: TraceFile,
     offset: u64,
     base_ticks: u64,
     recorded_before: u64,
@@ -71,7 +71,7 @@ struct Block {
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    threads: BTreeMap<u64, Found>,
+    threads: BTreeMap<u64, ThreadIndex>,
     sites: HashMap<u32, Site>,
     /// Programs and shared objects by index, and functions as (number, module, address in its
     /// file).
@@ -82,7 +82,7 @@ pub(super) struct Index {
 
 impl Index {
     /// Reads all segments behind the header.
-    pub(super) fn walk(&mut self, source: &impl ReadAt, which: Which) -> io::Result<()> {
+    pub(super) fn walk(&mut self, source: &impl ReadAt, file: TraceFile) -> io::Result<()> {
         let end = source.bytes()?;
         let mut offset = PAGE_BYTES;
         while offset + SEGMENT_BYTES <= end {
@@ -90,7 +90,7 @@ impl Index {
             read_full(source, offset, &mut bytes)?;
             match Segment::decode(&bytes) {
                 Some(segment) => {
-                    if !self.take(source, which, offset, end, &segment)? {
+                    if !self.read_segment(source, file, offset, end, &segment)? {
                         self.damaged_bytes += segment.bytes.min(end - offset);
                     }
                     offset = offset.saturating_add(segment.bytes);
@@ -107,27 +107,27 @@ impl Index {
     }
 
     /// Reads one segment; returns `false` if it is damaged or cut off.
-    fn take(
+    fn read_segment(
         &mut self,
         source: &impl ReadAt,
-        which: Which,
+        file: TraceFile,
         offset: u64,
         end: u64,
         segment: &Segment,
     ) -> io::Result<bool> {
         if segment.kind == SEGMENT_LANE {
-            return self.lane(source, which, offset, end, segment);
+            return self.add_lane(source, file, offset, end, segment);
         }
         if segment.kind == SEGMENT_FUNCTIONS {
-            return self.functions(source, offset, end, segment);
+            return self.add_functions(source, offset, end, segment);
         }
         // A chunk's intact header counts its events, even if the payload cannot be read.
         if is_chunk(segment) {
-            let found = self.threads.entry(segment.words[chunk::LANE]).or_default();
+            let thread_index = self.threads.entry(segment.words[chunk::LANE]).or_default();
             let events =
                 segment.words[chunk::EVENTS_BEFORE].saturating_add(segment.words[chunk::EVENTS]);
-            found.recorded = found.recorded.max(events);
-            found.lost = found.lost.max(segment.words[chunk::LOST_BEFORE]);
+            thread_index.recorded = thread_index.recorded.max(events);
+            thread_index.lost = thread_index.lost.max(segment.words[chunk::LOST_BEFORE]);
         }
         let bytes = segment.bytes - SEGMENT_BYTES;
         if bytes > PAYLOAD_BYTES_MAX || offset + SEGMENT_BYTES + bytes > end {
@@ -150,28 +150,28 @@ impl Index {
             return Ok(false);
         }
         Ok(match segment.kind {
-            SEGMENT_CHUNK | SEGMENT_PACKED => self.chunk(offset, payload.len(), segment),
-            SEGMENT_THREAD => self.thread(segment, payload),
-            SEGMENT_MODULES => self.module(payload),
-            _ => self.sites(payload),
+            SEGMENT_CHUNK | SEGMENT_PACKED => self.add_chunk(offset, payload.len(), segment),
+            SEGMENT_THREAD => self.add_thread(segment, payload),
+            SEGMENT_MODULES => self.add_module(payload),
+            _ => self.add_sites(payload),
         })
     }
 
-    fn sites(&mut self, payload: &[u8]) -> bool {
+    fn add_sites(&mut self, payload: &[u8]) -> bool {
         let sites = format::decode_sites(payload);
-        let sound = sites.is_some();
+        let is_valid = sites.is_some();
         self.sites.extend(sites.unwrap_or_default().into_iter().map(|site| (site.number, site)));
-        sound
+        is_valid
     }
 
-    fn module(&mut self, payload: &[u8]) -> bool {
+    fn add_module(&mut self, payload: &[u8]) -> bool {
         let module = format::Module::decode(payload);
-        let sound = module.is_some();
+        let is_valid = module.is_some();
         self.modules.extend(module.map(|module| (module.index, module)));
-        sound
+        is_valid
     }
 
-    fn functions(
+    fn add_functions(
         &mut self,
         source: &impl ReadAt,
         offset: u64,
@@ -208,30 +208,30 @@ impl Index {
         }
     }
 
-    fn thread(&mut self, segment: &Segment, name: &[u8]) -> bool {
-        let found = self.threads.entry(segment.words[thread::LANE]).or_default();
-        found.describe(segment, &String::from_utf8_lossy(name));
-        found.lost = found.lost.max(segment.words[thread::LOST]);
-        found.recorded = found.recorded.max(segment.words[thread::RECORDED]);
+    fn add_thread(&mut self, segment: &Segment, name: &[u8]) -> bool {
+        let thread_index = self.threads.entry(segment.words[thread::LANE]).or_default();
+        thread_index.describe(segment, &String::from_utf8_lossy(name));
+        thread_index.lost = thread_index.lost.max(segment.words[thread::LOST]);
+        thread_index.recorded = thread_index.recorded.max(segment.words[thread::RECORDED]);
         true
     }
 
-    fn chunk(&mut self, offset: u64, bytes: usize, segment: &Segment) -> bool {
+    fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &Segment) -> bool {
         let words = &segment.words;
-        let found = self.threads.entry(words[chunk::LANE]).or_default();
+        let thread_index = self.threads.entry(words[chunk::LANE]).or_default();
         let base_ticks = words[chunk::BASE];
         let is_packed = segment.kind == SEGMENT_PACKED;
         let offset = offset + SEGMENT_BYTES;
-        found.chunks.push(Piece::Chunk { offset, bytes, base_ticks, is_packed });
-        found.position_end = found.position_end.max(words[chunk::POSITION_END]);
-        found.chunk_events = found.chunk_events.saturating_add(words[chunk::EVENTS]);
+        thread_index.chunks.push(Piece::Chunk { offset, bytes, base_ticks, is_packed });
+        thread_index.position_end = thread_index.position_end.max(words[chunk::POSITION_END]);
+        thread_index.chunk_events = thread_index.chunk_events.saturating_add(words[chunk::EVENTS]);
         true
     }
 
-    fn lane(
+    fn add_lane(
         &mut self,
         source: &impl ReadAt,
-        which: Which,
+        file: TraceFile,
         offset: u64,
         end: u64,
         segment: &Segment,
@@ -250,19 +250,19 @@ impl Index {
             page.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         let name_bytes = segment.words[thread::NAME_BYTES].min(thread::NAME_BYTES_MAX as u64);
         let name = &page[thread::PAGE_NAME..thread::PAGE_NAME + name_bytes as usize];
-        let found = self.threads.entry(segment.words[thread::LANE]).or_default();
-        found.describe(segment, &String::from_utf8_lossy(name));
+        let thread_index = self.threads.entry(segment.words[thread::LANE]).or_default();
+        thread_index.describe(segment, &String::from_utf8_lossy(name));
         let end_ticks = words[thread::PAGE_END];
-        found.thread.end_ticks = (end_ticks != 0).then_some(end_ticks);
-        found.lost = found.lost.max(words[thread::PAGE_LOST]);
-        found.recorded = found.recorded.max(words[thread::PAGE_RECORDED]);
+        thread_index.thread.end_ticks = (end_ticks != 0).then_some(end_ticks);
+        thread_index.lost = thread_index.lost.max(words[thread::PAGE_LOST]);
+        thread_index.recorded = thread_index.recorded.max(words[thread::PAGE_RECORDED]);
         for at in 0..blocks_count {
             let start = offset + PAGE_BYTES + at * BLOCK_BYTES;
             if start + BLOCK_BYTES > end {
                 return Ok(false);
             }
-            if let Some(block) = read_block(source, which, start, at, blocks_count)? {
-                found.blocks.push(block);
+            if let Some(block) = read_block(source, file, start, at, blocks_count)? {
+                thread_index.blocks.push(block);
             }
         }
         Ok(true)
@@ -277,16 +277,16 @@ impl Index {
         self.name_functions();
         let is_cut_off =
             header.kind == FILE_STREAM && header.state == STATE_RECORDING && !has_rings;
-        let finish = |(number, found): (u64, Found)| {
+        let finish = |(number, thread_index): (u64, ThreadIndex)| {
             let unread_max = if is_cut_off { header.ring_words.min(RING_WORDS_MAX) } else { 0 };
-            found.finish(number, unread_max)
+            thread_index.finish(number, unread_max)
         };
         let threads: Vec<Thread> = self.threads.into_iter().map(finish).collect();
         (threads, self.sites, self.damaged_bytes)
     }
 }
 
-impl Found {
+impl ThreadIndex {
     fn describe(&mut self, segment: &Segment, name: &str) {
         self.thread.tid = segment.words[thread::TID];
         self.thread.begin_ticks = segment.words[thread::BEGIN];
@@ -326,7 +326,7 @@ impl Found {
         let events_count = self.chunk_events.saturating_add(in_blocks);
         let damaged = self.recorded.saturating_sub(overwritten).saturating_sub(events_count);
         let blocks = self.blocks.iter().map(|block| Piece::Block {
-            which: block.which,
+            file: block.file,
             offset: block.offset,
             base_ticks: block.base_ticks,
             from_word: block.from_word,
@@ -344,7 +344,7 @@ fn is_chunk(segment: &Segment) -> bool {
 /// Reads the `at`-th block of a ring; `None` if it is empty.
 fn read_block(
     source: &impl ReadAt,
-    which: Which,
+    file: TraceFile,
     offset: u64,
     at: u64,
     blocks_count: u64,
@@ -364,7 +364,7 @@ fn read_block(
     }
     Ok(Some(Block {
         number,
-        which,
+        file,
         offset,
         base_ticks: words[1],
         recorded_before: words[2],

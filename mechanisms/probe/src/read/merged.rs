@@ -8,11 +8,11 @@ use std::collections::BinaryHeap;
 ///
 /// Among events with the same time stamp, the event of the thread that began earlier comes first.
 #[derive(Debug)]
-pub struct Merged<'a, S>(MergedOf<'a, S>);
+pub struct Merged<'a, S>(MergedProcesses<'a, S>);
 
 impl<'a, S: ReadAt> Merged<'a, S> {
     pub(super) fn new(trace: &'a Trace<S>) -> Self {
-        Self(MergedOf::new(std::slice::from_ref(trace)))
+        Self(MergedProcesses::new(std::slice::from_ref(trace)))
     }
 }
 
@@ -26,7 +26,7 @@ impl<S: ReadAt> Iterator for Merged<'_, S> {
 
 /// Iterator over the events of several processes; see [`merge`].
 #[derive(Debug)]
-pub struct MergedOf<'a, S> {
+pub struct MergedProcesses<'a, S> {
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
     /// Time of the next event of each source that has one, without the current source.
     next: BinaryHeap<Reverse<(u64, usize)>>,
@@ -48,15 +48,15 @@ pub struct Incomparable {
 ///
 /// # Errors
 /// If they were not recorded on one machine, by the same clock, without a reboot in between.
-pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedOf<'_, S>, Incomparable> {
+pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedProcesses<'_, S>, Incomparable> {
     let differs = |trace: &Trace<S>| trace.time_line() != traces[0].time_line();
     match traces.iter().position(differs) {
         Some(index) => Err(Incomparable { index }),
-        None => Ok(MergedOf::new(traces)),
+        None => Ok(MergedProcesses::new(traces)),
     }
 }
 
-impl<'a, S: ReadAt> MergedOf<'a, S> {
+impl<'a, S: ReadAt> MergedProcesses<'a, S> {
     fn new(traces: &'a [Trace<S>]) -> Self {
         let mut merged = Self { sources: Vec::new(), next: BinaryHeap::new(), current: None };
         for (index, trace) in traces.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<'a, S: ReadAt> MergedOf<'a, S> {
     }
 }
 
-impl<S: ReadAt> Iterator for MergedOf<'_, S> {
+impl<S: ReadAt> Iterator for MergedProcesses<'_, S> {
     type Item = (usize, Event);
 
     fn next(&mut self) -> Option<(usize, Event)> {

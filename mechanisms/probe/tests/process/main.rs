@@ -8,7 +8,7 @@
 mod raw;
 
 use handover_probe::outside::Process;
-use handover_probe::read::{End, Trace, family, merge};
+use handover_probe::read::{End, Trace, find_traces, merge};
 use handover_probe::{
     Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded,
 };
@@ -58,7 +58,7 @@ fn mark(numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn a_killed_process_leaves_every_event() {
+fn killed_process_leaves_all_events_readable() {
     const EVENTS: u64 = 100_000;
     if let Some(path) = path_of_child() {
         let _recording = Recording::start(Config::last(path).ring_bytes(1 << 22)).unwrap();
@@ -70,7 +70,7 @@ fn a_killed_process_leaves_every_event() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("killed");
-    let mut child = child("a_killed_process_leaves_every_event", &path).spawn().unwrap();
+    let mut child = child("killed_process_leaves_all_events_readable", &path).spawn().unwrap();
     line(&mut child, "recorded");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -82,7 +82,7 @@ fn a_killed_process_leaves_every_event() {
 }
 
 #[test]
-fn a_killed_stream_is_completed_from_its_rings() {
+fn killed_stream_is_completed_from_its_rings() {
     const EVENTS: u64 = 300_000;
     if let Some(path) = path_of_child() {
         let _recording = Recording::start(Config::stream(path)).unwrap();
@@ -94,7 +94,7 @@ fn a_killed_stream_is_completed_from_its_rings() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("killed");
-    let mut child = child("a_killed_stream_is_completed_from_its_rings", &path).spawn().unwrap();
+    let mut child = child("killed_stream_is_completed_from_its_rings", &path).spawn().unwrap();
     line(&mut child, "recorded");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -136,7 +136,7 @@ fn a_killed_stream_is_completed_from_its_rings() {
 }
 
 #[test]
-fn a_fork_records_into_a_file_of_its_own_on_the_same_time_line() {
+fn forked_child_records_into_its_own_file_with_the_same_clock() {
     if let Some(path) = path_of_child() {
         let recording = Recording::start(Config::stream(path)).unwrap();
         enable("process.*").unwrap();
@@ -164,22 +164,23 @@ fn a_fork_records_into_a_file_of_its_own_on_the_same_time_line() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forked");
-    let test = "a_fork_records_into_a_file_of_its_own_on_the_same_time_line";
+    let test = "forked_child_records_into_its_own_file_with_the_same_clock";
     let output = child(test, &path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let paths = family(&path).unwrap();
+    let paths = find_traces(&path).unwrap();
     assert_eq!(paths.len(), 2, "{paths:?}");
     let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
     assert!(traces.iter().all(|trace| trace.end() == End::Finished));
     assert_eq!(traces[1].parent_pid(), traces[0].pid());
     let marks = merge(&traces).unwrap().filter(|(_, event)| event.values().len() == 1);
-    let said: Vec<(usize, u64)> = marks.map(|(trace, event)| (trace, event.values()[0])).collect();
+    let output_text: Vec<(usize, u64)> =
+        marks.map(|(trace, event)| (trace, event.values()[0])).collect();
     let expected = (0..30).map(|number| (usize::from((10..20).contains(&number)), number));
-    assert!(said.iter().copied().eq(expected), "{said:?}");
+    assert!(output_text.iter().copied().eq(expected), "{output_text:?}");
 }
 
 #[test]
-fn the_environment_switches_sites_on_before_main() {
+fn environment_enables_sites_before_main() {
     if path_of_child().is_some() {
         if std::env::var("HANDOVER_TRACE").is_err() {
             assert!(handover_probe::sites().iter().all(|site| !site.is_on));
@@ -193,7 +194,7 @@ fn the_environment_switches_sites_on_before_main() {
     for (policy, pattern, events) in
         [("last", "process.*", 20), ("stream", "process.*", 20), ("stream", "*,-process.*", 1)]
     {
-        let output = child("the_environment_switches_sites_on_before_main", folder.path())
+        let output = child("environment_enables_sites_before_main", folder.path())
             .env("HANDOVER_TRACE", pattern)
             .env("HANDOVER_TRACE_FILE", folder.path().join("%p.trace"))
             .env("HANDOVER_TRACE_POLICY", policy)
@@ -211,23 +212,26 @@ fn the_environment_switches_sites_on_before_main() {
 }
 
 #[test]
-fn a_wrong_variable_is_told_and_the_program_goes_on() {
+fn invalid_variable_is_reported_and_the_program_runs() {
     if path_of_child().is_some() {
         mark(0..10);
         return;
     }
-    let output = child("a_wrong_variable_is_told_and_the_program_goes_on", Path::new("/"))
+    let output = child("invalid_variable_is_reported_and_the_program_runs", Path::new("/"))
         .env("HANDOVER_TRACE", "*")
         .env("HANDOVER_TRACE_POLICY", "most")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success());
-    assert!(said.contains("HANDOVER_TRACE_POLICY=most: write last or stream"), "{said}");
+    assert!(
+        output_text.contains("HANDOVER_TRACE_POLICY=most: write last or stream"),
+        "{output_text}"
+    );
 }
 
 #[test]
-fn a_full_disk_stops_recording_and_not_the_program_and_the_loss_is_stated() {
+fn full_disk_stops_recording_and_lost_events_are_counted() {
     const EVENTS: u64 = 2_000_000;
     const BYTES_MAX: u64 = 3 << 20;
     if let Some(path) = path_of_child() {
@@ -247,7 +251,7 @@ fn a_full_disk_stops_recording_and_not_the_program_and_the_loss_is_stated() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full");
-    let test = "a_full_disk_stops_recording_and_not_the_program_and_the_loss_is_stated";
+    let test = "full_disk_stops_recording_and_lost_events_are_counted";
     let mut child = child(test, &path).spawn().unwrap();
     let kept: u64 = line(&mut child, "kept").parse().unwrap();
     assert!(child.wait().unwrap().success());
@@ -258,7 +262,7 @@ fn a_full_disk_stops_recording_and_not_the_program_and_the_loss_is_stated() {
 }
 
 #[test]
-fn sites_of_another_process_are_switched_from_outside() {
+fn sites_of_another_process_are_switched() {
     if let Some(path) = path_of_child() {
         println!("ready");
         while !path.exists() {
@@ -275,8 +279,7 @@ fn sites_of_another_process_are_switched_from_outside() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (path, go) = (folder.path().join("outside"), folder.path().join("go"));
-    let mut child =
-        child("sites_of_another_process_are_switched_from_outside", &go).spawn().unwrap();
+    let mut child = child("sites_of_another_process_are_switched", &go).spawn().unwrap();
     line(&mut child, "ready");
     let mut process = Process::attach(child.id()).unwrap();
     assert!(process.sites().iter().any(|site| site.name == "process.busy" && !site.is_on));
@@ -297,7 +300,7 @@ fn sites_of_another_process_are_switched_from_outside() {
 }
 
 #[test]
-fn a_process_without_sites_or_without_a_number_is_refused_clearly() {
+fn attach_without_sites_or_process_is_refused() {
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let error = Process::attach(sleeper.id()).unwrap_err().to_string();
     sleeper.kill().unwrap();
@@ -342,7 +345,7 @@ fn values_of(paths: &[PathBuf]) -> Vec<u64> {
 }
 
 #[test]
-fn a_thread_that_outlives_main_does_not_begin_the_trace_anew() {
+fn thread_outliving_main_does_not_restart_the_recording() {
     const EVENTS: u64 = 1000;
     if path_of_child().is_some() {
         mark(0..EVENTS);
@@ -360,11 +363,11 @@ fn a_thread_that_outlives_main_does_not_begin_the_trace_anew() {
     let folder = tempfile::tempdir().unwrap();
     for policy in ["stream", "last"] {
         let path = folder.path().join(policy);
-        let mut command = child("a_thread_that_outlives_main_does_not_begin_the_trace_anew", &path);
+        let mut command = child("thread_outliving_main_does_not_restart_the_recording", &path);
         command.env("HANDOVER_TRACE", "process.*,outliving.*").env("HANDOVER_TRACE_FILE", &path);
         command.env("HANDOVER_TRACE_POLICY", policy);
         succeeds(command);
-        assert_eq!(family(&path).unwrap().len(), 1);
+        assert_eq!(find_traces(&path).unwrap().len(), 1);
         let trace = Trace::open(&path).unwrap();
         assert_eq!(trace.end(), End::Finished);
         let marks = trace.merged().filter(|event| event.values().len() == 1);
@@ -373,7 +376,7 @@ fn a_thread_that_outlives_main_does_not_begin_the_trace_anew() {
 }
 
 #[test]
-fn forked_workers_of_a_parent_that_has_not_recorded_keep_their_traces() {
+fn forked_workers_of_an_unrecorded_parent_keep_their_traces() {
     const WORKERS: u64 = 3;
     if path_of_child().is_some() {
         for worker in 0..WORKERS {
@@ -392,18 +395,17 @@ fn forked_workers_of_a_parent_that_has_not_recorded_keep_their_traces() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
-    let mut command =
-        child("forked_workers_of_a_parent_that_has_not_recorded_keep_their_traces", &path);
+    let mut command = child("forked_workers_of_an_unrecorded_parent_keep_their_traces", &path);
     command.env("HANDOVER_TRACE", "process.*").env("HANDOVER_TRACE_FILE", &path);
     succeeds(command);
-    let paths = family(&path).unwrap();
+    let paths = find_traces(&path).unwrap();
     assert_eq!(paths.len() as u64, 1 + 2 * WORKERS, "{paths:?}");
     assert!(values_of(&paths).into_iter().eq(0..10 * WORKERS + 10));
 }
 
 #[test]
-fn programs_that_are_given_one_file_at_a_time_do_not_replace_a_trace_that_is_written() {
-    let test = "programs_that_are_given_one_file_at_a_time_do_not_replace_a_trace_that_is_written";
+fn programs_with_the_same_file_do_not_replace_an_active_trace() {
+    let test = "programs_with_the_same_file_do_not_replace_an_active_trace";
     if let Some(path) = path_of_child() {
         if std::env::var_os("HANDOVER_TRACE").is_none() {
             let _recording = Recording::start(Config::last(path)).unwrap();
@@ -429,13 +431,13 @@ fn programs_that_are_given_one_file_at_a_time_do_not_replace_a_trace_that_is_wri
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
     assert_eq!(Trace::open(&path).unwrap().pid(), holder.id());
-    let others = family(&path).unwrap().split_off(1);
+    let others = find_traces(&path).unwrap().split_off(1);
     assert_eq!(others.len(), 2, "{others:?}");
     assert_eq!(values_of(&others).len(), 20);
 }
 
 #[test]
-fn probes_in_the_global_allocator_are_recorded_or_counted() {
+fn allocator_probes_are_recorded_or_counted() {
     if let Some(path) = path_of_child() {
         raw::die_after(20);
         for config in [Config::last(&path), Config::stream(&path)] {
@@ -462,7 +464,7 @@ fn probes_in_the_global_allocator_are_recorded_or_counted() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let test = "probes_in_the_global_allocator_are_recorded_or_counted";
+    let test = "allocator_probes_are_recorded_or_counted";
     succeeds(child(test, &folder.path().join("allocator")));
 }
 
@@ -476,7 +478,7 @@ extern "C" fn handler(_: i32) {
 }
 
 #[test]
-fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts() {
+fn recording_signal_handler_does_not_damage_the_interrupted_events() {
     if let Some(path) = path_of_child() {
         raw::on_interrupt(handler);
         let interrupts_each =
@@ -542,12 +544,12 @@ fn a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let test = "a_signal_handler_that_records_harms_no_event_of_the_thread_that_it_interrupts";
+    let test = "recording_signal_handler_does_not_damage_the_interrupted_events";
     succeeds(child(test, &folder.path().join("signals")));
 }
 
 #[test]
-fn a_trace_that_is_cut_short_while_it_is_recorded_ends_and_the_program_goes_on() {
+fn truncated_trace_ends_the_recording_but_not_the_program() {
     const EVENTS: u64 = 100_000;
     if let Some(path) = path_of_child() {
         let rings = path.with_extension("rings");
@@ -560,19 +562,19 @@ fn a_trace_that_is_cut_short_while_it_is_recorded_ends_and_the_program_goes_on()
             mark(10..EVENTS);
             disable("*").unwrap();
             let summary = recording.finish();
-            let failure = summary.failure.expect("it is said").to_string();
-            assert!(failure.contains("cut short"), "{failure}");
+            let failure = summary.failure.expect("a reported failure").to_string();
+            assert!(failure.contains("truncated"), "{failure}");
             assert!(summary.lost > EVENTS / 2, "{}", summary.lost);
         }
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let test = "a_trace_that_is_cut_short_while_it_is_recorded_ends_and_the_program_goes_on";
+    let test = "truncated_trace_ends_the_recording_but_not_the_program";
     succeeds(child(test, &folder.path().join("cut")));
 }
 
 #[test]
-fn a_child_can_switch_sites_although_another_thread_did_when_it_was_forked() {
+fn child_forked_during_a_switch_can_switch_sites() {
     if path_of_child().is_some() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -598,6 +600,6 @@ fn a_child_can_switch_sites_although_another_thread_did_when_it_was_forked() {
         return;
     }
     mark(0..0);
-    let test = "a_child_can_switch_sites_although_another_thread_did_when_it_was_forked";
+    let test = "child_forked_during_a_switch_can_switch_sites";
     succeeds(child(test, Path::new("/")));
 }

@@ -10,7 +10,7 @@ pub(crate) fn fork(child: impl FnOnce()) -> i32 {
     // SAFETY: takes no arguments. The child has one thread, and only calls what the C library and
     // the code under test support after a fork.
     let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "no process to be had");
+    assert!(pid >= 0, "fork failed");
     if pid == 0 {
         child();
         exit(1);

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Only the side that owns the line writes the word. Receiving writes nothing: each side remembers
-//! for itself that it has received, and tells it in the word when it is dropped (the server:
-//! ABANDONED, the caller: EMPTY), so that the word finally says which content must still be
+//! for itself that it has received, and stores it in the word when it is dropped (the server:
+//! ABANDONED, the caller: EMPTY), so that the word finally shows which content must still be
 //! dropped.
 
-use super::look;
+use super::poll;
 use crate::stage;
-use crate::{ReplyError, SendError, Unanswered};
+use crate::{ReceiveError, ReplyError, SendError};
 use core::fmt;
 use core::mem::ManuallyDrop;
 use handover_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -28,16 +28,16 @@ const REPLY: u8 = 2;
 /// The server received a request and was dropped without a reply.
 const ABANDONED: u8 = 3;
 
-struct Shared<Q, R> {
+struct MailboxShared<Q, R> {
     line: CachePadded<Line<Q, R>>,
     /// Written only when a side is dropped, so that both sides have a copy of the line. It is not
     /// the line that is transferred: a waiting side loads it after each load of the turn, and two
     /// loads from a line that is being written make the round trip 70 to 87 ns long instead of 61
     /// (AMD Zen 4, 2026-11).
-    gone: CachePadded<Gone>,
+    dropped: CachePadded<DroppedSides>,
 }
 
-struct Gone {
+struct DroppedSides {
     caller: AtomicBool,
     server: AtomicBool,
 }
@@ -148,14 +148,20 @@ impl<Q, R> Drop for Line<Q, R> {
 /// assert_eq!(other.join().unwrap(), 1);
 /// ```
 pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(MailboxShared {
         line: CachePadded(Line {
             turn: AtomicU8::new(EMPTY),
             content: UnsafeCell::new(Content { nothing: () }),
         }),
-        gone: CachePadded(Gone { caller: AtomicBool::new(false), server: AtomicBool::new(false) }),
+        dropped: CachePadded(DroppedSides {
+            caller: AtomicBool::new(false),
+            server: AtomicBool::new(false),
+        }),
     });
-    (Caller { shared: Arc::clone(&shared), waiting: false }, Server { shared, owing: false })
+    (
+        Caller { shared: Arc::clone(&shared), is_waiting: false },
+        Server { shared, has_request: false },
+    )
 }
 
 /// The side that sends requests. Dropping it closes the mailbox; a request that was sent can still
@@ -174,9 +180,9 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
 /// let freed: &'static str = server.receive().unwrap();
 /// ```
 pub struct Caller<Q, R> {
-    shared: Arc<Shared<Q, R>>,
+    shared: Arc<MailboxShared<Q, R>>,
     /// `true` if a request was sent whose reply has not been received.
-    waiting: bool,
+    is_waiting: bool,
 }
 
 impl<Q, R> Caller<Q, R> {
@@ -193,7 +199,7 @@ impl<Q, R> Caller<Q, R> {
     /// Two stores to the line, and a load of one that no thread writes until a side is dropped.
     #[inline]
     pub fn send(&mut self, request: Q) -> Result<(), SendError<Q>> {
-        if self.waiting {
+        if self.is_waiting {
             return Err(SendError::Busy(request));
         }
         if self.is_closed() {
@@ -205,14 +211,14 @@ impl<Q, R> Caller<Q, R> {
         // Release: publishes the request to the Acquire in Server::receive().
         self.shared.line.turn.store(REQUEST, Ordering::Release);
         stage::published(REQUEST.into(), &*self.shared);
-        self.waiting = true;
+        self.is_waiting = true;
         Ok(())
     }
 
     /// Receives the reply; `None` if it is not there yet, or no request is under way.
     ///
     /// # Errors
-    /// [`Unanswered`] once the server is dropped without a reply; the request is returned if the
+    /// [`ReceiveError`] once the server is dropped without a reply; the request is returned if the
     /// server had not received it. No request is under way then.
     ///
     /// # Blocking
@@ -222,78 +228,78 @@ impl<Q, R> Caller<Q, R> {
     /// A load of the line, which hits this core's own copy until the server replies, and of one
     /// that no thread writes until a side is dropped.
     #[inline]
-    pub fn receive(&mut self) -> Result<Option<R>, Unanswered<Q>> {
-        if !self.waiting {
+    pub fn receive(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
+        if !self.is_waiting {
             return Ok(None);
         }
         // Acquire: pairs with the Release in Server::reply().
         if self.shared.line.turn.load(Ordering::Acquire) != REPLY {
-            return self.not_yet();
+            return self.check_server_dropped();
         }
-        self.waiting = false;
+        self.is_waiting = false;
         stage::popped(REPLY.into(), &*self.shared);
-        // SAFETY: the turn says that this side owns the line with a reply; `waiting` is false from
-        // now on, so that it is taken once.
+        // SAFETY: the turn shows that this side owns the line with a reply; `is_waiting` is false
+        // from now on, so that it is taken once.
         Ok(Some(unsafe { self.shared.line.take_reply() }))
     }
 
     /// Returns `true` if a request was sent whose reply has not been received.
     #[inline]
     pub fn is_waiting(&self) -> bool {
-        self.waiting
+        self.is_waiting
     }
 
     /// Returns `true` if the server is dropped. Once true, it stays true; a reply may still be
     /// there.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        // Relaxed: orders nothing; not_yet() has the Acquire.
-        self.shared.gone.server.load(Ordering::Relaxed)
+        // Relaxed: orders nothing; check_server_dropped() has the Acquire.
+        self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
     /// Finds out whether a reply can still come.
     #[inline]
-    fn not_yet(&mut self) -> Result<Option<R>, Unanswered<Q>> {
+    fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         // Acquire: pairs with the Release in Server's drop: the turn read below is its last.
-        if !self.shared.gone.server.load(Ordering::Acquire) {
-            look::found_nothing();
+        if !self.shared.dropped.server.load(Ordering::Acquire) {
+            poll::delay_next_poll();
             return Ok(None);
         }
-        self.gone()
+        self.receive_from_dropped_server()
     }
 
     #[cold]
-    fn gone(&mut self) -> Result<Option<R>, Unanswered<Q>> {
-        self.waiting = false;
-        // Relaxed: ordered by the Acquire in not_yet().
+    fn receive_from_dropped_server(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
+        self.is_waiting = false;
+        // Relaxed: ordered by the Acquire in check_server_dropped().
         match self.shared.line.turn.load(Ordering::Relaxed) {
             // SAFETY: the server is dropped, so that this side owns the line. The reply came just
-            // before, and `waiting` is false from now on, so that it is taken once.
+            // before, and `is_waiting` is false from now on, so that it is taken once.
             REPLY => Ok(Some(unsafe { self.shared.line.take_reply() })),
             // SAFETY: the server is dropped, so that this side owns the line. A server that had
-            // received the request would have written ABANDONED; `waiting` is false from now on, so
-            // that it is taken once.
-            REQUEST => Err(Unanswered::Unread(unsafe { self.shared.line.take_request() })),
-            _ => Err(Unanswered::Abandoned),
+            // received the request would have written ABANDONED; `is_waiting` is false from now on,
+            // so that it is taken once.
+            REQUEST => Err(ReceiveError::NotReceived(unsafe { self.shared.line.take_request() })),
+            _ => Err(ReceiveError::Abandoned),
         }
     }
 }
 
 impl<Q, R> Drop for Caller<Q, R> {
     fn drop(&mut self) {
-        if !self.waiting {
+        if !self.is_waiting {
             // Relaxed: this side owns the line. Only the Line's drop reads the word, or a server
             // that polls after the Release below. The line's content has been received.
             self.shared.line.turn.store(EMPTY, Ordering::Relaxed);
         }
         // Release: pairs with the Acquire in Server::is_finished(), which reads the turn after it.
-        self.shared.gone.caller.store(true, Ordering::Release);
+        self.shared.dropped.caller.store(true, Ordering::Release);
     }
 }
 
 impl<Q, R> fmt::Debug for Caller<Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mailbox::Caller(waiting: {}, closed: {})", self.waiting, self.is_closed())
+        write!(f, "mailbox::Caller(waiting: {}, closed: {})", self.is_waiting, self.is_closed())
     }
 }
 
@@ -314,9 +320,9 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
 /// let freed: &'static str = caller.receive().unwrap().unwrap();
 /// ```
 pub struct Server<Q, R> {
-    shared: Arc<Shared<Q, R>>,
+    shared: Arc<MailboxShared<Q, R>>,
     /// `true` if a request was received and not answered.
-    owing: bool,
+    has_request: bool,
 }
 
 impl<Q, R> Server<Q, R> {
@@ -330,21 +336,21 @@ impl<Q, R> Server<Q, R> {
     #[inline]
     pub fn receive(&mut self) -> Option<Q> {
         // Acquire: pairs with the Release in Caller::send().
-        if self.owing || self.shared.line.turn.load(Ordering::Acquire) != REQUEST {
-            look::found_nothing();
+        if self.has_request || self.shared.line.turn.load(Ordering::Acquire) != REQUEST {
+            poll::delay_next_poll();
             return None;
         }
-        self.owing = true;
+        self.has_request = true;
         stage::popped(REQUEST.into(), &*self.shared);
-        // SAFETY: the turn says that this side owns the line with a request; `owing` is true from
-        // now on, so that it is taken once.
+        // SAFETY: the turn shows that this side owns the line with a request; `has_request` is true
+        // from now on, so that it is taken once.
         Some(unsafe { self.shared.line.take_request() })
     }
 
     /// Sends the reply to the request that was received.
     ///
     /// # Errors
-    /// [`ReplyError::NothingAsked`] if no request was received since the last reply,
+    /// [`ReplyError::NoRequest`] if no request was received since the last reply,
     /// [`ReplyError::Closed`] once the caller is dropped. Both return the reply.
     ///
     /// # Blocking
@@ -354,8 +360,8 @@ impl<Q, R> Server<Q, R> {
     /// Two stores to the line, and a load of one that no thread writes until a side is dropped.
     #[inline]
     pub fn reply(&mut self, reply: R) -> Result<(), ReplyError<R>> {
-        if !self.owing {
-            return Err(ReplyError::NothingAsked(reply));
+        if !self.has_request {
+            return Err(ReplyError::NoRequest(reply));
         }
         if self.is_closed() {
             return Err(ReplyError::Closed(reply));
@@ -366,14 +372,14 @@ impl<Q, R> Server<Q, R> {
         // Release: publishes the reply to the Acquire in Caller::receive().
         self.shared.line.turn.store(REPLY, Ordering::Release);
         stage::published(REPLY.into(), &*self.shared);
-        self.owing = false;
+        self.has_request = false;
         Ok(())
     }
 
     /// Returns `true` if a request was received and not answered.
     #[inline]
-    pub fn is_owing(&self) -> bool {
-        self.owing
+    pub fn has_unanswered_request(&self) -> bool {
+        self.has_request
     }
 
     /// Returns `true` if the caller is dropped. Once true, it stays true; a request may still be
@@ -381,7 +387,7 @@ impl<Q, R> Server<Q, R> {
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
-        self.shared.gone.caller.load(Ordering::Relaxed)
+        self.shared.dropped.caller.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if there is no request to receive and none will ever come. Once true, it
@@ -389,25 +395,26 @@ impl<Q, R> Server<Q, R> {
     #[inline]
     pub fn is_finished(&self) -> bool {
         // Acquire: pairs with the Release in Caller's drop: the turn read below is its last.
-        let gone = self.shared.gone.caller.load(Ordering::Acquire);
+        let dropped = self.shared.dropped.caller.load(Ordering::Acquire);
         // Relaxed: ordered by the Acquire above.
-        gone && (self.owing || self.shared.line.turn.load(Ordering::Relaxed) != REQUEST)
+        dropped && (self.has_request || self.shared.line.turn.load(Ordering::Relaxed) != REQUEST)
     }
 }
 
 impl<Q, R> Drop for Server<Q, R> {
     fn drop(&mut self) {
-        if self.owing {
+        if self.has_request {
             // Relaxed: published by the Release below. The request has been received.
             self.shared.line.turn.store(ABANDONED, Ordering::Relaxed);
         }
-        // Release: pairs with the Acquire in Caller::not_yet(), which reads the turn after it.
-        self.shared.gone.server.store(true, Ordering::Release);
+        // Release: pairs with the Acquire in Caller::check_server_dropped(), which reads the turn
+        // after it.
+        self.shared.dropped.server.store(true, Ordering::Release);
     }
 }
 
 impl<Q, R> fmt::Debug for Server<Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mailbox::Server(owing: {}, closed: {})", self.owing, self.is_closed())
+        write!(f, "mailbox::Server(owing: {}, closed: {})", self.has_request, self.is_closed())
     }
 }

@@ -1,7 +1,7 @@
 //! Many producers, one consumer; [`crate::mpsc`] describes the algorithm.
 
 use super::rows::{self, Rows};
-use crate::drain::{self, Take};
+use crate::drain::{self, DrainSource};
 use crate::{CapacityError, PushError, stage, validate};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ const CLOSED: u64 = 1 << 63;
 /// values than it had claimed while others pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
-struct Shared<T> {
+struct MpscShared<T> {
     /// The producers' cache lines.
     tail: CachePadded<Tail>,
     /// The consumer's position, below which values have been popped. On the consumer's cache lines.
     head: CachePadded<AtomicU64>,
     /// Written seldom, so that every thread has a copy of the line.
-    ends: CachePadded<Ends>,
+    producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
     /// Number of rows, a power of two, minus one.
     mask: u64,
@@ -35,14 +35,14 @@ struct Tail {
     limit: AtomicU64,
 }
 
-struct Ends {
+struct ProducerState {
     /// `true` once [`CLOSED`] is in the tail: a copy that the consumer can read without accessing
     /// the producers' line.
     closed: AtomicBool,
     producers_count: AtomicUsize,
 }
 
-impl<T> Shared<T> {
+impl<T> MpscShared<T> {
     #[inline(always)]
     fn row(&self, position: u64) -> usize {
         (position & self.mask) as usize
@@ -81,11 +81,11 @@ impl<T> Shared<T> {
             if next & CLOSED != 0 {
                 return Err(PushError::Closed(()));
             }
-            // Acquire: pairs with the Release in find_room(), of the producer that called it last:
-            // the values in slots below the limit were taken before they are overwritten.
+            // Acquire: pairs with the Release in refresh_limit(), of the producer that called it
+            // last: the values in slots below the limit were taken before they are overwritten.
             let mut limit = self.tail.limit.load(Ordering::Acquire);
             if next >= limit {
-                limit = self.find_room();
+                limit = self.refresh_limit();
                 if next >= limit {
                     stage::refused(next, self);
                     return Err(PushError::Full(()));
@@ -110,7 +110,7 @@ impl<T> Shared<T> {
     /// back if no later position was given out, otherwise marks them to be skipped.
     #[cold]
     #[inline(never)]
-    fn give_back(&self, position: u64, end: u64) {
+    fn return_positions(&self, position: u64, end: u64) {
         // Relaxed both ways: as in reserve(). Nothing was written to the slots or their sequences.
         let taken_back =
             self.tail.next.compare_exchange(end, position, Ordering::Relaxed, Ordering::Relaxed);
@@ -126,8 +126,8 @@ impl<T> Shared<T> {
     /// Reads the consumer's position, and returns the new limit.
     #[cold]
     #[inline(never)]
-    fn find_room(&self) -> u64 {
-        // Acquire: pairs with the Release in Consumer::leave().
+    fn refresh_limit(&self) -> u64 {
+        // Acquire: pairs with the Release in Consumer::release_slots().
         let limit = self.head.load(Ordering::Acquire) + self.slots_count;
         // Release: passes on what was acquired to the Acquire in reserve(). This may overwrite a
         // greater limit that another producer stored; a limit that is too low is read anew when it
@@ -142,32 +142,32 @@ impl<T> Shared<T> {
         self.tail.next.fetch_or(CLOSED, Ordering::Relaxed);
         // Release: a thread that reads true sees CLOSED in the tail; pairs with the Acquire in
         // Consumer::is_finished().
-        self.ends.closed.store(true, Ordering::Release);
+        self.producer_state.closed.store(true, Ordering::Release);
     }
 
     fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
-        self.ends.closed.load(Ordering::Relaxed)
+        self.producer_state.closed.load(Ordering::Relaxed)
     }
 
     /// Number of positions given out so far.
-    fn given_out(&self) -> u64 {
+    fn positions_reserved(&self) -> u64 {
         // Relaxed: only a count.
         self.tail.next.load(Ordering::Relaxed) & !CLOSED
     }
 
     fn len(&self, head: u64) -> usize {
         // The head may be older or newer than the tail: bounded by the number of slots.
-        self.given_out().saturating_sub(head).min(self.slots_count) as usize
+        self.positions_reserved().saturating_sub(head).min(self.slots_count) as usize
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for MpscShared<T> {
     /// Drops the values that were not popped.
     fn drop(&mut self) {
         // Relaxed: all handles are dropped, and the Arc has ordered their accesses before this.
         let mut position = self.head.load(Ordering::Relaxed);
-        let end = self.given_out();
+        let end = self.positions_reserved();
         rows::drop_all(|| {
             if position == end {
                 return false;
@@ -179,7 +179,7 @@ impl<T> Drop for Shared<T> {
             if sequence == position {
                 // SAFETY: the masked row is below the number of rows.
                 let slot = unsafe { self.rows.slot(row) };
-                // SAFETY: the sequence says that the slot was filled; its value was not taken, as
+                // SAFETY: the sequence shows that the slot was filled; its value was not taken, as
                 // its position is not below the head; no other handle is left, and `position` has
                 // moved on.
                 drop(unsafe { rows::take(slot) });
@@ -216,13 +216,13 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     let rows_count = slots_count.next_power_of_two();
     let rows =
         Rows::new(rows_count as usize).ok_or_else(|| rows::out_of_memory::<T>(slots_count))?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(MpscShared {
         tail: CachePadded(Tail {
             next: AtomicU64::new(0),
             limit: AtomicU64::new(u64::from(slots_count)),
         }),
         head: CachePadded(AtomicU64::new(0)),
-        ends: CachePadded(Ends {
+        producer_state: CachePadded(ProducerState {
             closed: AtomicBool::new(false),
             producers_count: AtomicUsize::new(1),
         }),
@@ -252,7 +252,7 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 /// # Ok::<(), handover_ring::CapacityError>(())
 /// ```
 pub struct Producer<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MpscShared<T>>,
 }
 
 impl<T> Producer<T> {
@@ -307,7 +307,8 @@ impl<T> Producer<T> {
         let mut pushed = 0;
         while let claimed @ 1.. = values.len() as u64 {
             let Ok((position, count)) = self.shared.reserve(claimed) else { break };
-            let mut batch = Batch { shared: &self.shared, position, end: position + count };
+            let mut batch =
+                ReservedPositions { shared: &self.shared, position, end: position + count };
             while batch.position < batch.end {
                 let Some(value) = values.next() else {
                     return pushed;
@@ -359,7 +360,7 @@ impl<T> Producer<T> {
 impl<T> Clone for Producer<T> {
     fn clone(&self) -> Self {
         // Relaxed: as in Arc's count, a handle is made from a live handle.
-        self.shared.ends.producers_count.fetch_add(1, Ordering::Relaxed);
+        self.shared.producer_state.producers_count.fetch_add(1, Ordering::Relaxed);
         Self { shared: Arc::clone(&self.shared) }
     }
 }
@@ -368,7 +369,7 @@ impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         // AcqRel: pairs with itself in the other producers: all of their pushes come before the
         // last producer closes the ring.
-        if self.shared.ends.producers_count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.shared.producer_state.producers_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.close();
         }
     }
@@ -382,30 +383,30 @@ impl<T> fmt::Debug for Producer<T> {
 }
 
 /// Reserved positions that are not filled yet; dropping it returns those that are left.
-struct Batch<'a, T> {
-    shared: &'a Shared<T>,
+struct ReservedPositions<'a, T> {
+    shared: &'a MpscShared<T>,
     position: u64,
     end: u64,
 }
 
-impl<T> Drop for Batch<'_, T> {
+impl<T> Drop for ReservedPositions<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.position < self.end {
-            self.shared.give_back(self.position, self.end);
+            self.shared.return_positions(self.position, self.end);
         }
     }
 }
 
 /// The popping end. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<MpscShared<T>>,
     /// Position of the next pop.
     head: u64,
 }
 
 /// State of a slot, by its sequence.
-enum State {
+enum SlotState {
     Filled,
     Skipped,
     /// Vacant, or being filled.
@@ -415,7 +416,7 @@ enum State {
 impl<T> Consumer<T> {
     /// Pops the oldest value, if it is ready.
     ///
-    /// `None` may be stale at once; [`is_finished`](Self::is_finished) tells whether more can come.
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
     /// While a producer that has reserved a slot has not filled it, later values of others are not
     /// popped: `None`.
     ///
@@ -429,7 +430,7 @@ impl<T> Consumer<T> {
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
         stage::popped(self.head, &*self.shared);
-        self.leave();
+        self.release_slots();
         Some(value)
     }
 
@@ -458,7 +459,7 @@ impl<T> Consumer<T> {
     /// less than one store for each value.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_, T> {
-        Drain::of(self)
+        Drain::new(self)
     }
 
     /// Number of values in the ring, including those being pushed and slots reserved by a batch, so
@@ -480,10 +481,10 @@ impl<T> Consumer<T> {
     pub fn is_empty(&self) -> bool {
         let mut position = self.head;
         loop {
-            match self.state(position) {
-                State::Filled => return false,
-                State::NotYet => return true,
-                State::Skipped => position += 1,
+            match self.slot_state(position) {
+                SlotState::Filled => return false,
+                SlotState::NotYet => return true,
+                SlotState::Skipped => position += 1,
             }
         }
     }
@@ -512,12 +513,12 @@ impl<T> Consumer<T> {
     pub fn is_finished(&self) -> bool {
         // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so
         // its last position.
-        if !self.shared.ends.closed.load(Ordering::Acquire) {
+        if !self.shared.producer_state.closed.load(Ordering::Acquire) {
             return false;
         }
-        let end = self.shared.given_out();
+        let end = self.shared.positions_reserved();
         let mut position = self.head;
-        while position < end && matches!(self.state(position), State::Skipped) {
+        while position < end && matches!(self.slot_state(position), SlotState::Skipped) {
             position += 1;
         }
         position == end
@@ -530,15 +531,15 @@ impl<T> Consumer<T> {
     }
 
     #[inline(always)]
-    fn state(&self, position: u64) -> State {
-        // Acquire: pairs with the Release in Shared::fill() and Shared::give_back().
+    fn slot_state(&self, position: u64) -> SlotState {
+        // Acquire: pairs with the Release in Shared::fill() and Shared::return_positions().
         let sequence = self.shared.sequence(position).load(Ordering::Acquire);
         if sequence == position + 1 {
-            State::Filled
+            SlotState::Filled
         } else if sequence != (position + 1) | SKIPPED {
-            State::NotYet
+            SlotState::NotYet
         } else {
-            State::Skipped
+            SlotState::Skipped
         }
     }
 
@@ -548,18 +549,18 @@ impl<T> Consumer<T> {
         let row = self.shared.row(self.head);
         // SAFETY: the masked row is below the number of rows.
         let slot = unsafe { self.shared.rows.slot(row) };
-        // Acquire: pairs with the Release in Shared::fill() and Shared::give_back().
+        // Acquire: pairs with the Release in Shared::fill() and Shared::return_positions().
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
             // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head
             // moves on, so that the value is taken once; producers do not access the slot before
-            // leave().
+            // release_slots().
             let value = unsafe { rows::take(slot) };
             self.head += 1;
             return Some(value);
         }
         if sequence == (self.head + 1) | SKIPPED {
-            return self.take_behind();
+            return self.skip_and_take();
         }
         None
     }
@@ -567,21 +568,21 @@ impl<T> Consumer<T> {
     /// Does the same as `take` if the next slots are to be skipped. It skips at most as many as the
     /// ring has slots, as producers only get room for more by `leave`.
     #[cold]
-    fn take_behind(&mut self) -> Option<T> {
+    fn skip_and_take(&mut self) -> Option<T> {
         let state = loop {
-            match self.state(self.head) {
-                State::Skipped => self.head += 1,
+            match self.slot_state(self.head) {
+                SlotState::Skipped => self.head += 1,
                 state => break state,
             }
         };
-        self.leave();
-        if matches!(state, State::Filled) { self.take() } else { None }
+        self.release_slots();
+        if matches!(state, SlotState::Filled) { self.take() } else { None }
     }
 
     /// Releases the slots below the head to the producers.
     #[inline(always)]
-    fn leave(&self) {
-        // Release: their values have been taken; pairs with the Acquire in find_room().
+    fn release_slots(&self) {
+        // Release: their values have been taken; pairs with the Acquire in refresh_limit().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }
@@ -591,7 +592,7 @@ impl<T> Drop for Consumer<T> {
         self.close();
         // Values that are still being pushed are dropped with the ring.
         rows::drop_all(|| self.pop().is_some());
-        self.leave();
+        self.release_slots();
     }
 }
 
@@ -605,7 +606,7 @@ impl<T> fmt::Debug for Consumer<T> {
 /// Iterator of [`Consumer::drain`].
 pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
-impl<T> Take for Consumer<T> {
+impl<T> DrainSource for Consumer<T> {
     type Value = T;
 
     #[inline(always)]
@@ -614,8 +615,8 @@ impl<T> Take for Consumer<T> {
     }
 
     #[inline(always)]
-    fn leave(&self) {
-        Consumer::leave(self);
+    fn release_slots(&self) {
+        Consumer::release_slots(self);
     }
 
     #[inline(always)]

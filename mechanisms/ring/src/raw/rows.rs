@@ -98,7 +98,7 @@ mod memory {
 
         /// Prefetches the line of a row for writing. It is a hint, without an access.
         #[inline(always)]
-        pub(crate) fn claim(&self, row: usize) {
+        pub(crate) fn prefetch_for_write(&self, row: usize) {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: PREFETCHW is no memory access in the language's sense, cannot fault at any
             // address, and is a NOP on processors that lack it.
@@ -112,7 +112,7 @@ mod memory {
 
         /// Prefetches the line of a row for reading. It is a hint, without an access.
         #[inline(always)]
-        pub(crate) fn fetch(&self, row: usize) {
+        pub(crate) fn prefetch_for_read(&self, row: usize) {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: PREFETCHT0 is no memory access in the language's sense and cannot fault at
             // any address.
@@ -180,9 +180,9 @@ mod memory {
             &self.0[row].1
         }
 
-        pub(crate) fn claim(&self, _: usize) {}
+        pub(crate) fn prefetch_for_write(&self, _: usize) {}
 
-        pub(crate) fn fetch(&self, _: usize) {}
+        pub(crate) fn prefetch_for_read(&self, _: usize) {}
     }
 }
 

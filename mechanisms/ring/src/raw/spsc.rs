@@ -1,8 +1,8 @@
 //! One producer, one consumer; [`crate::spsc`] describes the algorithm.
 
-use super::look;
+use super::poll;
 use super::rows::{self, Rows, Slot};
-use crate::drain::{self, Take};
+use crate::drain::{self, DrainSource};
 use crate::{CapacityError, PushError, stage, validate};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +18,9 @@ const LINES_AHEAD: u64 = 3;
 /// Number of values after which a batch is published, at the latest.
 const PUBLISH_EVERY: u64 = 64;
 
-struct Shared<T> {
+struct SpscShared<T> {
     /// Written only when an end closes the ring, so that both ends have a copy of the line.
-    ends: CachePadded<Ends>,
+    close_state: CachePadded<CloseState>,
     /// The consumer's position, below which values have been popped. On the consumer's line.
     head: CachePadded<AtomicU64>,
     /// The producer's position, below which values are published. On the producer's line.
@@ -31,14 +31,14 @@ struct Shared<T> {
     slots_count: u64,
 }
 
-struct Ends {
+struct CloseState {
     /// `true` once an end closed the ring.
     closed: AtomicBool,
     /// `true` once the producer has seen `closed` and published its last value: the tail is final.
     sealed: AtomicBool,
 }
 
-impl<T> Shared<T> {
+impl<T> SpscShared<T> {
     /// Number of slots on a line.
     const LINE: u64 = Rows::<T, false>::IN_LINE;
     /// Number of slots by which each side prefetches ahead.
@@ -58,25 +58,25 @@ impl<T> Shared<T> {
     /// Returns `true` if a line begins at `position`, and the line [`AHEAD`](Self::AHEAD) lies
     /// wholly below `end`.
     #[inline(always)]
-    fn asks_ahead(position: u64, end: u64) -> bool {
+    fn should_prefetch(position: u64, end: u64) -> bool {
         position.is_multiple_of(Self::LINE) && end - position >= Self::AHEAD + Self::LINE
     }
 
     #[inline(always)]
     fn is_closed(&self) -> bool {
         // Relaxed: closing publishes nothing; the tail publishes the values.
-        self.ends.closed.load(Ordering::Relaxed)
+        self.close_state.closed.load(Ordering::Relaxed)
     }
 
     fn close(&self) {
         // Relaxed: as in is_closed().
-        self.ends.closed.store(true, Ordering::Relaxed);
+        self.close_state.closed.store(true, Ordering::Relaxed);
     }
 
     /// Publishes the values below the producer's `tail`.
     #[inline(always)]
     fn publish(&self, tail: u64) {
-        // Release: publishes the slots below to the Acquire in Consumer::sees().
+        // Release: publishes the slots below to the Acquire in Consumer::find_ready_value().
         self.tail.store(tail, Ordering::Release);
         stage::published_by_one(tail, self);
     }
@@ -94,13 +94,13 @@ impl<T> Shared<T> {
     fn seal(&self, tail: u64) {
         self.publish_rest(tail);
         // Release: orders the final tail first; pairs with the Acquire in Consumer::is_finished().
-        self.ends.sealed.store(true, Ordering::Release);
+        self.close_state.sealed.store(true, Ordering::Release);
     }
 
     /// Publishes all values when the producer is refused; returns `true` if the ring is closed.
     #[cold]
     #[inline(never)]
-    fn refuse(&self, tail: u64) -> bool {
+    fn publish_and_check_closed(&self, tail: u64) -> bool {
         stage::refused(tail, self);
         self.publish_rest(tail);
         let closed = self.is_closed();
@@ -113,14 +113,14 @@ impl<T> Shared<T> {
     /// Reads the consumer's position, and returns the position below which slots are vacant.
     #[cold]
     #[inline(never)]
-    fn find_room(&self) -> u64 {
-        // Acquire: pairs with the Release in Consumer::leave(): values in the slots were taken
-        // before they are overwritten.
+    fn refresh_limit(&self) -> u64 {
+        // Acquire: pairs with the Release in Consumer::release_slots(): values in the slots were
+        // taken before they are overwritten.
         self.head.load(Ordering::Acquire) + self.slots_count
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for SpscShared<T> {
     /// Drops the values that were not popped.
     fn drop(&mut self) {
         // Relaxed: both handles are dropped, and the Arc has ordered their accesses before this.
@@ -162,8 +162,11 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     let rows_count = slots_count.next_power_of_two();
     let rows =
         Rows::new(rows_count as usize).ok_or_else(|| rows::out_of_memory::<T>(slots_count))?;
-    let shared = Arc::new(Shared {
-        ends: CachePadded(Ends { closed: AtomicBool::new(false), sealed: AtomicBool::new(false) }),
+    let shared = Arc::new(SpscShared {
+        close_state: CachePadded(CloseState {
+            closed: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
+        }),
         head: CachePadded(AtomicU64::new(0)),
         tail: CachePadded(AtomicU64::new(0)),
         rows,
@@ -194,7 +197,7 @@ pub struct Producer<T> {
     tail: u64,
     /// Position below which slots are vacant, by the head last read.
     limit: u64,
-    shared: Arc<Shared<T>>,
+    shared: Arc<SpscShared<T>>,
 }
 
 impl<T> Producer<T> {
@@ -217,8 +220,10 @@ impl<T> Producer<T> {
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
         self.shared.publish(self.tail);
-        if Shared::<T>::asks_ahead(self.tail, self.limit) {
-            self.shared.rows.claim(self.shared.row(self.tail + Shared::<T>::AHEAD));
+        if SpscShared::<T>::should_prefetch(self.tail, self.limit) {
+            self.shared
+                .rows
+                .prefetch_for_write(self.shared.row(self.tail + SpscShared::<T>::AHEAD));
         }
         Ok(())
     }
@@ -240,14 +245,14 @@ impl<T> Producer<T> {
     #[inline]
     pub fn push_later(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
-        if self.tail.is_multiple_of(Shared::<T>::LINE) {
+        if self.tail.is_multiple_of(SpscShared::<T>::LINE) {
             self.shared.publish(self.tail);
         }
         Ok(())
     }
 
     /// Maximum number of values that [`push_later`](Self::push_later) leaves unpublished.
-    pub const LATER_MAX: usize = Shared::<T>::LINE as usize - 1;
+    pub const LATER_MAX: usize = SpscShared::<T>::LINE as usize - 1;
 
     /// Publishes the values that [`push_later`](Self::push_later) left unpublished.
     #[inline]
@@ -272,10 +277,10 @@ impl<T> Producer<T> {
         // An iterator without further values must not look for room: it needs none.
         while values.size_hint().1 != Some(0) {
             if !self.has_room() {
-                self.shared.refuse(self.tail);
+                self.shared.publish_and_check_closed(self.tail);
                 break;
             }
-            if !Batch(self).fill(values) {
+            if !PushBatch(self).fill(values) {
                 break;
             }
         }
@@ -287,7 +292,7 @@ impl<T> Producer<T> {
     /// The consumer may pop at any time, so that there may be fewer; only this handle makes them
     /// more.
     pub fn len(&self) -> usize {
-        // Relaxed: only a count. find_room() decides which slots may be overwritten.
+        // Relaxed: only a count. refresh_limit() decides which slots may be overwritten.
         (self.tail - self.shared.head.load(Ordering::Relaxed)) as usize
     }
 
@@ -300,7 +305,7 @@ impl<T> Producer<T> {
     /// Returns `true` if a push would be refused for lack of a slot; this may be stale. `false`
     /// stays valid until this handle pushes.
     pub fn is_full(&mut self) -> bool {
-        !self.finds_slot()
+        !self.find_vacant_slot()
     }
 
     /// Number of slots of the ring.
@@ -323,9 +328,9 @@ impl<T> Producer<T> {
 
     /// Returns `true` if a slot is vacant.
     #[inline(always)]
-    fn finds_slot(&mut self) -> bool {
+    fn find_vacant_slot(&mut self) -> bool {
         if self.tail == self.limit {
-            self.limit = self.shared.find_room();
+            self.limit = self.shared.refresh_limit();
         }
         self.tail != self.limit
     }
@@ -333,14 +338,14 @@ impl<T> Producer<T> {
     /// Returns `true` if a push would be accepted.
     #[inline(always)]
     fn has_room(&mut self) -> bool {
-        !self.shared.is_closed() && self.finds_slot()
+        !self.shared.is_closed() && self.find_vacant_slot()
     }
 
     /// Pushes a value without publishing it.
     #[inline(always)]
     fn put(&mut self, value: T) -> Result<(), PushError<T>> {
         if !self.has_room() {
-            return Err(match self.shared.refuse(self.tail) {
+            return Err(match self.shared.publish_and_check_closed(self.tail) {
                 true => PushError::Closed(value),
                 false => PushError::Full(value),
             });
@@ -357,8 +362,8 @@ impl<T> Producer<T> {
     #[inline(always)]
     unsafe fn fill(&mut self, value: T) {
         // SAFETY: the tail is below the limit, so that the head has passed the slot's last value
-        // (or there was none), which find_room() has acquired; the consumer accesses the slot again
-        // only once it is published.
+        // (or there was none), which refresh_limit() has acquired; the consumer accesses the slot
+        // again only once it is published.
         unsafe { rows::fill(self.shared.slot(self.tail), value) };
         self.tail += 1;
     }
@@ -378,9 +383,9 @@ impl<T> fmt::Debug for Producer<T> {
 }
 
 /// A batch of pushes; dropping it publishes them, also if the iterator panics.
-struct Batch<'a, T>(&'a mut Producer<T>);
+struct PushBatch<'a, T>(&'a mut Producer<T>);
 
-impl<T> Batch<'_, T> {
+impl<T> PushBatch<'_, T> {
     /// Fills the slots that are known to be vacant, at most [`PUBLISH_EVERY`]; returns `false` if
     /// the iterator has no more values.
     ///
@@ -393,15 +398,15 @@ impl<T> Batch<'_, T> {
             let Some(value) = values.next() else {
                 return false;
             };
-            // SAFETY: before the loop `vacant <= limit - tail`; each of the `vacant` turns moves the
-            // tail by one, and nothing moves the limit, as this batch borrows the producer.
+            // SAFETY: before the loop `vacant <= limit - tail`; each of the `vacant` turns moves
+            // the tail by one, and nothing moves the limit, as this batch borrows the producer.
             unsafe { self.0.fill(value) };
         }
         true
     }
 }
 
-impl<T> Drop for Batch<'_, T> {
+impl<T> Drop for PushBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.flush();
@@ -414,13 +419,13 @@ pub struct Consumer<T> {
     head: u64,
     /// Position below which slots are filled, by the tail last read.
     ready: u64,
-    shared: Arc<Shared<T>>,
+    shared: Arc<SpscShared<T>>,
 }
 
 impl<T> Consumer<T> {
     /// Pops the oldest value, if one is ready.
     ///
-    /// `None` may be stale at once; [`is_finished`](Self::is_finished) tells whether more can come.
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
     ///
     /// # Blocking
     /// Never.
@@ -432,8 +437,8 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
-        stage::popped_of_one(self.head, &*self.shared);
-        self.leave();
+        stage::popped_by_one(self.head, &*self.shared);
+        self.release_slots();
         Some(value)
     }
 
@@ -448,8 +453,8 @@ impl<T> Consumer<T> {
     pub fn pop_batch(&mut self, values_max: usize, mut each: impl FnMut(T)) -> usize {
         let first = self.head;
         let end = first.saturating_add(values_max as u64);
-        let mut visit = Visit(self);
-        while visit.0.head < end && (visit.0.head != visit.0.ready || visit.0.sees()) {
+        let mut visit = PopBatch(self);
+        while visit.0.head < end && (visit.0.head != visit.0.ready || visit.0.find_ready_value()) {
             visit.take_until(end, &mut each);
         }
         drop(visit);
@@ -464,7 +469,7 @@ impl<T> Consumer<T> {
     /// less than one store for each value.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_, T> {
-        Drain::of(self)
+        Drain::new(self)
     }
 
     /// Number of values that are ready. The producer may publish at any time, so that there may be
@@ -473,7 +478,7 @@ impl<T> Consumer<T> {
     /// # Cost
     /// A load of the producer's line.
     pub fn len(&self) -> usize {
-        // Relaxed: only a count; sees() acquires the values that are taken.
+        // Relaxed: only a count; find_ready_value() acquires the values that are taken.
         (self.shared.tail.load(Ordering::Relaxed) - self.head) as usize
     }
 
@@ -506,7 +511,7 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn is_finished(&self) -> bool {
         // Acquire: pairs with the Release in Shared::seal(): the tail read below is the last.
-        self.shared.ends.sealed.load(Ordering::Acquire) && self.is_empty()
+        self.shared.close_state.sealed.load(Ordering::Acquire) && self.is_empty()
     }
 
     /// Closes the ring: every push that begins from now on is refused. Values that were pushed, or
@@ -518,8 +523,8 @@ impl<T> Consumer<T> {
     /// Takes the value at the head and moves the head on, without releasing the slot.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
-        if self.head == self.ready && !self.sees() {
-            look::found_nothing();
+        if self.head == self.ready && !self.find_ready_value() {
+            poll::delay_next_poll();
             return None;
         }
         // SAFETY: head != ready, and ready is never below the head, so that head < ready.
@@ -532,20 +537,20 @@ impl<T> Consumer<T> {
     /// The head is below `ready`.
     #[inline(always)]
     unsafe fn take_ready(&mut self) -> T {
-        // SAFETY: head < ready, so that the slot was filled and published, which sees() has
-        // acquired; the head moves on, so that the value is taken once; the producer does not
-        // access the slot before leave().
+        // SAFETY: head < ready, so that the slot was filled and published, which find_ready_value()
+        // has acquired; the head moves on, so that the value is taken once; the producer does not
+        // access the slot before release_slots().
         let value = unsafe { rows::take(self.shared.slot(self.head)) };
         self.head += 1;
-        if Shared::<T>::asks_ahead(self.head, self.ready) {
-            self.shared.rows.fetch(self.shared.row(self.head + Shared::<T>::AHEAD));
+        if SpscShared::<T>::should_prefetch(self.head, self.ready) {
+            self.shared.rows.prefetch_for_read(self.shared.row(self.head + SpscShared::<T>::AHEAD));
         }
         value
     }
 
     /// Reads the producer's position; returns `true` if a value is ready.
     #[inline(always)]
-    fn sees(&mut self) -> bool {
+    fn find_ready_value(&mut self) -> bool {
         // Acquire: pairs with the Release in Shared::publish().
         self.ready = self.shared.tail.load(Ordering::Acquire);
         self.head != self.ready
@@ -553,8 +558,8 @@ impl<T> Consumer<T> {
 
     /// Releases the slots below the head to the producer.
     #[inline(always)]
-    fn leave(&self) {
-        // Release: their values have been taken; pairs with the Acquire in Shared::find_room().
+    fn release_slots(&self) {
+        // Release: their values have been taken; pairs with the Acquire in Shared::refresh_limit().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }
@@ -564,7 +569,7 @@ impl<T> Drop for Consumer<T> {
         self.close();
         // Values that are published later are dropped with the ring.
         rows::drop_all(|| self.pop().is_some());
-        self.leave();
+        self.release_slots();
     }
 }
 
@@ -576,9 +581,9 @@ impl<T> fmt::Debug for Consumer<T> {
 }
 
 /// A batch of pops; dropping it releases their slots, also if the receiving closure panics.
-struct Visit<'a, T>(&'a mut Consumer<T>);
+struct PopBatch<'a, T>(&'a mut Consumer<T>);
 
-impl<T> Visit<'_, T> {
+impl<T> PopBatch<'_, T> {
     /// Passes on the values below position `end` that are known to be ready.
     #[inline(always)]
     fn take_until(&mut self, end: u64, each: &mut impl FnMut(T)) {
@@ -591,18 +596,18 @@ impl<T> Visit<'_, T> {
     }
 }
 
-impl<T> Drop for Visit<'_, T> {
+impl<T> Drop for PopBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        stage::popped_of_one(self.0.head, &*self.0.shared);
-        self.0.leave();
+        stage::popped_by_one(self.0.head, &*self.0.shared);
+        self.0.release_slots();
     }
 }
 
 /// Iterator of [`Consumer::drain`].
 pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
-impl<T> Take for Consumer<T> {
+impl<T> DrainSource for Consumer<T> {
     type Value = T;
 
     #[inline(always)]
@@ -611,8 +616,8 @@ impl<T> Take for Consumer<T> {
     }
 
     #[inline(always)]
-    fn leave(&self) {
-        Consumer::leave(self);
+    fn release_slots(&self) {
+        Consumer::release_slots(self);
     }
 
     #[inline(always)]

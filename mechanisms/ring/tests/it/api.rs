@@ -2,14 +2,14 @@
 
 use handover_base::sync::auto_traits;
 use handover_ring::{
-    CapacityError, PushError, ReplyError, SLOTS_COUNT_MAX, SendError, Unanswered, mailbox, mpsc,
+    CapacityError, PushError, ReceiveError, ReplyError, SLOTS_COUNT_MAX, SendError, mailbox, mpsc,
     spsc, validate,
 };
 use std::cell::Cell;
 use std::rc::Rc;
 
 #[test]
-fn a_ring_without_slots_or_with_too_many_is_refused_with_the_bounds() {
+fn out_of_range_slots_count_is_refused_with_the_range() {
     for slots_count in [0, SLOTS_COUNT_MAX + 1, u32::MAX] {
         let refused = validate(slots_count).unwrap_err();
         assert_eq!(refused, CapacityError::OutOfRange { slots_count, max: SLOTS_COUNT_MAX });
@@ -25,7 +25,7 @@ fn a_ring_without_slots_or_with_too_many_is_refused_with_the_bounds() {
 }
 
 #[test]
-fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
+fn failed_allocation_is_an_error() {
     type Huge = [u64; 1 << 32];
     let refused = spsc::ring::<Huge>(SLOTS_COUNT_MAX).unwrap_err();
     assert!(matches!(refused, CapacityError::OutOfMemory { .. }), "{refused}");
@@ -34,7 +34,7 @@ fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
 }
 
 #[test]
-fn what_is_pushed_later_is_published_with_its_line_or_by_a_flush() {
+fn push_later_is_published_by_a_full_line_or_a_flush() {
     let (mut producer, mut consumer) = spsc::ring(64).unwrap();
     let line = spsc::Producer::<u64>::LATER_MAX as u64 + 1;
     assert_eq!(line, 8);
@@ -64,7 +64,7 @@ fn what_is_pushed_later_is_published_with_its_line_or_by_a_flush() {
 }
 
 #[test]
-fn a_refusal_publishes_what_was_pushed_later() {
+fn refused_push_publishes_earlier_values() {
     let (mut producer, mut consumer) = spsc::ring(2).unwrap();
     producer.push_later(1).unwrap();
     producer.push_later(2).unwrap();
@@ -79,7 +79,7 @@ fn a_refusal_publishes_what_was_pushed_later() {
 }
 
 #[test]
-fn values_of_any_size_and_alignment_go_through() {
+fn values_of_any_size_and_alignment_pass() {
     #[derive(Clone, Copy, PartialEq, Debug)]
     #[repr(align(256))]
     struct Aligned(u8);
@@ -109,7 +109,7 @@ fn values_of_any_size_and_alignment_go_through() {
 }
 
 #[test]
-fn a_producer_that_is_cloned_closes_the_ring_with_its_last_clone() {
+fn last_producer_clone_closes_the_ring() {
     let (first, mut consumer) = mpsc::ring(4).unwrap();
     let second = first.clone();
     drop(first);
@@ -122,7 +122,7 @@ fn a_producer_that_is_cloned_closes_the_ring_with_its_last_clone() {
 }
 
 #[test]
-fn any_producer_closes_for_all() {
+fn close_by_one_producer_affects_all() {
     let (first, consumer) = mpsc::ring(4).unwrap();
     let second = first.clone();
     second.close();
@@ -153,7 +153,7 @@ impl Iterator for Liar {
 impl ExactSizeIterator for Liar {}
 
 #[test]
-fn an_iterator_that_gives_less_than_it_says_leaves_no_gap() {
+fn short_iterator_leaves_no_gap() {
     let (producer, mut consumer) = mpsc::ring(8).unwrap();
     assert_eq!(producer.push_batch(&mut Liar { left: 2, beside: None }), 2);
     producer.push(9).unwrap();
@@ -168,7 +168,7 @@ fn an_iterator_that_gives_less_than_it_says_leaves_no_gap() {
 }
 
 #[test]
-fn slots_that_a_batch_leaves_unused_before_another_producers_values_are_passed_over() {
+fn unused_reserved_slots_are_skipped() {
     let (producer, mut consumer) = mpsc::ring(8).unwrap();
     let liar = |left| Liar { left, beside: Some(producer.clone()) };
     assert_eq!(producer.push_batch(&mut liar(2)), 2);
@@ -201,7 +201,7 @@ fn slots_that_a_batch_leaves_unused_before_another_producers_values_are_passed_o
 }
 
 #[test]
-fn handles_may_be_sent_where_their_values_may() {
+fn handles_are_send_if_values_are() {
     fn send<T: Send>() {}
     fn sync<T: Sync>() {}
     send::<spsc::Producer<std::cell::Cell<u8>>>();
@@ -239,7 +239,7 @@ fn handles_may_be_sent_where_their_values_may() {
 }
 
 #[test]
-fn debug_shows_how_full_and_whether_closed() {
+fn debug_shows_length_and_closed() {
     let (mut producer, consumer) = spsc::ring(4).unwrap();
     producer.push(1).unwrap();
     assert_eq!(format!("{producer:?}"), "spsc::Producer(1 of 4, closed: false)");
@@ -257,10 +257,10 @@ fn debug_shows_how_full_and_whether_closed() {
 }
 
 #[test]
-fn a_request_is_answered_before_the_next_one_is_taken() {
+fn next_request_waits_for_the_reply() {
     let (mut caller, mut server) = mailbox::pair();
     assert_eq!(server.receive(), None);
-    assert_eq!(server.reply(1), Err(ReplyError::NothingAsked(1)));
+    assert_eq!(server.reply(1), Err(ReplyError::NoRequest(1)));
     assert_eq!(caller.receive(), Ok(None), "nothing was asked");
     for turn in 0..3 {
         caller.send(turn).unwrap();
@@ -269,29 +269,29 @@ fn a_request_is_answered_before_the_next_one_is_taken() {
         assert_eq!(caller.receive(), Ok(None));
         assert_eq!(server.receive(), Some(turn));
         assert_eq!(server.receive(), None, "received once");
-        assert!(server.is_owing());
+        assert!(server.has_unanswered_request());
         assert_eq!(caller.receive(), Ok(None));
         assert_eq!(server.reply(turn * 10), Ok(()));
-        assert_eq!(server.reply(9), Err(ReplyError::NothingAsked(9)));
+        assert_eq!(server.reply(9), Err(ReplyError::NoRequest(9)));
         assert_eq!(caller.receive(), Ok(Some(turn * 10)));
         assert_eq!(caller.receive(), Ok(None), "received once");
     }
 }
 
 #[test]
-fn a_caller_learns_what_became_of_its_request_when_the_server_goes() {
+fn caller_gets_an_error_when_the_server_is_dropped() {
     let (mut caller, server) = mailbox::pair::<_, u8>();
     caller.send("unread").unwrap();
     drop(server);
-    assert_eq!(caller.receive(), Err(Unanswered::Unread("unread")));
-    assert_eq!(caller.receive(), Ok(None), "told once");
+    assert_eq!(caller.receive(), Err(ReceiveError::NotReceived("unread")));
+    assert_eq!(caller.receive(), Ok(None), "returned once");
     assert_eq!(caller.send("late"), Err(SendError::Closed("late")));
 
     let (mut caller, mut server) = mailbox::pair::<_, u8>();
     caller.send("read").unwrap();
     assert_eq!(server.receive(), Some("read"));
     drop(server);
-    assert_eq!(caller.receive(), Err(Unanswered::Abandoned));
+    assert_eq!(caller.receive(), Err(ReceiveError::Abandoned));
 
     let (mut caller, mut server) = mailbox::pair();
     caller.send("answered").unwrap();
@@ -303,7 +303,7 @@ fn a_caller_learns_what_became_of_its_request_when_the_server_goes() {
 }
 
 #[test]
-fn a_server_receives_what_was_sent_before_the_caller_went() {
+fn server_receives_a_request_of_a_dropped_caller() {
     let (mut caller, mut server) = mailbox::pair();
     caller.send("last").unwrap();
     drop(caller);
@@ -318,7 +318,7 @@ fn a_server_receives_what_was_sent_before_the_caller_went() {
 }
 
 #[test]
-fn what_a_mailbox_still_holds_is_dropped_once() {
+fn value_in_a_dropped_mailbox_is_dropped_once() {
     let counted = std::sync::Arc::new(());
     let count = || std::sync::Arc::strong_count(&counted) - 1;
     let one = || std::sync::Arc::clone(&counted);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const VALUES_COUNT: u64 = if cfg!(miri) { 100 } else { 100_000 };
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Value that records its drop, and panics in it if told to.
+/// Value that records its drop, and panics in it if `panics` is set.
 struct Counted {
     number: u64,
     dropped: Arc<Mutex<Vec<u64>>>,
@@ -41,7 +41,7 @@ impl Count {
     }
 }
 
-fn it_holds_exactly_as_many_as_it_has_slots_and_gives_the_next_one_back<Q: Queue>() {
+fn full_ring_refuses_and_returns_the_next_value<Q: Queue>() {
     for slots_count in [1, 2, 3, 6, 7, 8, 14, 15, 64, 100] {
         let (mut producer, mut consumer) = Q::ring(slots_count).unwrap();
         for turn in 0..40 {
@@ -62,7 +62,7 @@ fn it_holds_exactly_as_many_as_it_has_slots_and_gives_the_next_one_back<Q: Queue
     }
 }
 
-fn a_batch_takes_from_the_iterator_no_more_than_there_are_slots<Q: Queue>() {
+fn batch_takes_at_most_the_vacant_slots_from_the_iterator<Q: Queue>() {
     for slots_count in [1, 5, 7, 8, 50, 200] {
         let (mut producer, mut consumer) = Q::ring(slots_count).unwrap();
         let mut numbers = 0..u32::MAX;
@@ -82,7 +82,7 @@ fn a_batch_takes_from_the_iterator_no_more_than_there_are_slots<Q: Queue>() {
     }
 }
 
-fn what_a_drain_is_not_asked_for_stays<Q: Queue>() {
+fn dropped_drain_keeps_unread_values<Q: Queue>() {
     let (mut producer, mut consumer) = Q::ring(100).unwrap();
     assert_eq!(producer.push_batch(&mut (0..100)), 100);
     assert!(consumer.drain().take(60).eq(0..60));
@@ -93,7 +93,7 @@ fn what_a_drain_is_not_asked_for_stays<Q: Queue>() {
     assert!(consumer.drain().eq(61..160));
 }
 
-fn closed_from_either_end_it_refuses_and_drains<Q: Queue>() {
+fn closed_ring_refuses_pushes_and_can_be_drained<Q: Queue>() {
     for from_the_producer in [true, false] {
         let (mut producer, mut consumer) = Q::ring(4).unwrap();
         producer.push(1).unwrap();
@@ -116,7 +116,7 @@ fn closed_from_either_end_it_refuses_and_drains<Q: Queue>() {
     }
 }
 
-fn a_full_ring_that_is_closed_says_closed<Q: Queue>() {
+fn closed_full_ring_reports_closed<Q: Queue>() {
     let (mut producer, mut consumer) = Q::ring(1).unwrap();
     producer.push(1).unwrap();
     consumer.close();
@@ -125,7 +125,7 @@ fn a_full_ring_that_is_closed_says_closed<Q: Queue>() {
     assert!(consumer.is_finished());
 }
 
-fn dropping_the_producer_closes<Q: Queue>() {
+fn dropping_the_producer_closes_the_ring<Q: Queue>() {
     let (mut producer, mut consumer) = Q::ring(4).unwrap();
     producer.push(1).unwrap();
     drop(producer);
@@ -134,7 +134,7 @@ fn dropping_the_producer_closes<Q: Queue>() {
     assert!(consumer.is_finished());
 }
 
-fn dropping_the_consumer_closes_and_drops_what_is_there<Q: Queue>() {
+fn dropping_the_consumer_closes_the_ring_and_drops_its_values<Q: Queue>() {
     let count = Count::default();
     let (mut producer, mut consumer) = Q::ring(20).unwrap();
     for number in 0..10 {
@@ -149,7 +149,7 @@ fn dropping_the_consumer_closes_and_drops_what_is_there<Q: Queue>() {
     assert!(count.dropped().into_iter().eq(0..11), "once each");
 }
 
-fn whatever_is_left_is_dropped_once_in_order<Q: Queue>() {
+fn remaining_values_are_dropped_once_in_order<Q: Queue>() {
     for (pushed, popped) in [(0, 0), (1, 0), (9, 0), (9, 4), (20, 20), (20, 19)] {
         let count = Count::default();
         let (mut producer, mut consumer) = Q::ring(20).unwrap();
@@ -164,7 +164,7 @@ fn whatever_is_left_is_dropped_once_in_order<Q: Queue>() {
     }
 }
 
-fn a_value_whose_drop_panics_keeps_no_other_from_being_dropped<Q: Queue>() {
+fn panicking_drop_does_not_prevent_other_drops<Q: Queue>() {
     for producer_first in [true, false] {
         let count = Count::default();
         let (mut producer, consumer) = Q::ring(20).unwrap();
@@ -185,7 +185,7 @@ fn a_value_whose_drop_panics_keeps_no_other_from_being_dropped<Q: Queue>() {
     }
 }
 
-fn an_iterator_that_panics_leaves_pushed_what_it_gave<Q: Queue>() {
+fn panicking_iterator_keeps_its_earlier_values<Q: Queue>() {
     struct Panics<'a>(u64, &'a Count);
     impl Iterator for Panics<'_> {
         type Item = Counted;
@@ -236,9 +236,7 @@ impl Iterator for Claims<'_> {
 
 impl ExactSizeIterator for Claims<'_> {}
 
-fn batch_from_an_iterator_that_lies_about_its_length_pushes_what_it_gave_and_nothing_else<
-    Q: Queue,
->() {
+fn batch_with_a_wrong_size_hint_pushes_exactly_the_values<Q: Queue>() {
     const NEVER: u64 = u64::MAX;
     let lengths = [1, 2, 7, 8, 9, 40, usize::MAX / 2, usize::MAX - 1, usize::MAX];
     for (length, end, panics_at) in lengths.into_iter().flat_map(|length| {
@@ -276,7 +274,7 @@ fn batch_from_an_iterator_that_lies_about_its_length_pushes_what_it_gave_and_not
     }
 }
 
-fn batch_from_an_iterator_that_claims_to_be_empty_pushes_nothing<Q: Queue>() {
+fn batch_with_an_empty_size_hint_pushes_nothing<Q: Queue>() {
     let count = Count::default();
     let (mut producer, consumer) = Q::ring(8).unwrap();
     let mut values = Claims { next: 0, end: 5, length: 0, panics_at: 0, count: &count };
@@ -297,7 +295,7 @@ fn batch_of_the_greatest_length_fills_the_vacant_slots<Q: Queue>() {
 
 /// A consumer that checks `is_empty` must find what blocks the producers; otherwise all wait for
 /// each other.
-fn ring_of_which_a_batch_used_nothing_is_not_both_empty_and_full<Q: Queue>() {
+fn ring_after_an_unused_batch_is_not_both_empty_and_full<Q: Queue>() {
     for panics_at in [0, u64::MAX] {
         let count = Count::default();
         let (mut producer, consumer) = Q::ring(8).unwrap();
@@ -310,7 +308,7 @@ fn ring_of_which_a_batch_used_nothing_is_not_both_empty_and_full<Q: Queue>() {
     }
 }
 
-fn who_is_handed_values_and_panics_has_popped_what_it_was_handed<Q: Queue>() {
+fn panicking_pop_closure_has_popped_its_values<Q: Queue>() {
     for panics_at in 0..20 {
         let count = Count::default();
         let (mut producer, mut consumer) = Q::ring(20).unwrap();
@@ -376,7 +374,7 @@ fn push_in_all_ways(producer: &mut impl Push<Box<usize>>, began: Instant) -> u64
     next
 }
 
-fn closed_in_the_middle_of_a_storm_it_accounts_for_every_value<Q: Queue>() {
+fn close_during_a_storm_loses_no_accepted_value<Q: Queue>() {
     for turn in 0..if cfg!(miri) { 3 } else { 100 } {
         let (mut producer, mut consumer) = Q::ring(8).unwrap();
         let mut popped = Vec::new();
@@ -408,7 +406,7 @@ fn closed_in_the_middle_of_a_storm_it_accounts_for_every_value<Q: Queue>() {
     }
 }
 
-fn two_threads_at_the_ends_of_a_ring_that_one_keeps_dropping_lose_nothing<Q: Queue>() {
+fn dropping_an_end_during_use_loses_no_value<Q: Queue>() {
     for number in 0..if cfg!(miri) { 10 } else { 1000 } {
         let count = Count::default();
         let (mut producer, consumer) = Q::ring(4).unwrap();
@@ -432,24 +430,24 @@ macro_rules! contract {
         mod $module {
             use super::$queue;
             contract! { @test $queue:
-                it_holds_exactly_as_many_as_it_has_slots_and_gives_the_next_one_back
-                a_batch_takes_from_the_iterator_no_more_than_there_are_slots
-                what_a_drain_is_not_asked_for_stays
-                closed_from_either_end_it_refuses_and_drains
-                a_full_ring_that_is_closed_says_closed
-                dropping_the_producer_closes
-                dropping_the_consumer_closes_and_drops_what_is_there
-                whatever_is_left_is_dropped_once_in_order
-                a_value_whose_drop_panics_keeps_no_other_from_being_dropped
-                an_iterator_that_panics_leaves_pushed_what_it_gave
-                batch_from_an_iterator_that_lies_about_its_length_pushes_what_it_gave_and_nothing_else
-                batch_from_an_iterator_that_claims_to_be_empty_pushes_nothing
+                full_ring_refuses_and_returns_the_next_value
+                batch_takes_at_most_the_vacant_slots_from_the_iterator
+                dropped_drain_keeps_unread_values
+                closed_ring_refuses_pushes_and_can_be_drained
+                closed_full_ring_reports_closed
+                dropping_the_producer_closes_the_ring
+                dropping_the_consumer_closes_the_ring_and_drops_its_values
+                remaining_values_are_dropped_once_in_order
+                panicking_drop_does_not_prevent_other_drops
+                panicking_iterator_keeps_its_earlier_values
+                batch_with_a_wrong_size_hint_pushes_exactly_the_values
+                batch_with_an_empty_size_hint_pushes_nothing
                 batch_of_the_greatest_length_fills_the_vacant_slots
-                ring_of_which_a_batch_used_nothing_is_not_both_empty_and_full
-                who_is_handed_values_and_panics_has_popped_what_it_was_handed
+                ring_after_an_unused_batch_is_not_both_empty_and_full
+                panicking_pop_closure_has_popped_its_values
                 across_threads_every_value_arrives_once_and_in_order
-                closed_in_the_middle_of_a_storm_it_accounts_for_every_value
-                two_threads_at_the_ends_of_a_ring_that_one_keeps_dropping_lose_nothing
+                close_during_a_storm_loses_no_accepted_value
+                dropping_an_end_during_use_loses_no_value
             }
         }
     )*};

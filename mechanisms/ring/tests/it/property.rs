@@ -68,8 +68,8 @@ fn agrees_with_a_deque<Q: Queue>(slots_count: u32, steps: &[Step]) -> Result<(),
             Step::Pop => prop_assert_eq!(consumer.pop(), deque.pop_front()),
             Step::PopBatch(count) => {
                 let mut popped = Vec::new();
-                let said = consumer.pop_batch(count, |value| popped.push(value));
-                prop_assert_eq!(said, popped.len());
+                let popped_count = consumer.pop_batch(count, |value| popped.push(value));
+                prop_assert_eq!(popped_count, popped.len());
                 let expected: Vec<_> = deque.drain(..count.min(deque.len())).collect();
                 prop_assert_eq!(popped, expected);
             }
@@ -102,19 +102,19 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_ring_of_one_producer_agrees_with_a_deque(slots_count in 1u32..200, steps in steps()) {
+    fn spsc_agrees_with_a_deque(slots_count in 1u32..200, steps in steps()) {
         agrees_with_a_deque::<Spsc>(slots_count, &steps)?;
     }
 
     #[test]
-    fn a_ring_of_many_producers_agrees_with_a_deque(slots_count in 1u32..200, steps in steps()) {
+    fn mpsc_agrees_with_a_deque(slots_count in 1u32..200, steps in steps()) {
         agrees_with_a_deque::<Mpsc>(slots_count, &steps)?;
     }
 
     /// The published values are a prefix of the pushed ones, not far behind, and all of them after
     /// a flush.
     #[test]
-    fn what_is_pushed_for_later_comes_late_but_in_order(
+    fn push_later_values_arrive_late_but_in_order(
         slots_count in 1u32..300,
         steps in prop::collection::vec(0u8..20, 0..if cfg!(miri) { 60 } else { 600 }),
     ) {

@@ -1,7 +1,7 @@
 //! The arbiter: owner of the scheduler.
 
 use super::clock::{PacketClock, RateError};
-use super::hub::{ENDED, Hub, Presence, Shared};
+use super::hub::{ArbiterState, ENDED, Hub, Presence};
 use super::lane::{LANE_SLOTS_MAX, Lane, Laps};
 use super::port::Ledger;
 use super::stamps::Stamping;
@@ -97,25 +97,25 @@ impl Default for Config {
 #[non_exhaustive]
 pub enum ConfigError {
     /// `mailbox_slots_count` is outside its range.
-    #[error("a mailbox of {slots_count} slots: must lie in 1..={LANE_SLOTS_MAX}")]
+    #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Mailbox {
         /// The configured value.
         slots_count: u32,
     },
     /// `batch_max` is outside its range.
-    #[error("a batch of {batch_max}: must lie in 1..={BATCH_MAX}")]
+    #[error("batch_max={batch_max}: must lie in 1..={BATCH_MAX}")]
     Batch {
         /// The configured value.
         batch_max: u32,
     },
     /// The interval is too long.
-    #[error("a polling interval of {interval:?}: may be {INTERVAL_MAX:?} at most")]
+    #[error("interval={interval:?}: must be at most {INTERVAL_MAX:?}")]
     Interval {
         /// The configured value.
         interval: Duration,
     },
     /// The scheduler holds packets, of which the arbiter does not know the clients.
-    #[error("the scheduler holds {packets_count} packets already")]
+    #[error("the scheduler contains {packets_count} packets: dequeue them first")]
     Queued {
         /// The number of packets.
         packets_count: usize,
@@ -156,8 +156,8 @@ pub struct Arbiter<S, L: Lane = Laps> {
     ending: Ending<L>,
 }
 
-/// Guard that tells the clients that the arbiter has ended, for whatever reason.
-pub(super) struct Ending<L: Lane>(pub(super) Arc<Shared<L>>);
+/// Guard that notifies the clients that the arbiter has ended, for whatever reason.
+pub(super) struct Ending<L: Lane>(pub(super) Arc<ArbiterState<L>>);
 
 impl<L: Lane> Drop for Ending<L> {
     fn drop(&mut self) {
@@ -186,7 +186,7 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
         if !scheduler.is_empty() {
             return Err(ConfigError::Queued { packets_count: scheduler.len() });
         }
-        let ending = Ending(Arc::new(Shared::new(&config)));
+        let ending = Ending(Arc::new(ArbiterState::new(&config)));
         Ok(Self { scheduler, config, ending })
     }
 
@@ -195,13 +195,13 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
         Hub { shared: Arc::clone(&self.ending.0) }
     }
 
-    /// Runs until told to stop.
+    /// Runs until it is stopped.
     ///
     /// # Panics
     /// Panics if the scheduler does; the clients then see that the arbiter has ended.
     ///
     /// # Blocking
-    /// Blocks until told to stop. While idle it waits as [`Config::patience`] says.
+    /// Blocks until it is stopped. While idle it waits as [`Config::patience`] says.
     pub fn run(self) -> Closed<S> {
         let Self { scheduler, config, ending } = self;
         let shared = Arc::clone(&ending.0);
@@ -245,7 +245,7 @@ pub struct Running<S> {
 }
 
 impl<S> Running<S> {
-    /// Waits until the arbiter has ended; it must be told to stop, by [`Hub::stop`].
+    /// Waits until the arbiter has ended; stop it by [`Hub::stop`].
     ///
     /// # Panics
     /// Panics with the arbiter's payload, if it panicked.

@@ -1,6 +1,6 @@
 //! Clients: sending packets to the arbiter, and transmitting marked packets.
 
-use super::hub::{DRAINING, ENDED, Presence, Shared};
+use super::hub::{ArbiterState, DRAINING, ENDED, Presence};
 use super::lane::{Collect, Lane, Laps, Post};
 use super::port::marks_slots_count;
 use super::sink::{Sink, SinkError};
@@ -17,15 +17,15 @@ use std::ops::Range;
 #[non_exhaustive]
 pub enum SendError {
     /// The mailbox was full: the arbiter had not taken the packets sent before.
-    #[error("the mailbox is full")]
+    #[error("the mailbox is full: poll marked packets, then send again")]
     Full(Offer),
-    /// The arbiter was told to stop. Every later send fails, too.
-    #[error("the arbiter takes no more packets")]
+    /// The arbiter was stopped. Every later send fails, too.
+    #[error("the arbiter was stopped and accepts no packets")]
     Closed(Offer),
     /// The packet does not fit into a slot.
     #[error(
-        "a packet of flow {}, {} bytes, tag {}: flows lie below {FLOWS_MAX}, lengths in \
-         1..={LENGTH_MAX_BYTES}, tags below {TAGS_MAX}", .0.flow, .0.length_bytes, .0.tag
+        "packet with flow={}, length_bytes={}, tag={}: flow must be below {FLOWS_MAX}, length_bytes in \
+         1..={LENGTH_MAX_BYTES}, tag below {TAGS_MAX}", .0.flow, .0.length_bytes, .0.tag
     )]
     Unfit(Offer),
 }
@@ -41,7 +41,7 @@ impl SendError {
 
 /// Result of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "not all may have gone"]
+#[must_use = "some packets may not have been sent"]
 pub struct Batch {
     /// Number of packets sent.
     pub sent: usize,
@@ -94,28 +94,34 @@ impl Counts {
 
 /// The client's ends of its lanes: without stamps, or with one stamp towards the arbiter and three
 /// back.
-pub(super) enum Ends<L: Lane> {
-    Bare(Box<Way<L, 1, 1>>),
-    Stamped(Box<Way<L, 2, 4>>),
+pub(super) enum ClientLanes<L: Lane> {
+    Bare(Box<LanePair<L, 1, 1>>),
+    Stamped(Box<LanePair<L, 2, 4>>),
 }
 
 /// The lane to the arbiter and the lane back, with buffers for runs of slots.
 ///
 /// The buffers are kept: zeroing them for each packet would take sixteen stores, which queue up
 /// behind the store into the mailbox that the arbiter is reading.
-pub(super) struct Way<L: Lane, const IN: usize, const OUT: usize> {
-    there: L::Sender<IN>,
-    back: L::Receiver<OUT>,
-    run_there: [[u64; IN]; RUN_MAX],
-    run_back: [[u64; OUT]; RUN_MAX],
-    /// Slots of `run_back` that were popped and not processed, because a sink panicked.
-    left_back: Range<usize>,
+pub(super) struct LanePair<L: Lane, const IN: usize, const OUT: usize> {
+    to_arbiter: L::Sender<IN>,
+    from_arbiter: L::Receiver<OUT>,
+    run_to_arbiter: [[u64; IN]; RUN_MAX],
+    run_from_arbiter: [[u64; OUT]; RUN_MAX],
+    /// Slots of `run_from_arbiter` that were popped and not processed, because a sink panicked.
+    unprocessed: Range<usize>,
 }
 
-impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
-    pub(super) fn new(there: L::Sender<IN>, back: L::Receiver<OUT>) -> Box<Self> {
-        let (run_there, run_back) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
-        Box::new(Self { there, back, run_there, run_back, left_back: 0..0 })
+impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
+    pub(super) fn new(to_arbiter: L::Sender<IN>, from_arbiter: L::Receiver<OUT>) -> Box<Self> {
+        let (run_to_arbiter, run_from_arbiter) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
+        Box::new(Self {
+            to_arbiter,
+            from_arbiter,
+            run_to_arbiter,
+            run_from_arbiter,
+            unprocessed: 0..0,
+        })
     }
 }
 
@@ -124,23 +130,23 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
 /// A client belongs to one thread at a time. Dropping it makes it leave: its packets that have not
 /// come back count as abandoned and are not marked any more, and the other clients go on.
 pub struct Client<L: Lane = Laps> {
-    ends: Ends<L>,
+    lanes: ClientLanes<L>,
     counts: Counts,
     number: usize,
     stamps_packets: bool,
     presence: Arc<CachePadded<Presence>>,
-    shared: Arc<Shared<L>>,
+    shared: Arc<ArbiterState<L>>,
 }
 
 impl<L: Lane> Client<L> {
     pub(super) fn new(
         number: usize,
-        ends: Ends<L>,
+        lanes: ClientLanes<L>,
         presence: Arc<CachePadded<Presence>>,
-        shared: Arc<Shared<L>>,
+        shared: Arc<ArbiterState<L>>,
     ) -> Self {
         let stamps_packets = shared.stamping() == Stamping::Packet;
-        Self { ends, counts: Counts::default(), number, stamps_packets, presence, shared }
+        Self { lanes, counts: Counts::default(), number, stamps_packets, presence, shared }
     }
 
     /// Returns the client's number in the order of joining, from 0; also in
@@ -165,11 +171,11 @@ impl<L: Lane> Client<L> {
             return Err(SendError::Closed(offer));
         }
         let word = offer.pack();
-        let went = match &mut self.ends {
-            Ends::Bare(way) => push_one(&mut way.there, [word]),
-            Ends::Stamped(way) => push_one(&mut way.there, [word, clock::ticks()]),
+        let is_pushed = match &mut self.lanes {
+            ClientLanes::Bare(lanes) => push_one(&mut lanes.to_arbiter, [word]),
+            ClientLanes::Stamped(lanes) => push_one(&mut lanes.to_arbiter, [word, clock::ticks()]),
         };
-        if !went {
+        if !is_pushed {
             return Err(SendError::Full(offer));
         }
         probe!("sched.enqueued", self.number, 1);
@@ -178,8 +184,8 @@ impl<L: Lane> Client<L> {
         Ok(())
     }
 
-    /// Sends packets together, while there is room. The iterator is advanced only when there is
-    /// room, so that packets that were not sent are still in `offers`.
+    /// Sends packets together, while slots are free. The iterator is advanced only when a slot is
+    /// free, so that packets that were not sent are still in `offers`.
     ///
     /// # Blocking
     /// Never.
@@ -193,11 +199,11 @@ impl<L: Lane> Client<L> {
         }
         let counts = &mut self.counts;
         let stamps_packets = self.stamps_packets;
-        let batch = match &mut self.ends {
-            Ends::Bare(way) => way.push_all(offers, counts, |word| [word]),
-            Ends::Stamped(way) => {
+        let batch = match &mut self.lanes {
+            ClientLanes::Bare(lanes) => lanes.push_all(offers, counts, |word| [word]),
+            ClientLanes::Stamped(lanes) => {
                 let mut ticks = clock::ticks();
-                way.push_all(offers, counts, |word| {
+                lanes.push_all(offers, counts, |word| {
                     let words = [word, ticks];
                     if stamps_packets {
                         ticks = clock::ticks();
@@ -233,28 +239,28 @@ impl<L: Lane> Client<L> {
         self.poll_each(packets_max, sink, trace, |_| {})
     }
 
-    /// Polls as [`poll`](Self::poll) does, and calls `back` with the flow of each packet that has come
-    /// back, transmitted or dropped.
+    /// Polls as [`poll`](Self::poll) does, and calls `on_returned` with the flow of each packet
+    /// that has come back, transmitted or dropped.
     #[inline]
     pub(super) fn poll_each<K: Sink, T: Trace>(
         &mut self,
         packets_max: usize,
         sink: &mut K,
         trace: &mut T,
-        mut back: impl FnMut(u32),
+        mut on_returned: impl FnMut(u32),
     ) -> Result<usize, SinkError> {
-        let mut settled = Settled { counts: Counts::default(), total: &mut self.counts };
-        let back_count = match &mut self.ends {
-            Ends::Bare(way) => way.pop_all(packets_max, |[word]| {
-                let (packet, _) = settled.settle(word, sink);
-                back(packet.flow);
+        let mut call_counts = CallCounts { counts: Counts::default(), total: &mut self.counts };
+        let returned_count = match &mut self.lanes {
+            ClientLanes::Bare(lanes) => lanes.pop_all(packets_max, |[word]| {
+                let (packet, _) = call_counts.complete(word, sink);
+                on_returned(packet.flow);
             }),
-            Ends::Stamped(way) => {
+            ClientLanes::Stamped(lanes) => {
                 let mut cli_deq_ticks = 0;
-                way.pop_all(packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {
-                    let (packet, dropped) = settled.settle(word, sink);
-                    back(packet.flow);
-                    if !T::WANTED {
+                lanes.pop_all(packets_max, |[word, cli_enq_ticks, sch_enq_ticks, sch_deq_ticks]| {
+                    let (packet, dropped) = call_counts.complete(word, sink);
+                    on_returned(packet.flow);
+                    if !T::IS_ENABLED {
                         return;
                     }
                     if cli_deq_ticks == 0 || self.stamps_packets {
@@ -273,13 +279,13 @@ impl<L: Lane> Client<L> {
                 })
             }
         };
-        drop(settled);
-        if back_count > 0 {
-            self.presence.say(&self.counts);
+        drop(call_counts);
+        if returned_count > 0 {
+            self.presence.store_counts(&self.counts);
             sink.flush()?;
-            probe!("sched.transmitted", self.number, back_count);
+            probe!("sched.transmitted", self.number, returned_count);
         }
-        Ok(back_count)
+        Ok(returned_count)
     }
 
     /// Returns the number of packets sent that have not come back.
@@ -288,7 +294,7 @@ impl<L: Lane> Client<L> {
         self.counts.queued()
     }
 
-    /// Returns `true` if the arbiter was told to stop: [`send`](Self::send) is refused from then
+    /// Returns `true` if the arbiter was stopped: [`send`](Self::send) is refused from then
     /// on. Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
@@ -316,9 +322,9 @@ impl<L: Lane> Client<L> {
 
 impl<L: Lane> Drop for Client<L> {
     fn drop(&mut self) {
-        self.presence.say(&self.counts);
+        self.presence.store_counts(&self.counts);
         self.presence.leave();
-        self.shared.tell();
+        self.shared.notify_arbiter();
     }
 }
 
@@ -329,16 +335,16 @@ impl<L: Lane> fmt::Debug for Client<L> {
 }
 
 #[inline(always)]
-fn push_one<const W: usize>(there: &mut impl Post<W>, words: [u64; W]) -> bool {
-    let went = there.push(words);
-    there.publish();
-    went
+fn push_one<const W: usize>(to_arbiter: &mut impl Post<W>, words: [u64; W]) -> bool {
+    let is_pushed = to_arbiter.push(words);
+    to_arbiter.publish();
+    is_pushed
 }
 
 /// Maximum number of slots pushed or popped together: as many as an arbiter takes by default.
 const RUN_MAX: usize = 32;
 
-impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
+impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
     #[inline(always)]
     fn push_all(
         &mut self,
@@ -346,13 +352,13 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
         counts: &mut Counts,
         mut words: impl FnMut(u64) -> [u64; IN],
     ) -> Batch {
-        let Self { there, run_there: run, .. } = self;
+        let Self { to_arbiter, run_to_arbiter: run, .. } = self;
         let (mut batch, sent_before) = (Batch::default(), counts.sent);
-        let mut sending = Sending { there, run, gathered: 0, counts };
+        let mut pending_run = PendingRun { to_arbiter, run, pending: 0, counts };
         loop {
-            let room = sending.there.room(RUN_MAX).min(RUN_MAX);
-            let mut more = room > 0;
-            for at in 0..room {
+            let free_count = pending_run.to_arbiter.free_count(RUN_MAX).min(RUN_MAX);
+            let mut more = free_count > 0;
+            for at in 0..free_count {
                 let Some(offer) = offers.next() else {
                     more = false;
                     break;
@@ -362,15 +368,15 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
                     more = false;
                     break;
                 }
-                sending.run[at] = words(offer.pack());
-                sending.gathered = at + 1;
+                pending_run.run[at] = words(offer.pack());
+                pending_run.pending = at + 1;
             }
-            sending.push_run();
+            pending_run.push_run();
             if !more {
                 break;
             }
         }
-        drop(sending);
+        drop(pending_run);
         batch.sent = (counts.sent - sent_before) as usize;
         batch
     }
@@ -378,45 +384,46 @@ impl<L: Lane, const IN: usize, const OUT: usize> Way<L, IN, OUT> {
     /// Pops until the lane is empty or `packets_max` slots were popped.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
-        let kept = std::mem::take(&mut self.left_back);
-        let mut handing = Handing { way: self, rest: kept };
-        let mut back_count = 0;
-        if !handing.rest.is_empty() {
-            back_count = packets_max.min(handing.rest.len());
-            handing.hand_on(back_count, &mut each);
+        let kept = std::mem::take(&mut self.unprocessed);
+        let mut popped = PoppedRun { lanes: self, rest: kept };
+        let mut returned_count = 0;
+        if !popped.rest.is_empty() {
+            returned_count = packets_max.min(popped.rest.len());
+            popped.process(returned_count, &mut each);
         }
-        while back_count < packets_max {
-            let wanted = RUN_MAX.min(packets_max - back_count);
-            let count = handing.way.back.pop_all(&mut handing.way.run_back[..wanted]);
-            handing.rest = 0..count;
-            handing.hand_on(count, &mut each);
-            back_count += count;
+        while returned_count < packets_max {
+            let wanted = RUN_MAX.min(packets_max - returned_count);
+            let count =
+                popped.lanes.from_arbiter.pop_all(&mut popped.lanes.run_from_arbiter[..wanted]);
+            popped.rest = 0..count;
+            popped.process(count, &mut each);
+            returned_count += count;
             if count < wanted {
                 break;
             }
         }
-        back_count
+        returned_count
     }
 }
 
 /// Run of slots to be pushed into a lane; pushed, published and counted when this is dropped, even
 /// if the iterator of offers panics.
-struct Sending<'a, P: Post<W>, const W: usize> {
-    there: &'a mut P,
+struct PendingRun<'a, P: Post<W>, const W: usize> {
+    to_arbiter: &'a mut P,
     run: &'a mut [[u64; W]; RUN_MAX],
     /// Number of filled slots of the run; the lane has room for them.
-    gathered: usize,
+    pending: usize,
     counts: &'a mut Counts,
 }
 
-impl<P: Post<W>, const W: usize> Sending<'_, P, W> {
+impl<P: Post<W>, const W: usize> PendingRun<'_, P, W> {
     #[inline(always)]
     fn push_run(&mut self) {
-        let run = &self.run[..std::mem::take(&mut self.gathered)];
+        let run = &self.run[..std::mem::take(&mut self.pending)];
         if let [words] = run {
-            self.there.push(*words);
+            self.to_arbiter.push(*words);
         } else {
-            self.there.push_all(run);
+            self.to_arbiter.push_all(run);
         }
         let length_bytes = |words: &[u64; W]| u64::from(Offer::length_bytes_of(words[0]));
         self.counts.sent += run.len() as u64;
@@ -424,51 +431,51 @@ impl<P: Post<W>, const W: usize> Sending<'_, P, W> {
     }
 }
 
-impl<P: Post<W>, const W: usize> Drop for Sending<'_, P, W> {
+impl<P: Post<W>, const W: usize> Drop for PendingRun<'_, P, W> {
     #[inline(always)]
     fn drop(&mut self) {
         self.push_run();
-        self.there.publish();
+        self.to_arbiter.publish();
     }
 }
 
 /// Run of slots that was popped from a lane, of which `rest` was not processed. When this is
 /// dropped, the rest is kept for the next call; there is one if the processing panicked.
-struct Handing<'a, L: Lane, const IN: usize, const OUT: usize> {
-    way: &'a mut Way<L, IN, OUT>,
+struct PoppedRun<'a, L: Lane, const IN: usize, const OUT: usize> {
+    lanes: &'a mut LanePair<L, IN, OUT>,
     rest: Range<usize>,
 }
 
-impl<L: Lane, const IN: usize, const OUT: usize> Handing<'_, L, IN, OUT> {
+impl<L: Lane, const IN: usize, const OUT: usize> PoppedRun<'_, L, IN, OUT> {
     /// Processes `count` slots of the rest.
     #[inline(always)]
-    fn hand_on(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
+    fn process(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
         let from = self.rest.start;
         for at in from..from + count {
             self.rest.start = at + 1;
-            each(self.way.run_back[at]);
+            each(self.lanes.run_from_arbiter[at]);
         }
     }
 }
 
-impl<L: Lane, const IN: usize, const OUT: usize> Drop for Handing<'_, L, IN, OUT> {
+impl<L: Lane, const IN: usize, const OUT: usize> Drop for PoppedRun<'_, L, IN, OUT> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.way.left_back = self.rest.clone();
-        self.way.back.release();
+        self.lanes.unprocessed = self.rest.clone();
+        self.lanes.from_arbiter.release();
     }
 }
 
 /// Counts of one call; added to the client's counters when dropped, even if a sink panics.
-struct Settled<'a> {
+struct CallCounts<'a> {
     counts: Counts,
     total: &'a mut Counts,
 }
 
-impl Settled<'_> {
+impl CallCounts<'_> {
     /// Counts a packet that has come back, and transmits it if it was marked.
     #[inline(always)]
-    fn settle(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
+    fn complete(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
         let counts = &mut self.counts;
         let (packet, dropped) = Offer::unpack(word);
         if dropped {
@@ -483,7 +490,7 @@ impl Settled<'_> {
     }
 }
 
-impl Drop for Settled<'_> {
+impl Drop for CallCounts<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.total.add(&self.counts);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_packets_take_their_time_to_the_nanosecond_at_every_rate() {
+    fn million_packets_take_exact_time_at_every_rate() {
         for bandwidth_bps in [1_000, 999_983, 1_000_000_000, 99_999_999_977, 10_000_000_000_000] {
             for bytes in [1, 64, 1500, 65_535] {
                 let mut link = PacketClock::new(bandwidth_bps).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_it_cannot_represent_is_refused_with_the_range() {
+    fn rate_outside_the_range_is_refused_with_the_range() {
         for bandwidth_bps in [0, BANDWIDTH_MAX_BPS + 1, u64::MAX] {
             let refused = PacketClock::new(bandwidth_bps).unwrap_err();
             assert_eq!(refused.bandwidth_bps, bandwidth_bps);
@@ -130,8 +130,8 @@ mod tests {
         assert!(PacketClock::new(BANDWIDTH_MAX_BPS).is_ok());
     }
 
-    /// Returns the bytes marked in a second, if due packets are marked every `look_ns`.
-    fn marked_bytes(bandwidth_bps: u64, bytes: u64, look_ns: impl Fn(u64) -> u64) -> u64 {
+    /// Returns the bytes marked in a second, if due packets are marked every `interval_ns`.
+    fn marked_bytes(bandwidth_bps: u64, bytes: u64, interval_ns: impl Fn(u64) -> u64) -> u64 {
         let mut link = PacketClock::new(bandwidth_bps).unwrap();
         let (mut now_ns, mut marked) = (0, 0);
         while now_ns < 1_000_000_000 {
@@ -139,21 +139,21 @@ mod tests {
                 link.charge(bytes);
                 marked += bytes;
             }
-            now_ns += look_ns(now_ns);
+            now_ns += interval_ns(now_ns);
         }
         marked
     }
 
     #[test]
-    fn a_busy_link_keeps_its_rate_however_seldom_one_looks() {
+    fn busy_link_keeps_its_rate_with_any_poll_interval() {
         for bandwidth_bps in [1_000_000, 10_000_000, 1_000_000_000, 10_000_000_000] {
             for bytes in [64, 1500] {
                 let due = bandwidth_bps / 8;
                 let regular = marked_bytes(bandwidth_bps, bytes, |_| 20_000);
                 let uneven = marked_bytes(bandwidth_bps, bytes, |now_ns| 1 + now_ns % 1_999_993);
                 // Within a thousandth, plus the bytes due in one interval and one packet.
-                for (marked, look_ns) in [(regular, 20_000), (uneven, 2_000_000)] {
-                    let slack = due / 1000 + due * look_ns / 1_000_000_000 + bytes;
+                for (marked, interval_ns) in [(regular, 20_000), (uneven, 2_000_000)] {
+                    let slack = due / 1000 + due * interval_ns / 1_000_000_000 + bytes;
                     assert!(marked.abs_diff(due) <= slack, "{bandwidth_bps}: {marked} of {due}");
                 }
             }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_saves_no_time_up_and_a_busy_one_loses_none() {
+    fn idle_time_is_lost_and_busy_time_is_not() {
         let mut link = PacketClock::new(8_000_000_000).unwrap(); // a byte a nanosecond
         link.idle_until(1_000);
         link.charge(500);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_for_ever_ends_at_the_end_of_time() {
+    fn charge_saturates_at_the_greatest_time() {
         let mut link = PacketClock::new(BANDWIDTH_MIN_BPS).unwrap();
         link.charge(u64::MAX);
         link.charge(u64::MAX);

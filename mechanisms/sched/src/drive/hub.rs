@@ -1,7 +1,7 @@
 //! State shared by the arbiter, its clients and hubs.
 
 use super::arbiter::Config;
-use super::client::{Client, Counts, Ends, Way};
+use super::client::{Client, ClientLanes, Counts, LanePair};
 use super::lane::{Lane, Laps};
 use super::port::Port;
 use super::stamps::Stamping;
@@ -18,11 +18,11 @@ pub const CLIENTS_MAX: usize = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The arbiter was told to stop.
-    #[error("the arbiter has been told to stop")]
+    /// The arbiter was stopped.
+    #[error("the arbiter was stopped: no client can join")]
     Stopped,
     /// There are already [`CLIENTS_MAX`] clients.
-    #[error("{CLIENTS_MAX} clients are there already")]
+    #[error("{CLIENTS_MAX} clients have joined: drop a client first")]
     Full,
 }
 
@@ -31,8 +31,8 @@ pub enum JoinError {
 pub enum Stop {
     /// At once: queued packets stay in the scheduler, and are counted as scheduled.
     Now,
-    /// Once all packets sent were marked and the clients were told; clients cannot send any more. A
-    /// client that does not fetch its marks is waited for as long as
+    /// Once all packets sent were marked and the clients were notified; clients cannot send any
+    /// more. A client that does not fetch its marks is waited for as long as
     /// [`DRAIN_MAX`](super::DRAIN_MAX) says.
     Drain,
 }
@@ -55,16 +55,16 @@ pub(super) struct Control {
 }
 
 /// Clients that have joined and that the arbiter has not seen yet, by the width of their lanes.
-pub(super) struct Joining<L: Lane> {
+pub(super) struct NewClients<L: Lane> {
     pub(super) bare: Vec<Port<L, 1, 1>>,
     pub(super) stamped: Vec<Port<L, 2, 4>>,
     clients_count: usize,
     joined_count: usize,
 }
 
-pub(super) struct Shared<L: Lane> {
+pub(super) struct ArbiterState<L: Lane> {
     pub(super) control: CachePadded<Control>,
-    joining: Mutex<Joining<L>>,
+    new_clients: Mutex<NewClients<L>>,
     mailbox_slots_count: u32,
     stamping: Stamping,
 }
@@ -72,13 +72,13 @@ pub(super) struct Shared<L: Lane> {
 /// State of a client that the arbiter reads besides the mailboxes. Only the client writes it.
 #[derive(Default)]
 pub(super) struct Presence {
-    gone: AtomicBool,
+    has_left: AtomicBool,
     counts: [AtomicU64; 6],
 }
 
 impl Presence {
     /// Stores the client's counters; called by the client after polls and when it leaves.
-    pub(super) fn say(&self, counts: &Counts) {
+    pub(super) fn store_counts(&self, counts: &Counts) {
         for (word, count) in self.counts.iter().zip(counts.to_array()) {
             // Relaxed: statistics; the final values are published by leave().
             word.store(count, Ordering::Relaxed);
@@ -86,41 +86,41 @@ impl Presence {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        // Relaxed: as in say().
+        // Relaxed: as in store_counts().
         Counts::from_array(self.counts.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     pub(super) fn leave(&self) {
-        // Release: publishes the last counts, and the last push, to the Acquire in is_gone().
-        self.gone.store(true, Ordering::Release);
+        // Release: publishes the last counts, and the last push, to the Acquire in has_left().
+        self.has_left.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_gone(&self) -> bool {
+    pub(super) fn has_left(&self) -> bool {
         // Acquire: pairs with the Release in leave().
-        self.gone.load(Ordering::Acquire)
+        self.has_left.load(Ordering::Acquire)
     }
 }
 
-impl<L: Lane> Shared<L> {
+impl<L: Lane> ArbiterState<L> {
     pub(super) fn new(config: &Config) -> Self {
         let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
-        let joining =
-            Joining { bare: Vec::new(), stamped: Vec::new(), clients_count: 0, joined_count: 0 };
+        let new_clients =
+            NewClients { bare: Vec::new(), stamped: Vec::new(), clients_count: 0, joined_count: 0 };
         Self {
             control: CachePadded::new(control),
-            joining: Mutex::new(joining),
+            new_clients: Mutex::new(new_clients),
             mailbox_slots_count: config.mailbox_slots_count,
             stamping: config.stamping,
         }
     }
 
-    pub(super) fn joining(&self) -> MutexGuard<'_, Joining<L>> {
+    pub(super) fn new_clients(&self) -> MutexGuard<'_, NewClients<L>> {
         // A list of ports is never left half written, so a poisoned lock can be used.
-        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+        self.new_clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the arbiter that something has happened.
-    pub(super) fn tell(&self) {
+    /// Notifies the arbiter of an event.
+    pub(super) fn notify_arbiter(&self) {
         // Release: pairs with the Acquire in the arbiter's sweep.
         self.control.events.fetch_add(1, Ordering::Release);
     }
@@ -134,42 +134,44 @@ impl<L: Lane> Shared<L> {
     pub(super) fn raise(&self, state: u8) {
         // Release: pairs with the Acquire in state().
         self.control.state.fetch_max(state, Ordering::Release);
-        self.tell();
+        self.notify_arbiter();
     }
 
     fn join(shared: &Arc<Self>) -> Result<Client<L>, JoinError> {
-        let mut joining = shared.joining();
+        let mut new_clients = shared.new_clients();
         if shared.state() != RUNNING {
             return Err(JoinError::Stopped);
         }
-        if joining.clients_count == CLIENTS_MAX {
+        if new_clients.clients_count == CLIENTS_MAX {
             return Err(JoinError::Full);
         }
-        let number = joining.joined_count;
+        let number = new_clients.joined_count;
         let presence = Arc::new(CachePadded::new(Presence::default()));
         let slots_count = shared.mailbox_slots_count;
-        let ends = match shared.stamping {
+        let lanes = match shared.stamping {
             Stamping::None => {
-                let (port, there, back) = Port::pair(number, slots_count, Arc::clone(&presence));
-                joining.bare.push(port);
-                Ends::Bare(Way::new(there, back))
+                let (port, to_arbiter, from_arbiter) =
+                    Port::pair(number, slots_count, Arc::clone(&presence));
+                new_clients.bare.push(port);
+                ClientLanes::Bare(LanePair::new(to_arbiter, from_arbiter))
             }
             Stamping::Batch | Stamping::Packet => {
-                let (port, there, back) = Port::pair(number, slots_count, Arc::clone(&presence));
-                joining.stamped.push(port);
-                Ends::Stamped(Way::new(there, back))
+                let (port, to_arbiter, from_arbiter) =
+                    Port::pair(number, slots_count, Arc::clone(&presence));
+                new_clients.stamped.push(port);
+                ClientLanes::Stamped(LanePair::new(to_arbiter, from_arbiter))
             }
         };
-        joining.clients_count += 1;
-        joining.joined_count += 1;
-        drop(joining);
-        shared.tell();
-        Ok(Client::new(number, ends, presence, Arc::clone(shared)))
+        new_clients.clients_count += 1;
+        new_clients.joined_count += 1;
+        drop(new_clients);
+        shared.notify_arbiter();
+        Ok(Client::new(number, lanes, presence, Arc::clone(shared)))
     }
 
     /// Records that a client was removed.
-    pub(super) fn forget(&self) {
-        self.joining().clients_count -= 1;
+    pub(super) fn remove_client(&self) {
+        self.new_clients().clients_count -= 1;
     }
 
     pub(super) fn stamping(&self) -> Stamping {
@@ -183,7 +185,7 @@ impl<L: Lane> Shared<L> {
 
 /// Access to an arbiter from any thread: clients join through it, and it stops the arbiter.
 pub struct Hub<L: Lane = Laps> {
-    pub(super) shared: Arc<Shared<L>>,
+    pub(super) shared: Arc<ArbiterState<L>>,
 }
 
 impl<L: Lane> Hub<L> {
@@ -195,10 +197,10 @@ impl<L: Lane> Hub<L> {
     /// # Cost
     /// Allocates two mailboxes, which the arbiter notices at its next sweep.
     pub fn join(&self) -> Result<Client<L>, JoinError> {
-        Shared::join(&self.shared)
+        ArbiterState::join(&self.shared)
     }
 
-    /// Tells the arbiter to end. [`Stop::Now`] may follow [`Stop::Drain`].
+    /// Stops the arbiter. [`Stop::Now`] may follow [`Stop::Drain`].
     pub fn stop(&self, stop: Stop) {
         self.shared.raise(match stop {
             Stop::Drain => DRAINING,
@@ -206,7 +208,7 @@ impl<L: Lane> Hub<L> {
         });
     }
 
-    /// Returns `true` if the arbiter was told to end, or has ended.
+    /// Returns `true` if the arbiter was stopped, or has ended.
     pub fn is_stopping(&self) -> bool {
         self.shared.state() != RUNNING
     }
@@ -220,6 +222,6 @@ impl<L: Lane> Clone for Hub<L> {
 
 impl<L: Lane> fmt::Debug for Hub<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hub({} clients)", self.shared.joining().clients_count)
+        write!(f, "Hub({} clients)", self.shared.new_clients().clients_count)
     }
 }

@@ -22,8 +22,8 @@
 //! "FastForward for efficient pipeline parallelism" (PPoPP 2008); probing ahead: J. Wang, K. Zhang,
 //! X. Tang, B. Hua, "B-Queue: efficient and practical queuing for fast core-to-core communication"
 //! (IJPP 2013); clearing by whole lines: V. Maffione, G. Lettieri, L. Rizzo, "Cache-aware design of
-//! general-purpose single-producer single-consumer queues" (Software: Practice and Experience 2019),
-//! whose "improved FastForward" [`Marks`] is.
+//! general-purpose single-producer single-consumer queues" (Software: Practice and Experience
+//! 2019), whose "improved FastForward" [`Marks`] is.
 
 mod index;
 mod laps;
@@ -47,7 +47,7 @@ pub const LANE_BIT: u64 = 1 << 63;
 #[non_exhaustive]
 pub enum LaneError {
     /// The number of slots is outside its range.
-    #[error("a mailbox of {slots_count} slots: must lie in 1..={LANE_SLOTS_MAX}")]
+    #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Slots {
         /// The requested number.
         slots_count: u32,
@@ -77,7 +77,7 @@ pub trait Lane: Send + Sync + 'static {
 /// Pushing end of a lane.
 pub trait Post<const W: usize>: Send + 'static {
     /// `true` if [`publish`](Self::publish) has an effect.
-    const LAZY: bool = true;
+    const NEEDS_PUBLISH: bool = true;
 
     /// Pushes a slot, with bit 63 of its first word zero; returns `false` if the lane is full, or
     /// looked full.
@@ -85,7 +85,7 @@ pub trait Post<const W: usize>: Send + 'static {
     /// The receiver sees the slot at the next [`publish`](Self::publish) at the latest.
     fn push(&mut self, words: [u64; W]) -> bool;
 
-    /// Pushes as many of these slots, in order, as there is room for; returns their number.
+    /// Pushes as many of these slots, in order, as fit; returns their number.
     #[inline(always)]
     fn push_all(&mut self, slots: &[[u64; W]]) -> usize {
         slots.iter().take_while(|&&words| self.push(words)).count()
@@ -95,12 +95,12 @@ pub trait Post<const W: usize>: Send + 'static {
     /// stale.
     fn has_room(&mut self) -> bool;
 
-    /// Returns a number of pushes for which there is room: not zero if [`has_room`] is `true`.
+    /// Returns a number of pushes that would succeed: not zero if [`has_room`] is `true`.
     /// `slots_count` is the number wanted; the result may be greater.
     ///
     /// [`has_room`]: Self::has_room
     #[inline(always)]
-    fn room(&mut self, _slots_count: usize) -> usize {
+    fn free_count(&mut self, _slots_count: usize) -> usize {
         usize::from(self.has_room())
     }
 

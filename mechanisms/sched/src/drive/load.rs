@@ -43,14 +43,14 @@ pub enum Due {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
-    to_come: VecDeque<Spec>,
+    pending_specs: VecDeque<Spec>,
     current: Current,
 }
 
 #[derive(Clone, Debug)]
 enum Current {
-    /// Not begun.
-    Before,
+    /// Before the first call of [`Load::due`].
+    NotStarted,
     Paced {
         spec: Spec,
         end_ns: u64,
@@ -62,21 +62,21 @@ enum Current {
         burst_packets: u32,
         burst_left: u32,
     },
-    After,
+    Finished,
 }
 
 impl Load {
     /// Makes a load of one specification after another. (A rate that [`PacketClock`] cannot
     /// represent counts as no limit; [`parse`](super::program::parse) accepts no such rate.)
     pub fn program(specs: &[Spec]) -> Self {
-        Self { to_come: specs.iter().copied().collect(), current: Current::Before }
+        Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
 
     /// Makes a load without limit of rate or time.
     pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
         let burst_packets = burst_packets.max(1);
         let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
-        Self { to_come: VecDeque::new(), current }
+        Self { pending_specs: VecDeque::new(), current }
     }
 
     /// Returns `true` if the packets due do not depend on the time.
@@ -101,16 +101,16 @@ impl Load {
                     return Due::Wait { until_ns: clock.next_ns().min(*end_ns) };
                 }
                 Current::Paced { end_ns, .. } => *end_ns,
-                Current::Before => now_ns,
-                Current::After => return Due::Over,
+                Current::NotStarted => now_ns,
+                Current::Finished => return Due::Over,
             };
             self.current = self.begin(begin_ns);
         }
     }
 
     fn begin(&mut self, begin_ns: u64) -> Current {
-        let Some(spec) = self.to_come.pop_front() else {
-            return Current::After;
+        let Some(spec) = self.pending_specs.pop_front() else {
+            return Current::Finished;
         };
         let Ok(mut clock) = PacketClock::new(spec.bandwidth_bps) else {
             return Load::endless(spec.length_bytes, spec.burst_packets).current;
@@ -137,7 +137,7 @@ impl Load {
                     *burst_left = *burst_packets;
                 }
             }
-            Current::Before | Current::After => {}
+            Current::NotStarted | Current::Finished => {}
         }
     }
 }
@@ -162,7 +162,7 @@ impl Flows {
     /// # Panics
     /// Panics if `clients_count` is 0.
     pub fn of(client: u32, clients_count: u32, flows_count: u32) -> Self {
-        assert!(clients_count > 0, "flows of no clients");
+        assert!(clients_count > 0, "clients_count=0: it must be at least 1");
         Self { first: client, step: clients_count, flows_count, next: client }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_sends_its_bandwidth_for_its_duration() {
+    fn specification_sends_its_bandwidth_for_its_duration() {
         let (packets, bytes, end_ns) = run(&[spec(1_000_000_000, 100 * MBIT, 64, 1)], 1_000);
         assert_eq!(packets, 100 * MBIT / 8 / 64 + 1); // 195,312.5 of them: the last one begins in time
         assert_eq!(bytes, packets * 64);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_specification_begins_where_the_other_ends_however_late_one_looks() {
+    fn next_specification_begins_at_the_end_of_the_previous_even_if_polled_late() {
         let specs = [spec(1_000_000, 8 * MBIT, 100, 1), spec(2_000_000, 80 * MBIT, 100, 2)];
         let (exact, ..) = run(&specs, 1_000);
         let (late, _, end_ns) = run(&specs, 70_000);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_goes_in_parts_is_one_burst() {
+    fn burst_sent_in_parts_counts_as_one() {
         let mut load = Load::program(&[spec(1_000_000, 80 * MBIT, 100, 4)]);
         assert_eq!(load.due(0), Due::Packets { count: 4, length_bytes: 100 });
         load.sent(3);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_names_each_flow_equally_often_and_fills_what_may_be_on_its_way() {
+    fn window_contains_each_flow_equally_often_and_at_least_the_maximum() {
         let windows =
             |client, packets_max| Vec::from(Flows::of(client, 4, 17).windows(packets_max));
         assert_eq!(windows(0, 7), [0, 4, 8, 12, 16, 0, 4, 8, 12, 16]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_specification_a_program_is_over_and_an_endless_load_never() {
+    fn empty_program_is_over_and_endless_load_never_is() {
         assert_eq!(Load::program(&[]).due(5), Due::Over);
         let mut load = Load::endless(1500, 50);
         assert_eq!(load.due(5), Due::Packets { count: 50, length_bytes: 1500 });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flow_belongs_to_one_client_which_goes_around_its_own() {
+    fn each_flow_belongs_to_one_client_and_is_repeated_in_turn() {
         let mut owners = [0; 17];
         for client in 0..4 {
             let flows = Flows::of(client, 4, 17);

@@ -27,11 +27,11 @@ pub struct Ledger {
     pub dropped: u64,
     /// Packets that the scheduler returned after the client had left.
     pub discarded: u64,
-    /// Packets marked or dropped of which the client was not told before the arbiter ended: it had
-    /// not fetched earlier ones, and its lane was full.
+    /// Packets marked or dropped of which the client was not notified before the arbiter ended: it
+    /// had not fetched earlier ones, and its lane was full.
     pub unfetched: u64,
-    /// `true` if it has left, or its thread has died.
-    pub gone: bool,
+    /// `true` if the client was dropped, even by a panic.
+    pub has_left: bool,
     /// The client's own counters as last stored; final if it has left.
     pub counts: Counts,
 }
@@ -45,13 +45,13 @@ impl Ledger {
     /// Returns the number of its packets that are in the mailbox, in the scheduler, or marked and
     /// not yet transmitted. 0 for a client that has left.
     pub fn queued(&self) -> u64 {
-        if self.gone { 0 } else { self.counts.queued() }
+        if self.has_left { 0 } else { self.counts.queued() }
     }
 
     /// Returns the number of packets that had not come back when the client left. 0 for a client
     /// that is there.
     pub fn abandoned(&self) -> u64 {
-        if self.gone { self.counts.queued() } else { 0 }
+        if self.has_left { self.counts.queued() } else { 0 }
     }
 
     /// Adds another ledger's counters.
@@ -63,7 +63,7 @@ impl Ledger {
         self.dropped += other.dropped;
         self.discarded += other.discarded;
         self.unfetched += other.unfetched;
-        self.gone |= other.gone;
+        self.has_left |= other.has_left;
         self.counts.add(&other.counts);
     }
 }
@@ -81,8 +81,8 @@ pub(super) fn marks_slots_count(mailbox_slots_count: u32) -> u32 {
 pub(super) struct Port<L: Lane, const IN: usize, const OUT: usize> {
     pub(super) inbox: L::Receiver<IN>,
     outbox: L::Sender<OUT>,
-    /// Marks for which the lane back had no room. While there are any, no packets are taken from
-    /// the client, so there are never more of them than its packets in the scheduler.
+    /// Marks for which the lane back had no free slot. While there are any, no packets are taken
+    /// from the client, so there are never more of them than its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
     /// `true` if marks were pushed that have not been published.
     unpublished: bool,
@@ -91,7 +91,7 @@ pub(super) struct Port<L: Lane, const IN: usize, const OUT: usize> {
 }
 
 /// The arbiter's port of a client, and the client's two ends.
-type PortAndEnds<L, const IN: usize, const OUT: usize> =
+type PortAndClientLanes<L, const IN: usize, const OUT: usize> =
     (Port<L, IN, OUT>, <L as Lane>::Sender<IN>, <L as Lane>::Receiver<OUT>);
 
 impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
@@ -100,19 +100,21 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         client: usize,
         mailbox_slots_count: u32,
         presence: Arc<CachePadded<Presence>>,
-    ) -> PortAndEnds<L, IN, OUT> {
+    ) -> PortAndClientLanes<L, IN, OUT> {
         let lanes = || -> Result<_, LaneError> {
-            let there = L::pair::<IN>(mailbox_slots_count)?;
-            Ok((there, L::pair::<OUT>(marks_slots_count(mailbox_slots_count))?))
+            let to_arbiter = L::pair::<IN>(mailbox_slots_count)?;
+            Ok((to_arbiter, L::pair::<OUT>(marks_slots_count(mailbox_slots_count))?))
         };
-        let ((there, inbox), (outbox, back)) = match lanes() {
+        let ((to_arbiter, inbox), (outbox, from_arbiter)) = match lanes() {
             Ok(lanes) => lanes,
-            Err(refused) => unreachable!("Config::validate() lets no such mailbox pass: {refused}"),
+            Err(error) => {
+                unreachable!("Config::validate() has checked the number of slots: {error}")
+            }
         };
         let ledger = Ledger { client, ..Ledger::default() };
         let spill = VecDeque::new();
         let port = Self { inbox, outbox, spill, unpublished: false, presence, ledger };
-        (port, there, back)
+        (port, to_arbiter, from_arbiter)
     }
 
     /// Sends a mark to the client.
@@ -120,7 +122,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
     pub(super) fn mark(&mut self, words: [u64; OUT]) {
         self.unpublished = true;
         if !self.spill.is_empty() || !self.outbox.push(words) {
-            self.keep(words);
+            self.spill_one(words);
         }
     }
 
@@ -130,54 +132,55 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         self.unpublished = true;
         let sent = if self.spill.is_empty() { self.outbox.push_all(slots) } else { 0 };
         if sent < slots.len() {
-            self.keep_all(&slots[sent..]);
+            self.spill_all(&slots[sent..]);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn keep_all(&mut self, slots: &[[u64; OUT]]) {
+    fn spill_all(&mut self, slots: &[[u64; OUT]]) {
         self.spill.extend(slots);
     }
 
     #[cold]
     #[inline(never)]
-    fn keep(&mut self, words: [u64; OUT]) {
+    fn spill_one(&mut self, words: [u64; OUT]) {
         self.spill.push_back(words);
     }
 
-    /// Handles the end of a client: discards the packets in its mailbox and its unsent marks.
-    pub(super) fn part(&mut self) {
+    /// Closes a port whose client has left: discards the packets in its mailbox and its unsent
+    /// marks.
+    pub(super) fn close(&mut self) {
         while self.inbox.pop().is_some() {
             self.ledger.unread += 1;
         }
         self.spill = VecDeque::new();
-        self.ledger.gone = true;
+        self.ledger.has_left = true;
         self.ledger.counts = self.presence.counts();
     }
 
     #[inline(always)]
     pub(super) fn publish(&mut self) {
-        if L::Sender::<OUT>::LAZY && self.unpublished {
+        if L::Sender::<OUT>::NEEDS_PUBLISH && self.unpublished {
             self.unpublished = false;
             self.outbox.publish();
         }
     }
 
-    /// Returns the number of marks that wait until the lane has room.
-    pub(super) fn kept_count(&self) -> usize {
+    /// Returns the number of marks for which the lane had no free slot yet.
+    pub(super) fn spilled_count(&self) -> usize {
         self.spill.len()
     }
 
-    /// Sends waiting marks; returns `true` if none is left.
+    /// Sends the spilled marks; returns `true` if none is left.
     #[inline(always)]
-    pub(super) fn is_clear(&mut self) -> bool {
-        self.spill.is_empty() || self.send_kept()
+    pub(super) fn flush_spill(&mut self) -> bool {
+        self.spill.is_empty() || self.send_spilled()
     }
 
     #[cold]
     #[inline(never)]
-    fn send_kept(&mut self) -> bool {
+    fn send_spilled(&mut self) -> bool {
         while let Some(&words) = self.spill.front() {
             if !self.outbox.push(words) {
                 break;

@@ -8,9 +8,9 @@
 //! 500ms 10M   300   2
 //! ```
 //!
-//! Lines before the first `thread` are client 0's. A line that contains the words `thread` and a number,
-//! wherever they stand and whatever else it contains, begins the lines of that client. A `#` begins a
-//! comment, which contains nothing.
+//! Lines before the first `thread` are client 0's. A line that contains the words `thread` and a
+//! number, wherever they stand and whatever else it contains, begins the lines of that client. A
+//! `#` begins a comment.
 
 use super::clock::PacketClock;
 use super::word::LENGTH_MAX_BYTES;
@@ -73,23 +73,23 @@ pub struct ProgramError {
     pub column: usize,
     /// Expected text, with an example.
     pub expected: String,
-    /// Text found, or the reason why it is wrong.
+    /// Text found, or the reason why it is invalid.
     pub found: String,
 }
 
 impl ProgramError {
     /// Returns a message with the file's path.
     pub fn in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
-        InFile { error: self, path }
+        ErrorInFile { error: self, path }
     }
 }
 
-struct InFile<'a> {
+struct ErrorInFile<'a> {
     error: &'a ProgramError,
     path: &'a Path,
 }
 
-impl fmt::Display for InFile<'_> {
+impl fmt::Display for ErrorInFile<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.error)
     }
@@ -112,7 +112,7 @@ pub fn parse(text: &str) -> Result<Program, ProgramError> {
             continue;
         }
         if first.text == THREAD_WORD {
-            // Without a number: this names what stands there instead.
+            // Without a number: the error contains the text found instead.
             thread = words.read(THREAD, thread_number)?;
             continue;
         }
@@ -189,7 +189,7 @@ impl<'a> Words<'a> {
         self.text[..self.text.len() - rest.len()].chars().count() + 1
     }
 
-    fn wrong(&self, column: usize, expected: &str, found: String) -> ProgramError {
+    fn error(&self, column: usize, expected: &str, found: String) -> ProgramError {
         ProgramError { line: self.line, column, expected: expected.to_owned(), found }
     }
 
@@ -203,7 +203,7 @@ impl<'a> Words<'a> {
             Some(word) => self.read_at(word, expected, read),
             None => {
                 let column = self.column_of(self.rest);
-                Err(self.wrong(column, expected, "the end of the line".to_owned()))
+                Err(self.error(column, expected, "the end of the line".to_owned()))
             }
         }
     }
@@ -214,7 +214,7 @@ impl<'a> Words<'a> {
         expected: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<T, ProgramError> {
-        read(word.text).map_err(|found| self.wrong(word.column, expected, found))
+        read(word.text).map_err(|found| self.error(word.column, expected, found))
     }
 
     /// Checks that only a comment follows.
@@ -222,7 +222,7 @@ impl<'a> Words<'a> {
         match self.next().filter(|word| !word.text.starts_with('#')) {
             None => Ok(()),
             Some(word) => {
-                Err(self.wrong(word.column, "the end of the line", format!("{:?}", word.text)))
+                Err(self.error(word.column, "the end of the line", format!("{:?}", word.text)))
             }
         }
     }
@@ -236,7 +236,7 @@ fn number<Q: FromStr<Err = UnitError>>(
     word: &str,
     value: impl FnOnce(Q) -> u64,
 ) -> Result<u64, String> {
-    word.parse().map(value).map_err(|wrong: UnitError| wrong.to_string())
+    word.parse().map(value).map_err(|error: UnitError| error.to_string())
 }
 
 fn positive<Q: FromStr<Err = UnitError>>(
@@ -247,7 +247,7 @@ fn positive<Q: FromStr<Err = UnitError>>(
 }
 
 fn not_zero<N: Default + PartialEq>(value: N) -> Result<N, String> {
-    if value == N::default() { Err("nothing".to_owned()) } else { Ok(value) }
+    if value == N::default() { Err("zero".to_owned()) } else { Ok(value) }
 }
 
 fn limited<Q: FromStr<Err = UnitError>>(

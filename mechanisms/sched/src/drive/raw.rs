@@ -4,7 +4,7 @@ use handover_base::sync::atomic::AtomicU64;
 
 /// Prefetches the line of a word that will be written soon. Affects time only.
 #[inline(always)]
-pub(super) fn claim(word: &AtomicU64) {
+pub(super) fn prefetch_for_write(word: &AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(handover_loom)))]
     {
         let word: *const AtomicU64 = word;

@@ -12,7 +12,7 @@ pub use udp::{DATAGRAM_MAX_BYTES, Udp};
 #[non_exhaustive]
 pub enum SinkError {
     /// No socket could be connected to this address.
-    #[error("no socket to {to}: {error}")]
+    #[error("cannot connect a UDP socket to {to}: {error}")]
     Connect {
         /// The address.
         to: std::net::SocketAddr,
@@ -21,7 +21,7 @@ pub enum SinkError {
         error: io::Error,
     },
     /// The kernel refuses to send datagrams.
-    #[error("sending datagrams: {error}")]
+    #[error("cannot send datagrams: {error}")]
     Send {
         /// The system's error.
         #[source]

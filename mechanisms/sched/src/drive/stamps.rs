@@ -1,4 +1,4 @@
-//! Time stamps of the places at which a packet waited, four of each, and a buffer that takes them to another thread.
+//! Time stamps of a packet, four of each, and a buffer that carries them to another thread.
 
 use handover_base::clock;
 use handover_base::sync::Arc;
@@ -34,7 +34,7 @@ impl fmt::Display for Stamping {
 
 /// Error of parsing an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no way of stamping: write none, batch or packet")]
+#[error("unknown time stamping {text:?}: write none, batch or packet")]
 pub struct StampingError {
     text: String,
 }
@@ -79,7 +79,7 @@ impl Record {
     /// # Errors
     /// An error of the writer.
     pub fn write_line(&self, out: &mut impl io::Write) -> io::Result<()> {
-        let mut line = Line { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
+        let mut line = LineBuffer { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
         line.put(b'\n');
         if self.dropped {
             line.put(b'D');
@@ -102,14 +102,14 @@ impl Record {
 /// Longest line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
 const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 
-/// A line that is filled from its end. Formatting by `write!` takes five times as long, and there are
-/// millions of lines.
-struct Line {
+/// A line that is filled from its end. Formatting by `write!` takes five times as long, and there
+/// are millions of lines.
+struct LineBuffer {
     bytes: [u8; LINE_BYTES_MAX],
     from: usize,
 }
 
-impl Line {
+impl LineBuffer {
     fn put(&mut self, byte: u8) {
         self.from -= 1;
         self.bytes[self.from] = byte;
@@ -129,7 +129,7 @@ impl Line {
 /// Receiver of the packets' records, on the client's thread.
 pub trait Trace {
     /// `true` if records are used.
-    const WANTED: bool = true;
+    const IS_ENABLED: bool = true;
 
     /// Records a packet that was transmitted or dropped.
     fn record(&mut self, record: &Record);
@@ -137,7 +137,7 @@ pub trait Trace {
 
 /// Discards the records.
 impl Trace for () {
-    const WANTED: bool = false;
+    const IS_ENABLED: bool = false;
 
     #[inline(always)]
     fn record(&mut self, _: &Record) {}
@@ -151,7 +151,7 @@ impl Trace for Vec<Record> {
 }
 
 impl<T: Trace> Trace for Option<T> {
-    const WANTED: bool = T::WANTED;
+    const IS_ENABLED: bool = T::IS_ENABLED;
 
     #[inline(always)]
     fn record(&mut self, record: &Record) {
@@ -161,10 +161,10 @@ impl<T: Trace> Trace for Option<T> {
     }
 }
 
-/// Treatment of a record for which there is no room.
+/// Treatment of a record when the buffer is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The client waits for room: no record is lost, and its packets are late.
+    /// The client waits for space: no record is lost, and its packets are late.
     #[default]
     Block,
     /// The record is lost and counted, and the client goes on.
@@ -174,22 +174,23 @@ pub enum WhenFull {
 /// Maximum number of records that travel together.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
-/// Pause of a client that waits for room.
-const ROOM_PAUSE: Duration = Duration::from_micros(50);
+/// Pause of a client that waits for space.
+const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
-/// Returns the two ends of a buffer of records: a client fills it, and another thread drains it, during
-/// the run or after it. It has room for `records_max` records at least; memory is taken as it fills.
+/// Returns the two ends of a buffer of records: a client fills it, and another thread drains it,
+/// during the run or after it. It holds at least `records_max` records; memory is taken as it
+/// fills.
 ///
 /// # Panics
 /// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
 pub fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Records) {
-    assert!(records_max > 0, "a recorder without room");
+    assert!(records_max > 0, "records_max=0: it must be at least 1");
     let chunk_records = (records_max / 4).clamp(1, CHUNK_RECORDS_MAX);
     // One chunk more is at the recorder, being filled; it has a slot of its own at the end.
     let chunks_max = (records_max.div_ceil(chunk_records) - 1).max(1);
     let (producer, consumer) = match spsc::ring(chunks_max + 1) {
         Ok(ends) => ends,
-        Err(refused) => panic!("a recorder of {records_max} records: {refused}"),
+        Err(error) => panic!("records_max={records_max}: {error}"),
     };
     let losses = Arc::new(Losses { lost: AtomicU64::new(0), waited_ns: AtomicU64::new(0) });
     let recorder = Recorder {
@@ -203,15 +204,15 @@ pub fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Records) {
     (recorder, Records { chunk: Vec::new().into_iter(), consumer, losses })
 }
 
-/// Cost of a lack of room. Only the recorder writes.
+/// Cost of a full buffer. Only the recorder writes.
 #[derive(Debug)]
 struct Losses {
     lost: AtomicU64,
     waited_ns: AtomicU64,
 }
 
-/// The client's end: give it to [`Client::poll`](super::Client::poll). Dropping it hands over the last
-/// records and tells the other end that no more come.
+/// The client's end: give it to [`Client::poll`](super::Client::poll). Dropping it passes on the
+/// last records and closes the buffer.
 #[derive(Debug)]
 pub struct Recorder {
     /// Records that have not been handed over.
@@ -231,11 +232,11 @@ impl Recorder {
         self.losses.lost.load(Ordering::Relaxed)
     }
 
-    /// Makes room in the chunk; returns `false` if there is none.
+    /// Makes space in the chunk; returns `false` if it cannot.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self) -> bool {
-        if self.chunk.capacity() > 0 && !(self.waits_for_room() && self.hand_over()) {
+    fn make_space(&mut self) -> bool {
+        if self.chunk.capacity() > 0 && !(self.wait_for_space() && self.hand_over()) {
             return false;
         }
         self.chunk = Vec::with_capacity(self.chunk_records);
@@ -243,28 +244,28 @@ impl Recorder {
     }
 
     /// Waits until the chunk may be handed over; returns `false` if it may not be.
-    fn waits_for_room(&self) -> bool {
+    fn wait_for_space(&self) -> bool {
         let mut began_ns = None;
         while self.producer.len() >= self.chunks_max {
             if self.when_full == WhenFull::Drop || self.producer.is_closed() {
                 return false;
             }
             began_ns.get_or_insert_with(clock::now_ns);
-            thread::sleep(ROOM_PAUSE);
+            thread::sleep(SPACE_PAUSE);
         }
         if let Some(began_ns) = began_ns {
-            // Relaxed: a figure.
+            // Relaxed: a statistic.
             self.losses.waited_ns.fetch_add(clock::now_ns() - began_ns, Ordering::Relaxed);
         }
         true
     }
 
-    /// Hands the chunk over; returns `false` if the other end is gone.
+    /// Hands the chunk over; returns `false` if the other end was dropped.
     fn hand_over(&mut self) -> bool {
         match self.producer.push(std::mem::take(&mut self.chunk)) {
             Ok(()) => true,
-            Err(refused) => {
-                self.chunk = refused.into_inner();
+            Err(error) => {
+                self.chunk = error.into_inner();
                 false
             }
         }
@@ -274,8 +275,8 @@ impl Recorder {
 impl Trace for Recorder {
     #[inline]
     fn record(&mut self, record: &Record) {
-        if self.chunk.len() == self.chunk.capacity() && !self.make_room() {
-            // Relaxed: a figure.
+        if self.chunk.len() == self.chunk.capacity() && !self.make_space() {
+            // Relaxed: a statistic.
             self.losses.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -287,7 +288,7 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         // There is a slot for the last chunk.
         if !self.chunk.is_empty() && !self.hand_over() {
-            // Relaxed: a figure; the end of the ring orders it.
+            // Relaxed: a statistic; the end of the ring orders it.
             self.losses.lost.fetch_add(self.chunk.len() as u64, Ordering::Relaxed);
         }
     }
@@ -303,9 +304,9 @@ pub struct Records {
 }
 
 impl Records {
-    /// Hands up to `records_max` records to `each`, in order; returns how many. Zero does not mean that
-    /// no more come: see [`is_finished`](Self::is_finished). Records come in chunks, the last of them
-    /// when the recorder is dropped.
+    /// Hands up to `records_max` records to `each`, in order; returns how many. Zero does not mean
+    /// that no more come: see [`is_finished`](Self::is_finished). Records come in chunks, the last
+    /// of them when the recorder is dropped.
     pub fn drain(&mut self, records_max: usize, mut each: impl FnMut(Record)) -> usize {
         let mut drained = 0;
         while drained < records_max {
@@ -320,31 +321,32 @@ impl Records {
         drained
     }
 
-    /// Returns `true` if half of the room is taken, or more: a writer that has waited until now drains it
-    /// before the client has to wait.
+    /// Returns `true` if half of the buffer or more is full: a writer that has waited until now
+    /// drains it before the client has to wait.
     pub fn is_half_full(&self) -> bool {
         2 * self.consumer.len() >= self.consumer.slots_count()
     }
 
-    /// Returns `true` if the recorder has been dropped; the rest can still be drained. Once true, true
-    /// for ever.
+    /// Returns `true` if the recorder has been dropped; the rest can still be drained. Once true,
+    /// true for ever.
     pub fn is_closed(&self) -> bool {
         self.consumer.is_closed()
     }
 
-    /// Returns `true` if all has been drained and the recorder has been dropped. Once true, true for
-    /// ever.
+    /// Returns `true` if all has been drained and the recorder has been dropped. Once true, true
+    /// for ever.
     pub fn is_finished(&self) -> bool {
         self.chunk.as_slice().is_empty() && self.consumer.is_finished()
     }
 
     /// Number of records that were lost. Complete when [`is_finished`](Self::is_finished).
     pub fn lost(&self) -> u64 {
-        // Relaxed: a figure; the end of the ring orders the last one.
+        // Relaxed: a statistic; the end of the ring orders the last one.
         self.losses.lost.load(Ordering::Relaxed)
     }
 
-    /// Time for which the client waited for room. Complete when [`is_finished`](Self::is_finished).
+    /// Time for which the client waited for space. Complete when
+    /// [`is_finished`](Self::is_finished).
     pub fn waited(&self) -> Duration {
         // Relaxed: as in lost().
         Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_holds_the_first_stamp_and_the_stages_after_it() {
+    fn line_contains_the_first_stamp_and_the_stage_durations() {
         let mut line = Vec::new();
         record(1000).write_line(&mut line).unwrap();
         Record { dropped: true, ..record(5) }.write_line(&mut line).unwrap();
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_line_has_room() {
+    fn longest_line_fits_the_buffer() {
         let mut line = Vec::new();
         let most = Record { cli_enq_ticks: u64::MAX, length_bytes: u32::MAX, ..Record::default() };
         Record { dropped: true, ..most }.write_line(&mut line).unwrap();
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorder_that_drops_counts_what_has_no_room_and_keeps_the_order() {
+    fn dropping_recorder_counts_lost_records_and_keeps_the_order() {
         let (mut recorder, records) = recorder(4, WhenFull::Drop);
         assert!(!records.is_half_full());
         (0..10).for_each(|n| recorder.record(&record(n)));
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorder_that_blocks_loses_nothing_and_tells_how_long_it_waited() {
+    fn blocking_recorder_loses_no_record_and_reports_its_waiting_time() {
         for records_max in [1, 7, 10_000] {
             let (mut recorder, records) = recorder(records_max, WhenFull::Block);
             let client =
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorder_whose_writer_is_gone_counts_the_rest_as_lost_and_does_not_wait() {
+    fn recorder_with_a_dropped_reader_counts_records_as_lost_and_does_not_wait() {
         let (mut recorder, records) = recorder(4, WhenFull::Block);
         recorder.record(&record(0));
         let losses = Arc::clone(&records.losses);
@@ -445,11 +447,11 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_the_stampings_read_back() {
+    fn stamping_names_parse_to_the_same_stamping() {
         for stamping in [Stamping::None, Stamping::Batch, Stamping::Packet] {
             assert_eq!(stamping.to_string().parse(), Ok(stamping));
         }
-        let wrong = "all".parse::<Stamping>().unwrap_err();
-        assert!(wrong.to_string().contains("none, batch or packet"), "{wrong}");
+        let error = "all".parse::<Stamping>().unwrap_err();
+        assert!(error.to_string().contains("none, batch or packet"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ mod runs;
 
 use super::arbiter::{Closed, Config, DRAIN_MAX, LEDGERS_MAX, Token};
 use super::clock::PacketClock;
-use super::hub::{DRAINING, ENDING, Joining, Shared};
+use super::hub::{ArbiterState, DRAINING, ENDING, NewClients};
 use super::lane::{Collect, Lane, Post};
 use super::port::{Ledger, Port};
 use super::stamps::Stamping;
@@ -29,12 +29,12 @@ const SWEEPS_PER_READING: u64 = 16;
 const RUNS_BATCH_MIN: usize = 8;
 
 /// Function that selects the registry's list of newcomers with this width of lanes.
-type Newcomers<L, const IN: usize, const OUT: usize> =
-    fn(&mut Joining<L>) -> &mut Vec<Port<L, IN, OUT>>;
+type SelectNewClients<L, const IN: usize, const OUT: usize> =
+    fn(&mut NewClients<L>) -> &mut Vec<Port<L, IN, OUT>>;
 
 /// Stamps and tag of a stamped packet while it is in the scheduler.
 #[derive(Clone, Copy)]
-struct Wait {
+struct PendingPacket {
     cli_enq_ticks: u64,
     sch_enq_ticks: u64,
     tag: u32,
@@ -42,26 +42,26 @@ struct Wait {
 
 /// Stamped packets in the scheduler; the most recently vacated index is reused first.
 #[derive(Default)]
-struct Waits {
-    waits: Vec<Wait>,
+struct PendingPackets {
+    packets: Vec<PendingPacket>,
     vacant: Vec<u32>,
 }
 
-impl Waits {
+impl PendingPackets {
     #[inline(always)]
-    fn put(&mut self, wait: Wait) -> u32 {
+    fn insert(&mut self, packet: PendingPacket) -> u32 {
         if let Some(at) = self.vacant.pop() {
-            self.waits[at as usize] = wait;
+            self.packets[at as usize] = packet;
             return at;
         }
-        self.waits.push(wait);
-        (self.waits.len() - 1) as u32
+        self.packets.push(packet);
+        (self.packets.len() - 1) as u32
     }
 
     #[inline(always)]
-    fn take(&mut self, at: u32) -> Wait {
+    fn take(&mut self, at: u32) -> PendingPacket {
         self.vacant.push(at);
-        self.waits[at as usize]
+        self.packets[at as usize]
     }
 }
 
@@ -74,24 +74,24 @@ pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
     /// Indices of the ports whose client is there.
     present: Vec<u32>,
     vacant: Vec<u32>,
-    waits: Waits,
+    pending_packets: PendingPackets,
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
     /// While draining: the number of marks that wait for room, and the time since when it has not
     /// changed.
-    undrained: (usize, u64),
+    drain_progress: (usize, u64),
     stamps_packets: bool,
     idle: Idle,
-    shared: Arc<Shared<L>>,
-    newcomers: Newcomers<L, IN, OUT>,
+    shared: Arc<ArbiterState<L>>,
+    select_new_clients: SelectNewClients<L, IN, OUT>,
     /// Time as last read.
     now_ns: u64,
     /// `true` if the scheduler held packets back for a later time.
-    holds_back: bool,
-    /// `true` if a mailbox, or the scheduler, returned all that was asked for in this sweep, so that
-    /// there may be more.
-    gave_all: bool,
+    is_holding_back: bool,
+    /// `true` if a mailbox, or the scheduler, returned all that was asked for in this sweep, so
+    /// that there may be more.
+    may_have_more: bool,
     /// Packets that the scheduler dropped for newer ones in this sweep.
     replaced: Vec<Packet<Token>>,
     departed: VecDeque<Ledger>,
@@ -106,27 +106,27 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     pub(super) fn new(
         scheduler: S,
         config: &Config,
-        shared: Arc<Shared<L>>,
-        newcomers: Newcomers<L, IN, OUT>,
+        shared: Arc<ArbiterState<L>>,
+        select_new_clients: SelectNewClients<L, IN, OUT>,
     ) -> Self {
         Self {
             scheduler,
             ports: Vec::new(),
             present: Vec::new(),
             vacant: Vec::new(),
-            waits: Waits::default(),
+            pending_packets: PendingPackets::default(),
             // Config::validate() has refused rates that the clock cannot represent.
             link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
             batch_max: config.batch_max as usize,
             interval_ns: nanoseconds(config.interval),
-            undrained: (0, 0),
+            drain_progress: (0, 0),
             stamps_packets: config.stamping == Stamping::Packet,
             idle: Idle::new(config.patience),
             shared,
-            newcomers,
+            select_new_clients,
             now_ns: 0,
-            holds_back: false,
-            gave_all: false,
+            is_holding_back: false,
+            may_have_more: false,
             replaced: Vec::new(),
             departed: VecDeque::new(),
             earlier: Ledger::default(),
@@ -140,12 +140,12 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     pub(super) fn run(self) -> Closed<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
-            true => self.work::<false>(),
-            false => self.work::<true>(),
+            true => self.run_loop::<false>(),
+            false => self.run_loop::<true>(),
         }
     }
 
-    fn work<const RUNS: bool>(mut self) -> Closed<S> {
+    fn run_loop<const RUNS: bool>(mut self) -> Closed<S> {
         let began_ns = clock::now_ns();
         self.now_ns = began_ns;
         if let Some(link) = &mut self.link {
@@ -158,12 +158,12 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             if events != events_seen {
                 events_seen = events;
                 self.deliver_all(&mut runs);
-                self.attend();
+                self.update_clients();
                 if self.shared.state() >= ENDING {
                     break;
                 }
             }
-            self.gave_all = false;
+            self.may_have_more = false;
             let found = match RUNS {
                 true => self.sweep_runs(&mut runs),
                 false => self.take() + self.mark(),
@@ -177,7 +177,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     break;
                 }
             }
-            if self.interval_ns > 0 && !self.gave_all {
+            if self.interval_ns > 0 && !self.may_have_more {
                 // A sweep that is late is not made up for by a second one.
                 sweep_ns = (sweep_ns + self.interval_ns).max(self.now_ns);
                 let due_ns = self.due_ns().max(sweep_ns);
@@ -191,7 +191,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 self.now_ns = clock::now_ns();
             } else if self.link.is_some()
                 || self.interval_ns > 0
-                || self.holds_back
+                || self.is_holding_back
                 || self.sweeps.is_multiple_of(SWEEPS_PER_READING)
             {
                 self.now_ns = clock::now_ns();
@@ -208,7 +208,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
 
     #[inline(always)]
     fn events(&self) -> u64 {
-        // Acquire: pairs with the Release in Shared::tell().
+        // Acquire: pairs with the Release in ArbiterState::notify_arbiter().
         self.shared.control.events.load(Ordering::Acquire)
     }
 
@@ -218,7 +218,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         let mut taken_all = 0;
         for &client in &self.present {
             let Some(port) = &mut self.ports[client as usize] else { continue };
-            if !port.is_clear() {
+            if !port.flush_spill() {
                 continue;
             }
             let (mut taken, mut ticks) = (0, 0);
@@ -232,7 +232,11 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                         ticks = clock::ticks();
                     }
                     let cli_enq_ticks = words[IN - 1];
-                    self.waits.put(Wait { cli_enq_ticks, sch_enq_ticks: ticks, tag: offer.tag })
+                    self.pending_packets.insert(PendingPacket {
+                        cli_enq_ticks,
+                        sch_enq_ticks: ticks,
+                        tag: offer.tag,
+                    })
                 } else {
                     offer.tag
                 };
@@ -245,33 +249,33 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     Ok(Accepted::InsteadOf(oldest)) => self.replaced.push(oldest),
                     Err(Refused { packet, .. }) => {
                         port.ledger.dropped += 1;
-                        port.mark(back(&mut self.waits, packet, true, ticks));
+                        port.mark(returned_words(&mut self.pending_packets, packet, true, ticks));
                     }
                 }
             }
             port.inbox.release();
             port.ledger.taken += taken as u64;
             port.publish();
-            self.gave_all |= taken == self.batch_max;
+            self.may_have_more |= taken == self.batch_max;
             taken_all += taken;
         }
         if !self.replaced.is_empty() {
-            self.give_back();
+            self.return_replaced();
         }
         taken_all
     }
 
-    /// Tells the clients of packets that were dropped for newer ones.
+    /// Notifies the clients of packets that were dropped for newer ones.
     #[cold]
     #[inline(never)]
-    fn give_back(&mut self) {
+    fn return_replaced(&mut self) {
         let ticks = if Self::STAMPED { clock::ticks() } else { 0 };
         for packet in std::mem::take(&mut self.replaced) {
             let client = packet.token.client();
-            let words = back(&mut self.waits, packet, true, ticks);
+            let words = returned_words(&mut self.pending_packets, packet, true, ticks);
             let Some(port) = &mut self.ports[client as usize] else { continue };
             port.ledger.dropped += 1;
-            if port.ledger.gone {
+            if port.ledger.has_left {
                 self.retire_if_empty(client);
             } else {
                 port.mark(words);
@@ -288,7 +292,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             None => self.batch_max * self.present.len().max(1),
         };
         let (mut marked, mut ticks) = (0, 0);
-        self.holds_back = false;
+        self.is_holding_back = false;
         while marked < marks_max {
             if self.link.as_ref().is_some_and(|link| link.next_ns() > self.now_ns) {
                 break;
@@ -299,7 +303,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     // on.
                     link.idle_until(self.now_ns);
                 }
-                self.holds_back = !self.scheduler.is_empty();
+                self.is_holding_back = !self.scheduler.is_empty();
                 break;
             };
             if Self::STAMPED && (marked == 0 || self.stamps_packets) {
@@ -307,9 +311,9 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             }
             marked += 1;
             let client = packet.token.client();
-            let words = back(&mut self.waits, packet, false, ticks);
+            let words = returned_words(&mut self.pending_packets, packet, false, ticks);
             let Some(port) = &mut self.ports[client as usize] else { continue };
-            if port.ledger.gone {
+            if port.ledger.has_left {
                 port.ledger.discarded += 1;
                 self.retire_if_empty(client);
                 continue;
@@ -323,13 +327,13 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             }
         }
         self.publish_all(marked);
-        self.gave_all |= marked == marks_max;
+        self.may_have_more |= marked == marks_max;
         marked
     }
 
     #[inline(always)]
     fn publish_all(&mut self, marked: usize) {
-        if L::Sender::<OUT>::LAZY && marked > 0 {
+        if L::Sender::<OUT>::NEEDS_PUBLISH && marked > 0 {
             for &client in &self.present {
                 if let Some(port) = &mut self.ports[client as usize] {
                     port.publish();
@@ -346,20 +350,20 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     #[cold]
     #[inline(never)]
     fn is_drained(&mut self) -> bool {
-        let kept_count = self.ports.iter().flatten().map(Port::kept_count).sum();
-        if kept_count != self.undrained.0 || !self.scheduler.is_empty() {
-            self.undrained = (kept_count, self.now_ns);
+        let spilled_count = self.ports.iter().flatten().map(Port::spilled_count).sum();
+        if spilled_count != self.drain_progress.0 || !self.scheduler.is_empty() {
+            self.drain_progress = (spilled_count, self.now_ns);
         }
-        let waited_ns = self.now_ns - self.undrained.1;
-        self.scheduler.is_empty() && (kept_count == 0 || waited_ns >= nanoseconds(DRAIN_MAX))
+        let waited_ns = self.now_ns - self.drain_progress.1;
+        self.scheduler.is_empty() && (spilled_count == 0 || waited_ns >= nanoseconds(DRAIN_MAX))
     }
 
     /// Handles clients that have joined or left.
     #[cold]
     #[inline(never)]
-    fn attend(&mut self) {
-        let newcomers = std::mem::take((self.newcomers)(&mut self.shared.joining()));
-        for port in newcomers {
+    fn update_clients(&mut self) {
+        let new_ports = std::mem::take((self.select_new_clients)(&mut self.shared.new_clients()));
+        for port in new_ports {
             let client = self.vacant.pop().unwrap_or_else(|| {
                 self.ports.push(None);
                 (self.ports.len() - 1) as u32
@@ -370,8 +374,8 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         let mut at = 0;
         while let Some(&client) = self.present.get(at) {
             match &mut self.ports[client as usize] {
-                Some(port) if port.presence.is_gone() => {
-                    port.part();
+                Some(port) if port.presence.has_left() => {
+                    port.close();
                     self.present.swap_remove(at);
                     self.retire_if_empty(client);
                 }
@@ -391,17 +395,17 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 self.earlier.add(&oldest);
             }
             self.departed.push_back(port.ledger);
-            self.shared.forget();
+            self.shared.remove_client();
         }
     }
 
     fn close(mut self, began_ns: u64) -> Closed<S> {
         // From here on no client can join; those that joined before and were not seen are handled.
         self.shared.raise(ENDING);
-        self.attend();
+        self.update_clients();
         let mut clients: Vec<_> = self.departed.into_iter().map(|ledger| (ledger, None)).collect();
         for mut port in self.ports.into_iter().flatten() {
-            port.ledger.unfetched = port.kept_count() as u64;
+            port.ledger.unfetched = port.spilled_count() as u64;
             clients.push((port.ledger, Some(port.presence)));
         }
         clients.sort_by_key(|(ledger, _)| ledger.client);
@@ -416,18 +420,18 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     }
 }
 
-/// Makes the slot that tells the client of a packet that the scheduler returned or dropped.
+/// Makes the slot that notifies the client of a packet that the scheduler returned or dropped.
 #[inline(always)]
-fn back<const OUT: usize>(
-    waits: &mut Waits,
+fn returned_words<const OUT: usize>(
+    pending_packets: &mut PendingPackets,
     packet: Packet<Token>,
     dropped: bool,
     sch_deq_ticks: u64,
 ) -> [u64; OUT] {
     let Packet { flow, length_bytes, token } = packet;
     let (tag, stamps) = if OUT > 1 {
-        let wait = waits.take(token.tag());
-        (wait.tag, [wait.cli_enq_ticks, wait.sch_enq_ticks, sch_deq_ticks])
+        let pending = pending_packets.take(token.tag());
+        (pending.tag, [pending.cli_enq_ticks, pending.sch_enq_ticks, sch_deq_ticks])
     } else {
         (token.tag(), [0; 3])
     };

@@ -10,8 +10,8 @@ pub enum Patience {
     /// Each thread has a CPU: it spins. (It yields now and then all the same, so that nothing hangs
     /// where that is not so.)
     Spin,
-    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at most.
-    /// Intervals are kept as long as there is something to do in each.
+    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at
+    /// most. Intervals are kept as long as there is something to do in each.
     Share,
 }
 
@@ -21,8 +21,8 @@ impl Patience {
     pub fn for_threads(threads_count: usize) -> Self {
         let allowed = topology::allowed().len();
         let quota = topology::quota_cpus().unwrap_or(f64::INFINITY);
-        let crowded = threads_count > allowed || threads_count as f64 > quota;
-        if crowded { Patience::Share } else { Patience::Spin }
+        let is_overcommitted = threads_count > allowed || threads_count as f64 > quota;
+        if is_overcommitted { Patience::Share } else { Patience::Spin }
     }
 }
 
@@ -71,48 +71,48 @@ impl Idle {
         match self.patience {
             Patience::Spin if !self.rounds.is_multiple_of(SPINS_PER_YIELD) => {}
             Patience::Share if self.rounds < SPINS_SHARED => core::hint::spin_loop(),
-            _ => self.give_way(),
+            _ => self.yield_or_sleep(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn give_way(&mut self) {
+    fn yield_or_sleep(&mut self) {
         match self.rounds.checked_sub(SPINS_SHARED + YIELDS_SHARED) {
             Some(slept) if self.patience == Patience::Share => sleep(backoff_ns(slept)),
             _ => std::thread::yield_now(),
         }
     }
 
-    /// Waits until `look_ns`, which is not later than `due_ns`, or until `interrupted` returns
+    /// Waits until `wake_ns`, which is not later than `due_ns`, or until `interrupted` returns
     /// `true`; returns the time. No work is known before `due_ns`.
     ///
-    /// A thread on a shared CPU that has found no work before sleeps beyond `look_ns`: until
+    /// A thread on a shared CPU that has found no work before sleeps beyond `wake_ns`: until
     /// `due_ns` at the latest, and at most a millisecond at a time.
     pub(super) fn wait_until(
         &mut self,
-        look_ns: u64,
+        wake_ns: u64,
         due_ns: u64,
         mut interrupted: impl FnMut() -> bool,
     ) -> u64 {
         self.rounds = self.rounds.wrapping_add(1);
-        let shares = self.patience == Patience::Share;
-        let idle = self.rounds.checked_sub(INTERVALS_SHARED).filter(|_| shares);
+        let is_sharing = self.patience == Patience::Share;
+        let sleeps_before = self.rounds.checked_sub(INTERVALS_SHARED).filter(|_| is_sharing);
         let mut spins = 0u32;
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= look_ns || interrupted() {
+            if now_ns >= wake_ns || interrupted() {
                 return now_ns;
             }
-            let left_ns = look_ns - now_ns;
+            let left_ns = wake_ns - now_ns;
             spins += 1;
-            if let Some(slept) = idle {
+            if let Some(slept) = sleeps_before {
                 // Late for the work due by the kernel's lateness, which is acceptable after so many
                 // idle rounds.
                 sleep(left_ns.max(backoff_ns(slept)).min(due_ns - now_ns));
-            } else if shares && left_ns > 2 * SLEEP_LATE_NS {
+            } else if is_sharing && left_ns > 2 * SLEEP_LATE_NS {
                 sleep(left_ns - SLEEP_LATE_NS);
-            } else if shares || spins.is_multiple_of(SPINS_PER_YIELD) {
+            } else if is_sharing || spins.is_multiple_of(SPINS_PER_YIELD) {
                 std::thread::yield_now();
             } else {
                 core::hint::spin_loop();

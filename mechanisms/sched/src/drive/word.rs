@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_packet_that_fits_comes_out_as_it_went_in() {
+    fn packed_packet_unpacks_to_the_same_packet() {
         for flow in [0, 1, 999_999, FLOWS_MAX - 1] {
             for length_bytes in [1, 64, 1500, LENGTH_MAX_BYTES] {
                 for tag in [0, 1, TAGS_MAX - 1] {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_apart() {
+    fn packet_outside_the_limits_does_not_fit() {
         let fine = Offer { flow: 0, length_bytes: 1, tag: 0 };
         assert!(!Offer { flow: FLOWS_MAX, ..fine }.fits());
         assert!(!Offer { length_bytes: 0, ..fine }.fits());

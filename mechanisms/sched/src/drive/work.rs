@@ -19,10 +19,11 @@ pub struct Work<'a> {
     pub load: Load,
     /// Flows of the packets, in turn.
     pub flows: Flows,
-    /// `true`: as long as the client has more to send than may be on its way, every flow keeps its part of
-    /// [`in_flight_max`](Self::in_flight_max) there, because a packet that has come back makes room for
-    /// one of its own flow. The flows' shares then follow their weights. `false`: flows take turns packet
-    /// by packet, so that they get equal shares whatever their weights are; a few ns less a packet.
+    /// `true`: as long as the client has more to send than may be on its way, every flow keeps its
+    /// part of [`in_flight_max`](Self::in_flight_max) there, because a packet that has come back
+    /// makes room for one of its own flow. The flows' shares then follow their weights. `false`:
+    /// flows take turns packet by packet, so that they get equal shares whatever their weights are;
+    /// a few ns less a packet.
     pub keeps_flows_queued: bool,
     /// Length of a flow's packets, by flow, whatever the load says; of a flow that is not there, as
     /// the load says.
@@ -44,7 +45,7 @@ pub struct Work<'a> {
 }
 
 /// Packets between two clock reads, where only the end depends on the time.
-const PACKETS_PER_LOOK: u32 = 64;
+const PACKETS_PER_CLOCK_READ: u32 = 64;
 
 /// Maximum number of marks handled in one poll, before packets are sent again.
 const POLL_MAX: usize = 1024;
@@ -66,9 +67,9 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     let Work { mut load, flows, keeps_flows_queued, lengths_bytes, in_flight_max, .. } = work;
     let Work { poll_interval, patience, stop, until_ns, linger, .. } = work;
     let has_flows = !flows.is_empty();
-    let mut turns = match keeps_flows_queued && flows.own_count() > 1 {
-        true => Turns::Windows(flows.windows(in_flight_max)),
-        false => Turns::Around(flows),
+    let mut flow_order = match keeps_flows_queued && flows.own_count() > 1 {
+        true => FlowOrder::Windows(flows.windows(in_flight_max)),
+        false => FlowOrder::RoundRobin(flows),
     };
     let until_ns = until_ns.unwrap_or(u64::MAX);
     let poll_interval_ns = nanoseconds(poll_interval);
@@ -77,8 +78,8 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     let mut idle = Idle::new(patience);
     let (mut poll_ns, mut unseen) = (0, 0);
     // Relaxed, here and below: only the end depends on it.
-    let stopped = || stop.load(Ordering::Relaxed);
-    while has_flows && !client.is_closed() && !stopped() {
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    while has_flows && !client.is_closed() && !is_stopped() {
         let now_ns = clock::now_ns();
         if now_ns >= until_ns {
             break;
@@ -86,12 +87,13 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
         if now_ns >= poll_ns || unseen >= unseen_max {
             poll_ns = now_ns.saturating_add(poll_interval_ns);
             unseen = 0;
-            if client.poll_each(POLL_MAX, sink, trace, |flow| turns.back(flow))? > 0 {
+            if client.poll_each(POLL_MAX, sink, trace, |flow| flow_order.packet_returned(flow))? > 0
+            {
                 idle.reset();
             }
         }
-        let room = in_flight_max.saturating_sub(client.in_flight());
-        let sent = send_due(client, &mut load, &mut turns, lengths_bytes, room, now_ns);
+        let free_count = in_flight_max.saturating_sub(client.in_flight());
+        let sent = send_due(client, &mut load, &mut flow_order, lengths_bytes, free_count, now_ns);
         unseen += sent;
         if sent > 0 {
             idle.reset();
@@ -99,11 +101,11 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
         }
         match load.due(now_ns) {
             Due::Wait { until_ns: due_ns } => {
-                let look_ns = if client.in_flight() > 0 { poll_ns } else { u64::MAX };
+                let wake_ns = if client.in_flight() > 0 { poll_ns } else { u64::MAX };
                 let due_ns = due_ns.min(until_ns);
-                let look_ns = look_ns.min(due_ns);
-                if look_ns > now_ns {
-                    idle.wait_until(look_ns, due_ns, stopped);
+                let wake_ns = wake_ns.min(due_ns);
+                if wake_ns > now_ns {
+                    idle.wait_until(wake_ns, due_ns, is_stopped);
                 } else {
                     idle.wait();
                 }
@@ -116,11 +118,11 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
     let end_ns = clock::now_ns().saturating_add(nanoseconds(linger));
     loop {
         // Read before the last poll: marks made before the end are visible to that poll.
-        let ended = client.is_ended() || stopped() || clock::now_ns() >= end_ns;
+        let is_ended = client.is_ended() || is_stopped() || clock::now_ns() >= end_ns;
         while client.poll(POLL_MAX, sink, trace)? > 0 {
             idle.reset();
         }
-        if ended || client.in_flight() == 0 {
+        if is_ended || client.in_flight() == 0 {
             return Ok(client.counts());
         }
         idle.wait();
@@ -132,22 +134,22 @@ pub fn work<L: Lane, K: Sink, T: Trace>(
 fn send_due<L: Lane>(
     client: &mut Client<L>,
     load: &mut Load,
-    turns: &mut Turns,
+    flow_order: &mut FlowOrder,
     lengths_bytes: &[u32],
-    room: u64,
+    free_count: u64,
     now_ns: u64,
 ) -> u32 {
     let mut sent = 0;
     while let Due::Packets { count, length_bytes } = load.due(now_ns) {
-        let left = u64::from(count).min(room - u64::from(sent)) as u32; // at most count
+        let left = u64::from(count).min(free_count - u64::from(sent)) as u32; // at most count
         if left == 0 {
             break;
         }
-        let mut burst = Burst { turns, lengths_bytes, length_bytes, left };
-        let went = client.send_batch(&mut burst).sent as u32;
-        load.sent(went);
-        sent += went;
-        if went < count || sent >= PACKETS_PER_LOOK {
+        let mut burst = Burst { flow_order, lengths_bytes, length_bytes, left };
+        let sent_now = client.send_batch(&mut burst).sent as u32;
+        load.sent(sent_now);
+        sent += sent_now;
+        if sent_now < count || sent >= PACKETS_PER_CLOCK_READ {
             break;
         }
     }
@@ -155,39 +157,39 @@ fn send_due<L: Lane>(
 }
 
 /// Order in which a client sends packets of its flows.
-enum Turns {
-    /// One flow after the other.
-    Around(Flows),
-    /// Flows that may send a packet, the one that has waited longest first; a flow is named as often as
-    /// its part of the window has room.
+enum FlowOrder {
+    /// The client's flows in turn.
+    RoundRobin(Flows),
+    /// Flows that may send a packet, the one that has waited longest first; a flow is named as
+    /// often as its part of the window has room.
     Windows(VecDeque<u32>),
 }
 
-impl Turns {
+impl FlowOrder {
     /// Records that a packet of a flow has come back.
     #[inline(always)]
-    fn back(&mut self, flow: u32) {
-        if let Turns::Windows(flows) = self {
+    fn packet_returned(&mut self, flow: u32) {
+        if let FlowOrder::Windows(flows) = self {
             flows.push_back(flow);
         }
     }
 }
 
-impl Iterator for Turns {
+impl Iterator for FlowOrder {
     type Item = u32;
 
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
         match self {
-            Turns::Around(flows) => flows.next(),
-            Turns::Windows(flows) => flows.pop_front(),
+            FlowOrder::RoundRobin(flows) => flows.next(),
+            FlowOrder::Windows(flows) => flows.pop_front(),
         }
     }
 }
 
 /// The packets of a burst.
 struct Burst<'a> {
-    turns: &'a mut Turns,
+    flow_order: &'a mut FlowOrder,
     lengths_bytes: &'a [u32],
     length_bytes: u32,
     left: u32,
@@ -199,7 +201,7 @@ impl Iterator for Burst<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Offer> {
         self.left = self.left.checked_sub(1)?;
-        let flow = self.turns.next()?;
+        let flow = self.flow_order.next()?;
         let length_bytes = self.lengths_bytes.get(flow as usize).copied();
         let length_bytes = length_bytes.unwrap_or(self.length_bytes);
         Some(Offer { flow, length_bytes, tag: 0 })
@@ -213,45 +215,47 @@ mod tests {
     use crate::flowset::FlowSet;
     use crate::{Algorithm, Packet, Scheduler, engine};
 
-    /// Bytes of each of four clients with 100 packets on their way at a time, after so many packets.
-    fn shares(turns_of: impl Fn(Flows) -> Turns) -> [f64; 4] {
+    /// Bytes of each of four clients with 100 packets on their way at a time, after so many
+    /// packets.
+    fn shares(order_of: impl Fn(Flows) -> FlowOrder) -> [f64; 4] {
         let flows: FlowSet = "100:1500:1,1:1500:16".parse().unwrap();
         let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default()).unwrap();
         assert!(flows.specs(u32::MAX).all(|spec| scheduler.add_flow(spec).is_ok()));
-        let mut clients: Vec<(Turns, u64)> =
-            (0..4).map(|client| (turns_of(Flows::of(client, 4, 17)), 0)).collect();
-        let send = |scheduler: &mut engine::AnyScheduler<Token>, turns: &mut Turns, client| {
-            let packet = Packet {
-                flow: turns.next().unwrap(),
-                length_bytes: 1500,
-                token: Token::new(client, 0),
+        let mut clients: Vec<(FlowOrder, u64)> =
+            (0..4).map(|client| (order_of(Flows::of(client, 4, 17)), 0)).collect();
+        let send =
+            |scheduler: &mut engine::AnyScheduler<Token>, flow_order: &mut FlowOrder, client| {
+                let packet = Packet {
+                    flow: flow_order.next().unwrap(),
+                    length_bytes: 1500,
+                    token: Token::new(client, 0),
+                };
+                assert!(scheduler.enqueue(0, packet).is_ok());
             };
-            assert!(scheduler.enqueue(0, packet).is_ok());
-        };
-        for (client, (turns, _)) in (0..).zip(&mut clients) {
-            (0..100).for_each(|_| send(&mut scheduler, turns, client));
+        for (client, (flow_order, _)) in (0..).zip(&mut clients) {
+            (0..100).for_each(|_| send(&mut scheduler, flow_order, client));
         }
         const PACKETS: u64 = 100_000;
         for _ in 0..PACKETS {
             let packet = scheduler.dequeue(0).unwrap();
             let client = packet.token.client();
-            let (turns, packets) = &mut clients[client as usize];
+            let (flow_order, packets) = &mut clients[client as usize];
             *packets += 1;
-            turns.back(packet.flow);
-            send(&mut scheduler, turns, client);
+            flow_order.packet_returned(packet.flow);
+            send(&mut scheduler, flow_order, client);
         }
         std::array::from_fn(|client| clients[client].1 as f64 / PACKETS as f64)
     }
 
     #[test]
-    fn shares_follow_the_weights_if_flows_are_kept_queued_and_else_not() {
-        let kept = shares(|flows| Turns::Windows(flows.windows(100)));
+    fn shares_follow_weights_only_if_flows_are_kept_queued() {
+        let kept = shares(|flows| FlowOrder::Windows(flows.windows(100)));
         for (got, weight) in kept.iter().zip([104.0, 4.0, 4.0, 4.0]) {
             assert!((got - weight / 116.0).abs() < 0.002, "{kept:?}");
         }
-        let around = shares(Turns::Around);
-        for (got, flows_count) in around.iter().zip([5.0, 4.0, 4.0, 4.0]) {
-            assert!((got - flows_count / 17.0).abs() < 0.02, "{around:?}");
+        let round_robin = shares(FlowOrder::RoundRobin);
+        for (got, flows_count) in round_robin.iter().zip([5.0, 4.0, 4.0, 4.0]) {
+            assert!((got - flows_count / 17.0).abs() < 0.02, "{round_robin:?}");
         }
     }
 }

@@ -64,9 +64,9 @@ pub trait Visitor<T: Copy + Debug> {
         T: Send + 'static;
 }
 
-struct Boxed;
+struct BoxingVisitor;
 
-impl<T: Copy + Debug> Visitor<T> for Boxed {
+impl<T: Copy + Debug> Visitor<T> for BoxingVisitor {
     type Output = AnyScheduler<T>;
 
     fn visit<S: Scheduler<T> + Send + 'static>(self, scheduler: S) -> AnyScheduler<T>
@@ -154,7 +154,7 @@ impl Algorithm {
     where
         T: Copy + Debug + Send + 'static,
     {
-        self.visit(config, Boxed)
+        self.visit(config, BoxingVisitor)
     }
 
     /// Makes a scheduler of two levels without tenants: `self` orders the tenants, and `flows` the
@@ -171,7 +171,7 @@ impl Algorithm {
     where
         T: Copy + Debug + Send + 'static,
     {
-        let outer = Outer { config, flows, token: PhantomData };
+        let outer = OuterVisitor { config, flows, token: PhantomData };
         self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
@@ -197,27 +197,27 @@ trait DisciplineVisitor {
 
 type AnyTenants<T> = Result<Box<dyn Tenants<T> + Send>, ConfigError>;
 
-struct Outer<'a, T> {
+struct OuterVisitor<'a, T> {
     config: &'a Config,
     flows: Algorithm,
     token: PhantomData<T>,
 }
 
-impl<T: Copy + Debug + Send + 'static> DisciplineVisitor for Outer<'_, T> {
+impl<T: Copy + Debug + Send + 'static> DisciplineVisitor for OuterVisitor<'_, T> {
     type Output = AnyTenants<T>;
 
     fn visit<O: Discipline<Hot: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
-        let inner = Inner::<O, T> { config: self.config, of: PhantomData };
+        let inner = InnerVisitor::<O, T> { config: self.config, of: PhantomData };
         self.flows.discipline(inner).ok_or(ConfigError::NoLevel { algorithm: self.flows })?
     }
 }
 
-struct Inner<'a, O, T> {
+struct InnerVisitor<'a, O, T> {
     config: &'a Config,
     of: PhantomData<(O, T)>,
 }
 
-impl<O, T> DisciplineVisitor for Inner<'_, O, T>
+impl<O, T> DisciplineVisitor for InnerVisitor<'_, O, T>
 where
     O: Discipline<Hot: Send, Align: Send> + Send + 'static,
     T: Copy + Debug + Send + 'static,

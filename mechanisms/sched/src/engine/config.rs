@@ -66,10 +66,10 @@ pub enum ConfigError {
         quantum_bytes: u32,
     },
     /// No flow can be made from this template.
-    #[error("the flows made by their first packets: {0}")]
+    #[error("template: {0}")]
     Template(#[from] FlowError),
     /// The flows of a tenant cannot be paced, as the tenant chooses its next packet ahead.
-    #[error("flows within a tenant cannot be paced: only the tenants can")]
+    #[error("pacing cannot order the flows of a tenant: use it for the tenants")]
     HoldsBack,
     /// The algorithm orders packets, not flows, so it cannot be a level.
     #[error("{algorithm} cannot be a level of two: it does not order flows")]

@@ -9,22 +9,22 @@ use std::fmt::Debug;
 /// First in, first out over all flows, with the limits of each flow. Weights have no effect.
 ///
 /// Packets are kept in one ring in the order in which they came. A packet that is dropped for a
-/// newer one of its flow leaves an empty place; there are as many spare places as packets, and the
+/// newer one of its flow leaves an empty slot; there are as many spare slots as packets, and the
 /// ring is compacted when they are used up.
 ///
 /// Cost: O(1); amortised if flows drop their oldest packet.
 #[derive(Debug)]
 pub struct Fifo<T> {
     /// Its capacity is a power of two; it grows to that in the first lap. A length of 0 marks an
-    /// empty place.
+    /// empty slot.
     ring: Vec<Packet<T>>,
     mask: u64,
     head: u64,
     tail: u64,
-    flows: Vec<Flow>,
-    /// By place: the place of the flow's next packet. Used by flows that drop their oldest packet,
+    flows: Vec<FifoFlow>,
+    /// By slot: the slot of the flow's next packet. Used by flows that drop their oldest packet,
     /// and empty without such a flow.
-    behind: Vec<u32>,
+    next_in_flow: Vec<u32>,
     /// By flow; empty without a flow that drops its oldest packet.
     spans: Vec<Span>,
     totals: Totals,
@@ -36,14 +36,14 @@ pub struct Fifo<T> {
 /// 16 bytes: four flows per cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
-struct Flow {
+struct FifoFlow {
     count: u32,
     packets_max: u32,
     length_max_bytes: u32,
     drops_head: bool,
 }
 
-/// Places of a flow's oldest and newest packets, if the flow drops its oldest.
+/// Slots of a flow's oldest and newest packets, if the flow drops its oldest.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
@@ -57,14 +57,14 @@ impl<T: Copy + Debug> Fifo<T> {
     /// [`ConfigError`] names the invalid field.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
-        let places = u64::from(config.packets_max).next_power_of_two();
+        let slots_count = u64::from(config.packets_max).next_power_of_two();
         Ok(Self {
-            ring: Vec::with_capacity(places as usize),
-            mask: places - 1,
+            ring: Vec::with_capacity(slots_count as usize),
+            mask: slots_count - 1,
             head: 0,
             tail: 0,
             flows: Vec::with_capacity(config.flows_max as usize),
-            behind: Vec::new(),
+            next_in_flow: Vec::new(),
             spans: Vec::new(),
             totals: Totals::default(),
             packets_max: config.packets_max,
@@ -73,7 +73,7 @@ impl<T: Copy + Debug> Fifo<T> {
         })
     }
 
-    fn place(&self, at: u64) -> usize {
+    fn slot_index(&self, at: u64) -> usize {
         (at & self.mask) as usize
     }
 
@@ -95,73 +95,73 @@ impl<T: Copy + Debug> Fifo<T> {
     /// Queues a packet whose flow was just made for it.
     #[cold]
     #[inline(never)]
-    fn enqueue_made(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue_again(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         self.enqueue(now_ns, packet)
     }
 
-    /// Enlarges the ring, to have spare places for the empty places that dropped packets leave.
-    fn widen(&mut self) {
-        let places = (2 * u64::from(self.packets_max)).next_power_of_two();
-        let mut ring = Vec::with_capacity(places as usize);
-        ring.extend((self.head..self.tail).map(|at| self.ring[self.place(at)]));
+    /// Enlarges the ring, to have spare slots for the empty slots that dropped packets leave.
+    fn enlarge(&mut self) {
+        let slots_count = (2 * u64::from(self.packets_max)).next_power_of_two();
+        let mut ring = Vec::with_capacity(slots_count as usize);
+        ring.extend((self.head..self.tail).map(|at| self.ring[self.slot_index(at)]));
         self.ring = ring;
-        (self.head, self.tail, self.mask) = (0, self.tail - self.head, places - 1);
-        self.behind = vec![0; places as usize];
+        (self.head, self.tail, self.mask) = (0, self.tail - self.head, slots_count - 1);
+        self.next_in_flow = vec![0; slots_count as usize];
     }
 
-    /// Compacts the ring: moves the packets towards its head, over the empty places.
+    /// Compacts the ring: moves the packets towards its head, over the empty slots.
     #[cold]
     #[inline(never)]
-    fn close_up(&mut self) {
+    fn compact(&mut self) {
         for at in self.head..self.tail {
-            let flow = self.ring[self.place(at)].flow;
+            let flow = self.ring[self.slot_index(at)].flow;
             self.spans[flow as usize].first = u32::MAX;
         }
         let mut to = self.head;
         for at in self.head..self.tail {
-            let packet = self.ring[self.place(at)];
+            let packet = self.ring[self.slot_index(at)];
             if packet.length_bytes > 0 {
-                let place = self.place(to);
-                self.ring[place] = packet;
-                self.link(packet.flow, place as u32);
+                let slot = self.slot_index(to);
+                self.ring[slot] = packet;
+                self.link(packet.flow, slot as u32);
                 to += 1;
             }
         }
         self.tail = to;
     }
 
-    /// Links `place` as that of the flow's newest packet.
-    fn link(&mut self, flow: u32, place: u32) {
+    /// Links `slot_index` as that of the flow's newest packet.
+    fn link(&mut self, flow: u32, slot: u32) {
         if self.flows[flow as usize].drops_head {
             let span = &mut self.spans[flow as usize];
             if span.first == u32::MAX {
-                span.first = place;
+                span.first = slot;
             } else {
-                self.behind[span.last as usize] = place;
+                self.next_in_flow[span.last as usize] = slot;
             }
-            span.last = place;
+            span.last = slot;
         }
     }
 
-    /// Drops the flow's oldest packet, and leaves its place empty.
+    /// Drops the flow's oldest packet, and leaves its slot empty.
     #[cold]
     #[inline(never)]
     fn drop_oldest(&mut self, id: u32) -> Packet<T> {
         let flow = &mut self.flows[id as usize];
         let span = &mut self.spans[id as usize];
-        let place = span.first as usize;
+        let slot = span.first as usize;
         flow.count -= 1;
-        span.first = if flow.count > 0 { self.behind[place] } else { u32::MAX };
-        let packet = self.ring[place];
-        self.ring[place].length_bytes = 0;
+        span.first = if flow.count > 0 { self.next_in_flow[slot] } else { u32::MAX };
+        let packet = self.ring[slot];
+        self.ring[slot].length_bytes = 0;
         self.totals.dropped += 1;
         packet
     }
 
     #[inline(always)]
     fn append(&mut self, packet: &Packet<T>) {
-        let place = self.place(self.tail);
-        match self.ring.get_mut(place) {
+        let slot = self.slot_index(self.tail);
+        match self.ring.get_mut(slot) {
             Some(free) => {
                 // Field by field: a whole struct would be assembled elsewhere first and read back
                 // at once, and the processor would wait for that.
@@ -176,7 +176,7 @@ impl<T: Copy + Debug> Fifo<T> {
         let flow = &mut self.flows[packet.flow as usize];
         flow.count += 1;
         if flow.drops_head {
-            self.link(packet.flow, place as u32);
+            self.link(packet.flow, slot as u32);
         }
     }
 }
@@ -188,16 +188,16 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
         }
         check_spec(&spec, u64::MAX)?;
         let drops_head = spec.drop == DropPolicy::Head;
-        if drops_head && self.behind.is_empty() {
-            self.widen();
+        if drops_head && self.next_in_flow.is_empty() {
+            self.enlarge();
         }
-        self.flows.push(Flow {
+        self.flows.push(FifoFlow {
             count: 0,
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes,
             drops_head,
         });
-        if !self.behind.is_empty() {
+        if !self.next_in_flow.is_empty() {
             self.spans.resize(self.flows.len(), Span { first: u32::MAX, last: u32::MAX });
         }
         Ok(self.flows_count() - 1)
@@ -211,7 +211,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
             return match self.make_flows(packet.flow) {
-                Ok(()) => self.enqueue_made(now_ns, packet),
+                Ok(()) => self.enqueue_again(now_ns, packet),
                 Err(why) => self.refuse(packet, why),
             };
         };
@@ -226,13 +226,13 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             }
             accepted = Accepted::InsteadOf(self.drop_oldest(packet.flow));
         }
-        // While fewer places than `packets_max` are in use, there is certainly room.
+        // While fewer slots than `packets_max` are in use, one is certainly free.
         if self.tail - self.head >= self.packets_max.into() {
             if self.len() >= self.packets_max as usize {
                 return self.refuse(packet, Refusal::Full);
             }
             if self.tail - self.head > self.mask {
-                self.close_up();
+                self.compact();
             }
         }
         self.append(&packet);
@@ -245,19 +245,19 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             if self.head == self.tail {
                 return None;
             }
-            let place = self.place(self.head);
+            let slot = self.slot_index(self.head);
             self.head += 1;
-            let packet = self.ring[place];
+            let packet = self.ring[slot];
             if packet.length_bytes > 0 {
                 let flow = &mut self.flows[packet.flow as usize];
                 flow.count -= 1;
                 if flow.drops_head {
-                    let next = if flow.count > 0 { self.behind[place] } else { u32::MAX };
+                    let next = if flow.count > 0 { self.next_in_flow[slot] } else { u32::MAX };
                     self.spans[packet.flow as usize].first = next;
                 }
                 self.totals.dequeued += 1;
                 if self.head == self.tail {
-                    // Starts again at the first place, so that a queue that is often empty stays in
+                    // Starts again at the first slot, so that a queue that is often empty stays in
                     // the cache.
                     (self.head, self.tail) = (0, 0);
                 }

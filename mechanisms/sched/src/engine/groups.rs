@@ -21,8 +21,8 @@ use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
 const LISTS: u64 = 64;
-/// Binary digits by which a list is finer than its group's power: a list covers a sixteenth.
-const FINER_DIGITS: u32 = 4;
+/// Number of bits by which a list is finer than its group's power: a list covers a sixteenth.
+const FINER_BITS: u32 = 4;
 
 /// State of an entity in the groups.
 #[derive(Clone, Copy, Debug)]
@@ -104,10 +104,10 @@ impl Group {
     }
 }
 
-/// Returns the number of binary digits that the lists of a group round away.
+/// Returns the number of low bits that the lists of a group round away.
 #[inline(always)]
 fn digits(index: u32) -> u32 {
-    index.saturating_sub(FINER_DIGITS) & 63
+    index.saturating_sub(FINER_BITS) & 63
 }
 
 /// All groups, their sets, and the virtual time.
@@ -150,7 +150,7 @@ impl Groups {
 
     /// Puts a group into the set it belongs to.
     #[inline(always)]
-    fn place(&mut self, index: u32) {
+    fn update_group(&mut self, index: u32) {
         let bit = 1 << (index & 63);
         if is_later(self.group(index).start, self.time.now()) {
             self.waiting |= bit;
@@ -163,46 +163,46 @@ impl Groups {
 
     /// Moves groups that have started since `before` to the eligible set. Only groups whose lists
     /// keep the highest digit that has changed can have started. If none is eligible, the time
-    /// leaps to the first start.
+    /// jumps to the first start.
     #[inline(always)]
-    fn go_on(&mut self, before: u64) {
+    fn update_eligible(&mut self, before: u64) {
         if self.waiting == 0 {
             return;
         }
         if self.eligible == 0 && !self.is_serving {
-            return self.leap();
+            return self.jump_to_first_start();
         }
         let changed = self.time.now() ^ before;
         if changed == 0 {
             return;
         }
-        let kept = u64::MAX >> changed.leading_zeros();
-        let mut left = self.waiting & ((kept << FINER_DIGITS) | ((1 << FINER_DIGITS) - 1));
-        while left != 0 {
-            self.place(left.trailing_zeros());
-            left &= left - 1;
+        let unchanged = u64::MAX >> changed.leading_zeros();
+        let mut remaining = self.waiting & ((unchanged << FINER_BITS) | ((1 << FINER_BITS) - 1));
+        while remaining != 0 {
+            self.update_group(remaining.trailing_zeros());
+            remaining &= remaining - 1;
         }
         if self.eligible == 0 && !self.is_serving {
-            self.leap();
+            self.jump_to_first_start();
         }
     }
 
     /// Advances the time to the earliest start of the waiting groups.
     #[inline(never)]
-    fn leap(&mut self) {
+    fn jump_to_first_start(&mut self) {
         let now = self.time.now();
         let mut ahead = i64::MAX;
-        let mut left = self.waiting;
-        while left != 0 {
-            let start = self.group(left.trailing_zeros()).start;
+        let mut remaining = self.waiting;
+        while remaining != 0 {
+            let start = self.group(remaining.trailing_zeros()).start;
             ahead = ahead.min(start.wrapping_sub(now) as i64);
-            left &= left - 1;
+            remaining &= remaining - 1;
         }
         self.time.raise(now.wrapping_add(ahead.max(0) as u64));
-        let mut left = self.waiting;
-        while left != 0 {
-            self.place(left.trailing_zeros());
-            left &= left - 1;
+        let mut remaining = self.waiting;
+        while remaining != 0 {
+            self.update_group(remaining.trailing_zeros());
+            remaining &= remaining - 1;
         }
     }
 
@@ -220,24 +220,24 @@ impl Groups {
     pub(crate) fn join<I: Intervals>(&mut self, intervals: &mut I, id: u32) {
         let Interval { start, finish, group: index, .. } = *intervals.interval(id);
         let rounded = start >> digits(index) << digits(index);
-        let is_alone = self.eligible | self.waiting == 0 && !self.is_serving;
+        let was_empty = self.eligible | self.waiting == 0 && !self.is_serving;
         let group = self.group(index);
         if group.full != 0 {
-            let back = group.start.wrapping_sub(rounded) >> digits(index);
-            if !is_later(group.start, rounded) || back > group.full.leading_zeros().into() {
+            let lists_back = group.start.wrapping_sub(rounded) >> digits(index);
+            if !is_later(group.start, rounded) || lists_back > group.full.leading_zeros().into() {
                 let offset = group.offset(rounded, index);
                 return group.append(intervals, id, offset);
             }
-            group.full <<= back;
-            group.front = group.front.wrapping_sub(back);
+            group.full <<= lists_back;
+            group.front = group.front.wrapping_sub(lists_back);
         }
         group.start = rounded;
         group.append(intervals, id, 0);
         *self.finish(index) = finish;
-        if is_alone {
+        if was_empty {
             self.time.raise(rounded);
         }
-        self.place(index);
+        self.update_group(index);
     }
 
     /// Returns the eligible group with the earliest finish time.
@@ -247,13 +247,13 @@ impl Groups {
             return None;
         }
         let mut best = self.eligible.trailing_zeros();
-        let mut left = self.eligible & (self.eligible - 1);
-        while left != 0 {
-            let index = left.trailing_zeros();
-            let (ours, theirs) =
+        let mut remaining = self.eligible & (self.eligible - 1);
+        while remaining != 0 {
+            let index = remaining.trailing_zeros();
+            let (best_finish, other_finish) =
                 (self.finishes[best as usize % GROUPS], self.finishes[index as usize % GROUPS]);
-            best = if is_later(ours, theirs) { index } else { best };
-            left &= left - 1;
+            best = if is_later(best_finish, other_finish) { index } else { best };
+            remaining &= remaining - 1;
         }
         Some(best)
     }
@@ -284,27 +284,27 @@ impl Groups {
             group.front = group.front.wrapping_add(offset);
             group.start = group.start.wrapping_add(offset << digits(index));
             first = group.list(0).0;
-            self.place(index);
+            self.update_group(index);
         }
         *self.finish(index) = intervals.interval(first).finish;
     }
 
     /// Advances the time after the first entity has sent `bytes`. The caller has updated its
-    /// `start` and `finish`; it stays if `goes_on`.
+    /// `start` and `finish`; it stays if `has_more`.
     #[inline(always)]
     pub(crate) fn served<I: Intervals>(
         &mut self,
         intervals: &mut I,
         id: u32,
         bytes: u32,
-        goes_on: bool,
+        has_more: bool,
     ) {
         let before = self.time.now();
         self.time.advance(bytes);
         let epoch = self.time.epoch();
         let interval = intervals.interval(id);
         let Interval { start, finish, group: index, next, .. } = *interval;
-        if !goes_on {
+        if !has_more {
             interval.epoch = epoch;
             self.remove_first(intervals, index, next);
         } else {
@@ -318,7 +318,7 @@ impl Groups {
                 self.remove_first(intervals, index, next);
             }
         }
-        self.go_on(before);
+        self.update_eligible(before);
     }
 
     /// Takes the first entity out, to be served for a while.
@@ -336,11 +336,11 @@ impl Groups {
     #[inline(always)]
     pub(crate) fn end_service(&mut self, since: u64) {
         self.is_serving = false;
-        self.go_on(since);
+        self.update_eligible(since);
     }
 
     /// Starts a new busy period; called when no entity is left.
-    pub(crate) fn begin_anew(&mut self) {
-        self.time.begin_anew();
+    pub(crate) fn begin_busy_period(&mut self) {
+        self.time.begin_busy_period();
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Heap {
 
 impl Heap {
     /// Reserves memory for `count` entries in all.
-    pub(crate) fn announce(&mut self, count: usize) {
+    pub(crate) fn reserve(&mut self, count: usize) {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }
 

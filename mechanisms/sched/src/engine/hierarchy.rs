@@ -1,12 +1,12 @@
 //! Two levels: tenants share the link, and each tenant's flows share the tenant's part.
 
 use super::config::{Config, ConfigError, check_spec};
-use super::table::{Pushed, Slots, Table};
+use super::table::{FlowStates, Pushed, Table};
 use super::{
     Accepted, Discipline, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler,
     Totals,
 };
-use crate::raw::fetch;
+use crate::raw::prefetch;
 use std::fmt::Debug;
 
 /// Scheduler of two levels.
@@ -57,19 +57,19 @@ pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
 struct Tenant<T, H, I> {
     hot: H,
     order: I,
-    hand: Option<Packet<T>>,
+    held: Option<Packet<T>>,
     length_max_bytes: u32,
 }
 
-impl<T: Copy + Debug, H: Copy, I> Slots<H> for Vec<Tenant<T, H, I>> {
+impl<T: Copy + Debug, H: Copy, I> FlowStates<H> for Vec<Tenant<T, H, I>> {
     #[inline(always)]
     fn hot(&mut self, id: u32) -> &mut H {
         &mut self[id as usize].hot
     }
 
     #[inline(always)]
-    fn fetch(&self, id: u32) {
-        fetch(&self[id as usize].hot);
+    fn prefetch(&self, id: u32) {
+        prefetch(&self[id as usize].hot);
     }
 }
 
@@ -81,7 +81,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
     /// ([`super::Pacing`]), which only the tenants' may.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         config.validate()?;
-        if I::HOLDS_BACK {
+        if I::CAN_HOLD_BACK {
             return Err(ConfigError::HoldsBack);
         }
         if let Some(spec) = &config.template {
@@ -100,13 +100,13 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
     /// Takes the tenant's next packet out of its flows, to be held by the tenant; returns its
     /// length.
     #[inline(always)]
-    fn take_in_hand(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
+    fn hold_next(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
         let tenant = &mut self.tenants[tenant as usize];
         let id = tenant.order.choose(&mut self.flows, now_ns)?;
         let popped = self.flows.pop(id);
         let bytes = popped.packet.length_bytes;
         tenant.order.served(&mut self.flows, id, bytes, popped.next_bytes);
-        tenant.hand = Some(popped.packet);
+        tenant.held = Some(popped.packet);
         Some(bytes)
     }
 
@@ -164,12 +164,12 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
         check_spec(&spec, O::WEIGHT_MAX)?;
         let hot = self.order.admit(&spec)?;
         let order = I::new(&self.config);
-        self.tenants.push(Tenant { hot, order, hand: None, length_max_bytes });
+        self.tenants.push(Tenant { hot, order, held: None, length_max_bytes });
         Ok(self.tenants_count() - 1)
     }
 
     fn add_flow_of(&mut self, tenant: u32, spec: FlowSpec) -> Result<u32, FlowError> {
-        self.flows.check_room()?;
+        self.flows.check_space()?;
         check_spec(&spec, I::WEIGHT_MAX)?;
         let tenants_count = self.tenants_count();
         let owner = self.tenants.get_mut(tenant as usize);
@@ -208,8 +208,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
                 let tenant = &mut self.tenants[id as usize];
                 let bytes = packet.length_bytes;
                 tenant.order.activate(&mut self.flows, packet.flow, bytes, now_ns);
-                if tenant.hand.is_none()
-                    && let Some(bytes) = self.take_in_hand(id, now_ns)
+                if tenant.held.is_none()
+                    && let Some(bytes) = self.hold_next(id, now_ns)
                 {
                     self.order.activate(&mut self.tenants, id, bytes, now_ns);
                 }
@@ -222,8 +222,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
     #[inline]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>> {
         let id = self.order.choose(&mut self.tenants, now_ns)?;
-        let packet = self.tenants[id as usize].hand.take()?;
-        let next_bytes = self.take_in_hand(id, now_ns);
+        let packet = self.tenants[id as usize].held.take()?;
+        let next_bytes = self.hold_next(id, now_ns);
         self.flows.totals.dequeued += 1;
         self.order.served(&mut self.tenants, id, packet.length_bytes, next_bytes);
         if next_bytes.is_none() {

@@ -1,7 +1,7 @@
 //! Pacing: each flow at its own rate.
 
 use super::config::Config;
-use super::table::{Line, NONE, Slots};
+use super::table::{FlowStates, Line, NONE};
 use super::{Discipline, FlowError, FlowSpec};
 
 /// Greatest rate: 1 Pbit/s.
@@ -20,11 +20,11 @@ const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 /// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches
 /// up.
 ///
-/// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel: Scalable
-/// Traffic Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et al., Eiffel:
-/// Efficient and Flexible Software Packet Scheduling, NSDI 2019 (buckets found by their first set bit).
-/// Here the buckets are digits of the departure time, so that no horizon and no granularity has to
-/// be chosen.
+/// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel:
+/// Scalable Traffic Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et
+/// al., Eiffel: Efficient and Flexible Software Packet Scheduling, NSDI 2019 (buckets found by
+/// their first set bit). Here the buckets are digits of the departure time, so that no horizon and
+/// no granularity has to be chosen.
 ///
 /// Cost: O(1) to find the next departure time; a flow moves to a smaller bucket at most 10 times
 /// for each of its packets, rarely more than twice.
@@ -50,17 +50,17 @@ struct Slot {
 
 /// State of a flow in pacing.
 #[derive(Clone, Copy, Debug)]
-pub struct Departure {
+pub struct PacingState {
     /// Departure time of its next packet, rounded down.
     next_ns: u64,
     /// The part that was rounded away, in units of a nanosecond divided by the rate.
     remainder: u64,
     rate_bits_per_s: u64,
     /// Next flow in its slot.
-    behind: u32,
+    next_in_slot: u32,
 }
 
-impl Departure {
+impl PacingState {
     /// Returns the first whole nanosecond at which the next packet may leave.
     #[inline(always)]
     fn due_ns(&self) -> u64 {
@@ -70,16 +70,16 @@ impl Departure {
 
 impl Pacing {
     #[inline(always)]
-    fn insert<S: Slots<Departure>>(&mut self, slots: &mut S, id: u32) {
+    fn insert<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
         let flow = slots.hot(id);
         let due_ns = flow.due_ns().max(self.base_ns);
         let differing = due_ns ^ self.base_ns;
         let level = ((u64::BITS - 1 - (differing | 1).leading_zeros()) / DIGIT_BITS) as usize;
-        let place = (due_ns >> (level as u32 * DIGIT_BITS)) as usize % SLOTS;
-        let slot = &mut self.slots[level][place];
+        let slot_index = (due_ns >> (level as u32 * DIGIT_BITS)) as usize % SLOTS;
+        let slot = &mut self.slots[level][slot_index];
         slot.earliest_ns = slot.earliest_ns.min(due_ns);
-        flow.behind = std::mem::replace(&mut slot.first, id);
-        self.full[level] |= 1 << place;
+        flow.next_in_slot = std::mem::replace(&mut slot.first, id);
+        self.full[level] |= 1 << slot_index;
         self.levels |= 1 << level;
     }
 
@@ -95,9 +95,9 @@ impl Pacing {
 
     /// Empties a slot.
     #[inline(always)]
-    fn clear(&mut self, level: usize, place: usize) {
-        self.slots[level][place] = EMPTY;
-        self.full[level] &= !(1 << place);
+    fn clear(&mut self, level: usize, slot_index: usize) {
+        self.slots[level][slot_index] = EMPTY;
+        self.full[level] &= !(1 << slot_index);
         if self.full[level] == 0 {
             self.levels &= !(1 << level);
         }
@@ -107,22 +107,33 @@ impl Pacing {
 const EMPTY: Slot = Slot { first: NONE, earliest_ns: u64::MAX };
 
 impl Discipline for Pacing {
-    type Hot = Departure;
+    type Hot = PacingState;
     type Align = Line;
     const WEIGHT_MAX: u64 = RATE_MAX_BITS_PER_S;
-    const HOLDS_BACK: bool = true;
+    const CAN_HOLD_BACK: bool = true;
 
     fn new(_: &Config) -> Self {
         let slots = Box::new([[EMPTY; SLOTS]; LEVELS]);
         Self { base_ns: 0, levels: 0, full: [0; LEVELS], slots }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Departure, FlowError> {
-        Ok(Departure { next_ns: 0, remainder: 0, rate_bits_per_s: spec.weight, behind: NONE })
+    fn admit(&mut self, spec: &FlowSpec) -> Result<PacingState, FlowError> {
+        Ok(PacingState {
+            next_ns: 0,
+            remainder: 0,
+            rate_bits_per_s: spec.weight,
+            next_in_slot: NONE,
+        })
     }
 
     #[inline]
-    fn activate<S: Slots<Departure>>(&mut self, slots: &mut S, id: u32, _: u32, now_ns: u64) {
+    fn activate<S: FlowStates<PacingState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        _: u32,
+        now_ns: u64,
+    ) {
         let flow = slots.hot(id);
         if flow.due_ns() <= now_ns {
             (flow.next_ns, flow.remainder) = (now_ns, 0);
@@ -134,10 +145,10 @@ impl Discipline for Pacing {
     }
 
     #[inline(always)]
-    fn choose<S: Slots<Departure>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32> {
+    fn choose<S: FlowStates<PacingState>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32> {
         loop {
-            let (level, place) = self.first()?;
-            let Slot { first, earliest_ns } = self.slots[level][place];
+            let (level, slot_index) = self.first()?;
+            let Slot { first, earliest_ns } = self.slots[level][slot_index];
             if earliest_ns > now_ns {
                 return None;
             }
@@ -145,30 +156,30 @@ impl Discipline for Pacing {
                 return Some(first);
             }
             // Time has reached this slot: from here on its flows differ in a lower digit.
-            self.clear(level, place);
+            self.clear(level, slot_index);
             self.base_ns = earliest_ns;
             let mut id = first;
             while id != NONE {
-                let behind = slots.hot(id).behind;
+                let next_in_slot = slots.hot(id).next_in_slot;
                 self.insert(slots, id);
-                id = behind;
+                id = next_in_slot;
             }
         }
     }
 
     #[inline(always)]
-    fn served<S: Slots<Departure>>(
+    fn served<S: FlowStates<PacingState>>(
         &mut self,
         slots: &mut S,
         id: u32,
         bytes: u32,
         next: Option<u32>,
     ) {
-        let Some((level, place)) = self.first() else { return };
+        let Some((level, slot_index)) = self.first() else { return };
         let flow = slots.hot(id);
-        match flow.behind {
-            NONE => self.clear(level, place),
-            behind => self.slots[level][place].first = behind,
+        match flow.next_in_slot {
+            NONE => self.clear(level, slot_index),
+            next_in_slot => self.slots[level][slot_index].first = next_in_slot,
         }
         // The terms are below 2^53 and 2^50, so the sum fits.
         let took = u64::from(bytes) * 8 * NS_PER_S + flow.remainder;
@@ -179,11 +190,11 @@ impl Discipline for Pacing {
         }
     }
 
-    fn changed<S: Slots<Departure>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {
+    fn changed<S: FlowStates<PacingState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {
         // A departure time depends on the packets before, not on the packet's own length.
     }
 
     fn ready_ns(&self) -> u64 {
-        self.first().map_or(0, |(level, place)| self.slots[level][place].earliest_ns)
+        self.first().map_or(0, |(level, slot_index)| self.slots[level][slot_index].earliest_ns)
     }
 }

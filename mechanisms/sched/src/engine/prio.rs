@@ -1,7 +1,7 @@
 //! Strict priority.
 
 use super::config::Config;
-use super::table::{HalfLine, NONE, Slots};
+use super::table::{FlowStates, HalfLine, NONE};
 use super::{Discipline, FlowError, FlowSpec};
 
 /// Number of priorities: two levels of 64 bits.
@@ -26,7 +26,7 @@ pub struct Priority {
 
 /// State of a flow in strict priority.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PriorityState {
     level: u32,
     /// Next flow on its level.
     next: u32,
@@ -34,7 +34,7 @@ pub struct Place {
 
 impl Priority {
     #[inline(always)]
-    fn append<S: Slots<Place>>(&mut self, slots: &mut S, id: u32) {
+    fn append<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
         let place = slots.hot(id);
         place.next = NONE;
         let level = place.level as usize;
@@ -50,8 +50,8 @@ impl Priority {
     }
 
     #[inline(always)]
-    fn remove_first<S: Slots<Place>>(&mut self, slots: &mut S, id: u32) {
-        let Place { level, next } = *slots.hot(id);
+    fn remove_first<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
+        let PriorityState { level, next } = *slots.hot(id);
         let level = level as usize;
         self.ends[level].0 = next;
         if next == NONE {
@@ -65,7 +65,7 @@ impl Priority {
 }
 
 impl Discipline for Priority {
-    type Hot = Place;
+    type Hot = PriorityState;
     type Align = HalfLine;
     const WEIGHT_MAX: u64 = LEVELS_COUNT;
 
@@ -74,17 +74,17 @@ impl Discipline for Priority {
         Self { words: 0, levels: [0; 64], ends }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Place, FlowError> {
-        Ok(Place { level: (spec.weight - 1) as u32, next: NONE })
+    fn admit(&mut self, spec: &FlowSpec) -> Result<PriorityState, FlowError> {
+        Ok(PriorityState { level: (spec.weight - 1) as u32, next: NONE })
     }
 
     #[inline(always)]
-    fn activate<S: Slots<Place>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
+    fn activate<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
         self.append(slots, id);
     }
 
     #[inline(always)]
-    fn choose<S: Slots<Place>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         if self.words == 0 {
             return None;
         }
@@ -94,7 +94,13 @@ impl Discipline for Priority {
     }
 
     #[inline(always)]
-    fn served<S: Slots<Place>>(&mut self, slots: &mut S, id: u32, _: u32, next: Option<u32>) {
+    fn served<S: FlowStates<PriorityState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        _: u32,
+        next: Option<u32>,
+    ) {
         match next {
             // Alone on its level: it stays.
             Some(_) if slots.hot(id).next == NONE => {}
@@ -106,5 +112,5 @@ impl Discipline for Priority {
         }
     }
 
-    fn changed<S: Slots<Place>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+    fn changed<S: FlowStates<PriorityState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
 }

@@ -2,7 +2,7 @@
 
 use super::config::{Config, WEIGHT_MAX};
 use super::groups::{Groups, Interval, Intervals};
-use super::table::{Line, Slots};
+use super::table::{FlowStates, Line};
 use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::marker::PhantomData;
@@ -26,27 +26,27 @@ pub struct Qfq {
 
 /// State of a flow in QFQ.
 #[derive(Clone, Copy, Debug)]
-pub struct Rounded {
+pub struct QfqState {
     byte_cost: u64,
     interval: Interval,
 }
 
 /// Intervals of flows as entities of the groups.
-struct Flows<'a, S>(&'a mut S, PhantomData<Rounded>);
+struct FlowIntervals<'a, S>(&'a mut S, PhantomData<QfqState>);
 
-impl<S: Slots<Rounded>> Intervals for Flows<'_, S> {
+impl<S: FlowStates<QfqState>> Intervals for FlowIntervals<'_, S> {
     #[inline(always)]
     fn interval(&mut self, id: u32) -> &mut Interval {
         &mut self.0.hot(id).interval
     }
 }
 
-fn flows<S: Slots<Rounded>>(slots: &mut S) -> Flows<'_, S> {
-    Flows(slots, PhantomData)
+fn flow_intervals<S: FlowStates<QfqState>>(slots: &mut S) -> FlowIntervals<'_, S> {
+    FlowIntervals(slots, PhantomData)
 }
 
 impl Discipline for Qfq {
-    type Hot = Rounded;
+    type Hot = QfqState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -54,38 +54,44 @@ impl Discipline for Qfq {
         Self { groups: Groups::new() }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Rounded, FlowError> {
+    fn admit(&mut self, spec: &FlowSpec) -> Result<QfqState, FlowError> {
         self.groups.time.admit(spec)?;
         let byte_cost = byte_cost(spec.weight);
         let longest = byte_cost * u64::from(spec.length_max_bytes);
-        Ok(Rounded { byte_cost, interval: Interval::new(longest, &self.groups.time) })
+        Ok(QfqState { byte_cost, interval: Interval::new(longest, &self.groups.time) })
     }
 
     #[inline]
-    fn activate<S: Slots<Rounded>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
-        let Rounded { byte_cost, interval } = slots.hot(id);
+    fn activate<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
+        let QfqState { byte_cost, interval } = slots.hot(id);
         interval.start = self.groups.start(interval);
         interval.finish = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
-        self.groups.join(&mut flows(slots), id);
+        self.groups.join(&mut flow_intervals(slots), id);
     }
 
     #[inline(always)]
-    fn choose<S: Slots<Rounded>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         self.groups.first()
     }
 
     #[inline(always)]
-    fn served<S: Slots<Rounded>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
-        let Rounded { byte_cost, interval } = slots.hot(id);
+    fn served<S: FlowStates<QfqState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        bytes: u32,
+        next: Option<u32>,
+    ) {
+        let QfqState { byte_cost, interval } = slots.hot(id);
         interval.start = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
         let next_bytes = u64::from(next.unwrap_or(0));
         interval.finish = interval.start.wrapping_add(*byte_cost * next_bytes);
-        self.groups.served(&mut flows(slots), id, bytes, next.is_some());
+        self.groups.served(&mut flow_intervals(slots), id, bytes, next.is_some());
     }
 
-    fn changed<S: Slots<Rounded>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+    fn changed<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
 
     fn idle(&mut self) {
-        self.groups.begin_anew();
+        self.groups.begin_busy_period();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::config::{Config, WEIGHT_MAX};
 use super::groups::{Groups, Interval, Intervals};
-use super::table::{Line, NONE, Slots};
+use super::table::{FlowStates, Line, NONE};
 use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub struct QfqPlus {
 
 /// State of a flow in QFQ+.
 #[derive(Clone, Copy, Debug)]
-pub struct Member {
+pub struct QfqPlusState {
     aggregate: u32,
     /// Next flow in its aggregate.
     next: u32,
@@ -73,7 +73,7 @@ impl Aggregate {
     }
 
     #[inline(always)]
-    fn append<S: Slots<Member>>(&mut self, slots: &mut S, id: u32) {
+    fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
         slots.hot(id).next = NONE;
         let before = std::mem::replace(&mut self.last, id);
         if self.first == NONE {
@@ -111,7 +111,7 @@ impl QfqPlus {
 }
 
 impl Discipline for QfqPlus {
-    type Hot = Member;
+    type Hot = QfqPlusState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -125,7 +125,7 @@ impl Discipline for QfqPlus {
         }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Member, FlowError> {
+    fn admit(&mut self, spec: &FlowSpec) -> Result<QfqPlusState, FlowError> {
         self.groups.time.admit(spec)?;
         let index = self.aggregate_for(spec);
         let aggregate = &mut self.aggregates[index as usize];
@@ -133,11 +133,17 @@ impl Discipline for QfqPlus {
         aggregate.byte_cost = byte_cost(spec.weight * u64::from(aggregate.members_count));
         let stay = aggregate.byte_cost * u64::from(spec.length_max_bytes);
         aggregate.interval.set_longest(stay);
-        Ok(Member { aggregate: index, next: NONE, left_bytes: 0, oldest_bytes: 0 })
+        Ok(QfqPlusState { aggregate: index, next: NONE, left_bytes: 0, oldest_bytes: 0 })
     }
 
     #[inline]
-    fn activate<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
+    fn activate<S: FlowStates<QfqPlusState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        bytes: u32,
+        _: u64,
+    ) {
         let member = slots.hot(id);
         member.oldest_bytes = bytes;
         let index = member.aggregate;
@@ -153,7 +159,7 @@ impl Discipline for QfqPlus {
     }
 
     #[inline(always)]
-    fn choose<S: Slots<Member>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose<S: FlowStates<QfqPlusState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         if self.serving == NONE {
             self.since = self.groups.time.now();
             self.serving = self.groups.take_first(&mut self.aggregates)?;
@@ -162,7 +168,13 @@ impl Discipline for QfqPlus {
     }
 
     #[inline(always)]
-    fn served<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
+    fn served<S: FlowStates<QfqPlusState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        bytes: u32,
+        next: Option<u32>,
+    ) {
         self.groups.time.advance(bytes);
         let index = self.serving;
         let aggregate = &mut self.aggregates[index as usize];
@@ -170,13 +182,13 @@ impl Discipline for QfqPlus {
         let member = slots.hot(id);
         member.left_bytes = member.left_bytes.saturating_sub(bytes);
         member.oldest_bytes = next.unwrap_or(0);
-        let behind = member.next;
+        let next_member = member.next;
         match next {
-            None => aggregate.first = behind,
+            None => aggregate.first = next_member,
             Some(next_bytes) if next_bytes > member.left_bytes => {
                 member.left_bytes += aggregate.longest_bytes;
-                if behind != NONE {
-                    aggregate.first = behind;
+                if next_member != NONE {
+                    aggregate.first = next_member;
                     aggregate.append(slots, id);
                 }
             }
@@ -199,7 +211,7 @@ impl Discipline for QfqPlus {
         }
     }
 
-    fn changed<S: Slots<Member>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+    fn changed<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
         let member = slots.hot(id);
         member.oldest_bytes = bytes;
         if bytes > member.left_bytes {
@@ -208,6 +220,6 @@ impl Discipline for QfqPlus {
     }
 
     fn idle(&mut self) {
-        self.groups.begin_anew();
+        self.groups.begin_busy_period();
     }
 }

@@ -1,7 +1,7 @@
 //! Scheduler made of a queue for each flow and an order of the flows.
 
 use super::config::{Config, ConfigError, check_spec};
-use super::table::{Pushed, Slots, Table};
+use super::table::{FlowStates, Pushed, Table};
 use super::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ pub trait Discipline: Sized {
     const WEIGHT_MAX: u64;
 
     /// `true` if `choose` may return `None` while flows have packets.
-    const HOLDS_BACK: bool = false;
+    const CAN_HOLD_BACK: bool = false;
 
     /// Makes an order from a valid configuration.
     fn new(config: &Config) -> Self;
@@ -34,15 +34,21 @@ pub trait Discipline: Sized {
     fn admit(&mut self, spec: &FlowSpec) -> Result<Self::Hot, FlowError>;
 
     /// Activates the flow `id`, which had no packets; its first packet has `bytes`.
-    fn activate<S: Slots<Self::Hot>>(&mut self, slots: &mut S, id: u32, bytes: u32, now_ns: u64);
+    fn activate<S: FlowStates<Self::Hot>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        bytes: u32,
+        now_ns: u64,
+    );
 
     /// Returns the flow whose oldest packet leaves now; it keeps its position until
     /// [`Discipline::served`].
-    fn choose<S: Slots<Self::Hot>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
+    fn choose<S: FlowStates<Self::Hot>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
 
     /// Records that the flow returned by `choose` has sent a packet of `bytes`, and that its next
     /// packet has `next_bytes`.
-    fn served<S: Slots<Self::Hot>>(
+    fn served<S: FlowStates<Self::Hot>>(
         &mut self,
         slots: &mut S,
         id: u32,
@@ -52,7 +58,13 @@ pub trait Discipline: Sized {
 
     /// Records that the oldest packet of a flow, of `before` bytes, was dropped, and that the
     /// flow's oldest packet now has `bytes`.
-    fn changed<S: Slots<Self::Hot>>(&mut self, slots: &mut S, id: u32, before: u32, bytes: u32);
+    fn changed<S: FlowStates<Self::Hot>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        before: u32,
+        bytes: u32,
+    );
 
     /// Called when no flow has a packet any more.
     fn idle(&mut self) {}
@@ -63,17 +75,17 @@ pub trait Discipline: Sized {
         0
     }
 
-    /// Returns the flow that will be chosen after `places` others, if that is known at no cost: its
-    /// memory is prefetched.
+    /// Returns the flow that will be chosen after `positions` others, if that is known at no cost:
+    /// its memory is prefetched.
     #[inline(always)]
-    fn ahead(&self, _places: usize) -> Option<u32> {
+    fn ahead(&self, _positions: usize) -> Option<u32> {
         None
     }
 }
 
 /// Number of flows from which on they do not all stay in the first-level caches, and are
 /// prefetched.
-const FETCH_FLOWS_MIN: u32 = 1024;
+const PREFETCH_FLOWS_MIN: u32 = 1024;
 
 /// Scheduler of a [`Discipline`]: holds the packets, the limits and the counters.
 #[derive(Debug)]
@@ -149,7 +161,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
 
 impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
-        self.table.check_room()?;
+        self.table.check_space()?;
         check_spec(&spec, D::WEIGHT_MAX)?;
         let hot = self.order.admit(&spec)?;
         Ok(self.table.add(&spec, hot))
@@ -181,12 +193,12 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
         if popped.next_bytes.is_none() && self.table.len() == 0 {
             self.order.idle();
         }
-        if self.table.flows_count() >= FETCH_FLOWS_MIN {
+        if self.table.flows_count() >= PREFETCH_FLOWS_MIN {
             if let Some(far) = self.order.ahead(8) {
-                self.table.fetch(far);
+                self.table.prefetch(far);
             }
             if let Some(near) = self.order.ahead(4) {
-                self.table.fetch_head(near);
+                self.table.prefetch_head(near);
             }
         }
         Some(packet)

@@ -5,7 +5,7 @@
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     /// A power of two of them, or empty.
-    places: Vec<u32>,
+    slots: Vec<u32>,
     head: u32,
     count: u32,
     flows_count: u32,
@@ -13,27 +13,27 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Makes room for one more flow.
-    pub(crate) fn announce(&mut self) {
+    pub(crate) fn reserve(&mut self) {
         self.flows_count += 1;
-        if self.flows_count as usize <= self.places.len() {
+        if self.flows_count as usize <= self.slots.len() {
             return;
         }
-        let mut places = vec![0; (self.flows_count as usize).next_power_of_two()];
-        for (to, offset) in places.iter_mut().zip(0..self.count) {
+        let mut slots = vec![0; (self.flows_count as usize).next_power_of_two()];
+        for (to, offset) in slots.iter_mut().zip(0..self.count) {
             *to = self.at(offset);
         }
-        self.places = places;
+        self.slots = slots;
         self.head = 0;
     }
 
     #[inline(always)]
     fn index(&self, offset: u32) -> usize {
-        self.head.wrapping_add(offset) as usize & self.places.len().wrapping_sub(1)
+        self.head.wrapping_add(offset) as usize & self.slots.len().wrapping_sub(1)
     }
 
     #[inline(always)]
     fn at(&self, offset: u32) -> u32 {
-        self.places[self.index(offset)]
+        self.slots[self.index(offset)]
     }
 
     /// Returns the flow at this offset from the first.
@@ -46,7 +46,7 @@ impl Ring {
     pub(crate) fn push(&mut self, id: u32) {
         debug_assert!(self.count < self.flows_count);
         let index = self.index(self.count);
-        self.places[index] = id;
+        self.slots[index] = id;
         self.count += 1;
     }
 
@@ -62,7 +62,7 @@ impl Ring {
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));
         let index = self.index(self.count);
-        self.places[index] = id;
+        self.slots[index] = id;
         self.head = self.head.wrapping_add(1);
     }
 }

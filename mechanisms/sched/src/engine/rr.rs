@@ -2,7 +2,7 @@
 
 use super::config::{Config, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
 use super::ring::Ring;
-use super::table::{HalfLine, Slots};
+use super::table::{FlowStates, HalfLine};
 use super::{Discipline, FlowError, FlowSpec};
 
 /// Weighted deficit round robin, as dummynet's `rr`: in each turn a flow may send as many bytes as
@@ -22,7 +22,7 @@ pub struct DeficitRoundRobin {
 
 /// State of a flow in deficit round robin.
 #[derive(Clone, Copy, Debug)]
-pub struct Deficit {
+pub struct DeficitState {
     /// Bytes left of this turn, or the worth of the next. While the flow has packets, this is never
     /// less than its oldest packet when its turn comes.
     left_bytes: u32,
@@ -33,7 +33,7 @@ pub struct Deficit {
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
 impl Discipline for DeficitRoundRobin {
-    type Hot = Deficit;
+    type Hot = DeficitState;
     type Align = HalfLine;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -41,7 +41,7 @@ impl Discipline for DeficitRoundRobin {
         Self { turns: Ring::default(), unit_bytes: config.quantum_bytes, weight_max: 0 }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Deficit, FlowError> {
+    fn admit(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
         let weight = u32::try_from(spec.weight).unwrap_or(u32::MAX);
         let unit_bytes = self.unit_bytes.max(spec.length_max_bytes.div_ceil(weight));
         let heaviest = self.weight_max.max(weight);
@@ -61,24 +61,30 @@ impl Discipline for DeficitRoundRobin {
         }
         self.unit_bytes = unit_bytes;
         self.weight_max = heaviest;
-        self.turns.announce();
-        Ok(Deficit { left_bytes: 0, weight })
+        self.turns.reserve();
+        Ok(DeficitState { left_bytes: 0, weight })
     }
 
     #[inline(always)]
-    fn activate<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
+    fn activate<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
         let flow = slots.hot(id);
         flow.left_bytes = flow.weight * self.unit_bytes;
         self.turns.push(id);
     }
 
     #[inline(always)]
-    fn choose<S: Slots<Deficit>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose<S: FlowStates<DeficitState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         self.turns.get(0)
     }
 
     #[inline(always)]
-    fn served<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
+    fn served<S: FlowStates<DeficitState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        bytes: u32,
+        next: Option<u32>,
+    ) {
         let Some(next_bytes) = next else { return self.turns.pop() };
         let flow = slots.hot(id);
         flow.left_bytes -= bytes;
@@ -89,7 +95,7 @@ impl Discipline for DeficitRoundRobin {
         }
     }
 
-    fn changed<S: Slots<Deficit>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+    fn changed<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
         let flow = slots.hot(id);
         if bytes > flow.left_bytes {
             // Only the first flow has spent a part of its turn; the others have room for any
@@ -100,8 +106,8 @@ impl Discipline for DeficitRoundRobin {
     }
 
     #[inline(always)]
-    fn ahead(&self, places: usize) -> Option<u32> {
-        self.turns.get(places as u32)
+    fn ahead(&self, positions: usize) -> Option<u32> {
+        self.turns.get(positions as u32)
     }
 }
 
@@ -126,32 +132,32 @@ impl Discipline for RoundRobin {
     }
 
     fn admit(&mut self, _: &FlowSpec) -> Result<(), FlowError> {
-        self.turns.announce();
+        self.turns.reserve();
         Ok(())
     }
 
     #[inline(always)]
-    fn activate<S: Slots<()>>(&mut self, _: &mut S, id: u32, _: u32, _: u64) {
+    fn activate<S: FlowStates<()>>(&mut self, _: &mut S, id: u32, _: u32, _: u64) {
         self.turns.push(id);
     }
 
     #[inline(always)]
-    fn choose<S: Slots<()>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
+    fn choose<S: FlowStates<()>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
         self.turns.get(0)
     }
 
     #[inline(always)]
-    fn served<S: Slots<()>>(&mut self, _: &mut S, id: u32, _: u32, next: Option<u32>) {
+    fn served<S: FlowStates<()>>(&mut self, _: &mut S, id: u32, _: u32, next: Option<u32>) {
         match next {
             Some(_) => self.turns.rotate(id),
             None => self.turns.pop(),
         }
     }
 
-    fn changed<S: Slots<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
+    fn changed<S: FlowStates<()>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}
 
     #[inline(always)]
-    fn ahead(&self, places: usize) -> Option<u32> {
-        self.turns.get(places as u32)
+    fn ahead(&self, positions: usize) -> Option<u32> {
+        self.turns.get(positions as u32)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::config::{Config, check_spec};
 use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
-use crate::raw::fetch;
+use crate::raw::prefetch;
 use std::fmt::Debug;
 
 /// Null index of packets and flows.
@@ -14,12 +14,12 @@ const HEAD_BIT: u32 = 1 << 31;
 
 /// Access to the algorithm's state of each flow, which is in the same cache line as the flow's
 /// list.
-pub trait Slots<H> {
+pub trait FlowStates<H> {
     /// Returns the state of the flow `id`.
     fn hot(&mut self, id: u32) -> &mut H;
 
     /// Prefetches that state.
-    fn fetch(&self, id: u32);
+    fn prefetch(&self, id: u32);
 }
 
 /// Packet in the pool: 16 bytes with a token of 8.
@@ -98,15 +98,15 @@ pub(crate) struct Table<T, H, A> {
     flows_max: u32,
 }
 
-impl<T: Copy + Debug, H: Copy, A: Copy> Slots<H> for Table<T, H, A> {
+impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for Table<T, H, A> {
     #[inline(always)]
     fn hot(&mut self, id: u32) -> &mut H {
         &mut self.flows[id as usize].hot
     }
 
     #[inline(always)]
-    fn fetch(&self, id: u32) {
-        fetch(&self.flows[id as usize]);
+    fn prefetch(&self, id: u32) {
+        prefetch(&self.flows[id as usize]);
     }
 }
 
@@ -132,7 +132,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
     }
 
     /// Checks that there is room for one more flow; called before the algorithm admits it.
-    pub(crate) fn check_room(&self) -> Result<(), FlowError> {
+    pub(crate) fn check_space(&self) -> Result<(), FlowError> {
         if self.flows.len() >= self.flows_max as usize {
             return Err(FlowError::Flows { flows_max: self.flows_max });
         }
@@ -230,9 +230,9 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
 
     /// Prefetches the flow's oldest packet; the flow itself should be in the cache already.
     #[inline(always)]
-    pub(crate) fn fetch_head(&self, id: u32) {
+    pub(crate) fn prefetch_head(&self, id: u32) {
         if let Some(node) = self.nodes.get(self.flows[id as usize].head as usize) {
-            fetch(node);
+            prefetch(node);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Virtual time: bytes per unit of weight, in fixed point.
 //!
-//! A virtual time is a `u64` with 40 binary places that wraps around; compared values are less than
+//! A virtual time is a `u64` with 40 fraction bits that wraps around; compared values are less than
 //! 2^63 apart: a packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments
 //! are rounded up and the system's rate is rounded down, so that virtual time never outruns the
 //! flows: otherwise every flow would count as behind, and the bound on how far a flow can be ahead
@@ -9,11 +9,11 @@
 use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
 
-const PLACES: u32 = 40;
-/// Additional binary places of the sum of service.
-const MORE_PLACES: u32 = 23;
+const FRACTION_BITS: u32 = 40;
+/// Additional fraction bits of the sum of service.
+const EXTRA_FRACTION_BITS: u32 = 23;
 /// Length of an epoch: 2^62 units of a virtual time.
-const EPOCH_SHIFT: u32 = MORE_PLACES + 62;
+const EPOCH_SHIFT: u32 = EXTRA_FRACTION_BITS + 62;
 
 /// Returns `true` if `a` is later than `b`.
 #[inline(always)]
@@ -24,10 +24,10 @@ pub(crate) fn is_later(a: u64, b: u64) -> bool {
 /// Returns the virtual time that a byte takes for a flow of this weight.
 #[inline(always)]
 pub(crate) fn byte_cost(weight: u64) -> u64 {
-    (1_u64 << PLACES).div_ceil(weight)
+    (1_u64 << FRACTION_BITS).div_ceil(weight)
 }
 
-const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << PLACES);
+const _: () = assert!(WEIGHT_MAX <= 1 << 20 && WEIGHT_SUM_MAX <= 1 << FRACTION_BITS);
 
 /// Virtual time of the system: each byte served advances it by one over the sum of the weights.
 #[derive(Debug)]
@@ -53,13 +53,13 @@ impl VirtualTime {
             return Err(FlowError::WeightSum { sum, sum_max: WEIGHT_SUM_MAX });
         }
         self.weight_sum = sum;
-        self.byte_cost = (1 << (PLACES + MORE_PLACES)) / sum.max(1);
+        self.byte_cost = (1 << (FRACTION_BITS + EXTRA_FRACTION_BITS)) / sum.max(1);
         Ok(())
     }
 
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
-        (self.exact >> MORE_PLACES) as u64
+        (self.exact >> EXTRA_FRACTION_BITS) as u64
     }
 
     #[inline(always)]
@@ -73,8 +73,8 @@ impl VirtualTime {
     pub(crate) fn raise(&mut self, moment: u64) {
         let ahead = moment.wrapping_sub(self.now());
         if (ahead as i64) > 0 {
-            let whole = (self.exact >> MORE_PLACES).wrapping_add(u128::from(ahead));
-            self.exact = whole << MORE_PLACES;
+            let integer = (self.exact >> EXTRA_FRACTION_BITS).wrapping_add(u128::from(ahead));
+            self.exact = integer << EXTRA_FRACTION_BITS;
         }
     }
 
@@ -93,7 +93,7 @@ impl VirtualTime {
     }
 
     /// Starts a new busy period: times of earlier ones no longer count.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn begin_busy_period(&mut self) {
         self.exact = self.exact.wrapping_add(2 << EPOCH_SHIFT);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::config::{Config, WEIGHT_MAX};
 use super::heap::Heap;
-use super::table::{Line, Slots};
+use super::table::{FlowStates, Line};
 use super::virtual_time::{VirtualTime, byte_cost, is_later};
 use super::{Discipline, FlowError, FlowSpec};
 
@@ -14,8 +14,9 @@ use super::{Discipline, FlowError, FlowSpec};
 /// actual length is charged when it leaves: the shares stay exact, and the order is off by one
 /// packet of that flow.
 ///
-/// Source: J. C. R. Bennett, H. Zhang, WF2Q: Worst-case Fair Weighted Fair Queueing, INFOCOM 1996, and
-/// Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM Transactions on Networking 5(5), 1997.
+/// Source: J. C. R. Bennett, H. Zhang, WF2Q: Worst-case Fair Weighted Fair Queueing, INFOCOM 1996,
+/// and Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM Transactions on Networking 5(5),
+/// 1997.
 ///
 /// Cost: O(log n) for n flows with packets: two heaps, one of the eligible flows by finish time,
 /// and one of the waiting flows by start time. A flow that starts to wait replaces the flow that
@@ -33,7 +34,7 @@ pub struct Wf2qPlus {
 
 /// State of a flow in WF2Q+.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
+pub struct Wf2qState {
     /// Virtual start time of its oldest packet; if it has no packet, the finish time of its last
     /// one.
     start: u64,
@@ -46,7 +47,7 @@ pub struct Stamp {
 }
 
 impl Discipline for Wf2qPlus {
-    type Hot = Stamp;
+    type Hot = Wf2qState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -59,18 +60,18 @@ impl Discipline for Wf2qPlus {
         }
     }
 
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Stamp, FlowError> {
+    fn admit(&mut self, spec: &FlowSpec) -> Result<Wf2qState, FlowError> {
         self.time.admit(spec)?;
         self.flows_count += 1;
-        self.eligible.announce(self.flows_count);
-        self.waiting.announce(self.flows_count);
+        self.eligible.reserve(self.flows_count);
+        self.waiting.reserve(self.flows_count);
         // An epoch long ago, so that the start time is ignored.
         let epoch = self.time.epoch().wrapping_sub(2);
-        Ok(Stamp { start: 0, finish: 0, byte_cost: byte_cost(spec.weight), epoch })
+        Ok(Wf2qState { start: 0, finish: 0, byte_cost: byte_cost(spec.weight), epoch })
     }
 
     #[inline]
-    fn activate<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
+    fn activate<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
         let stamp = slots.hot(id);
         let is_ahead = self.time.is_recent(stamp.epoch) && is_later(stamp.start, self.time.now());
         if !is_ahead {
@@ -84,7 +85,7 @@ impl Discipline for Wf2qPlus {
     }
 
     #[inline(always)]
-    fn choose<S: Slots<Stamp>>(&mut self, slots: &mut S, _: u64) -> Option<u32> {
+    fn choose<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, _: u64) -> Option<u32> {
         if self.eligible.first().is_none() {
             self.time.raise(self.waiting.first()?.0);
         }
@@ -99,7 +100,13 @@ impl Discipline for Wf2qPlus {
     }
 
     #[inline(always)]
-    fn served<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, bytes: u32, next: Option<u32>) {
+    fn served<S: FlowStates<Wf2qState>>(
+        &mut self,
+        slots: &mut S,
+        id: u32,
+        bytes: u32,
+        next: Option<u32>,
+    ) {
         self.time.advance(bytes);
         let stamp = slots.hot(id);
         stamp.start = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
@@ -124,13 +131,13 @@ impl Discipline for Wf2qPlus {
         }
     }
 
-    fn changed<S: Slots<Stamp>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
+    fn changed<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
         // Takes effect for a waiting flow; an eligible flow keeps its position in the heap.
         let stamp = slots.hot(id);
         stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
     }
 
     fn idle(&mut self) {
-        self.time.begin_anew();
+        self.time.begin_busy_period();
     }
 }

@@ -23,7 +23,7 @@ impl Visitor<u64> for Run<'_> {
 }
 
 #[test]
-fn queueing_and_serving_never_allocates() {
+fn enqueue_and_dequeue_do_not_allocate() {
     for algorithm in Algorithm::ALL {
         let options = Options::parse(&["-flowsets", "1-100-10:64-1500-2:10", "-burst", "3"]);
         let options = options.expect("options");
@@ -34,7 +34,7 @@ fn queueing_and_serving_never_allocates() {
 }
 
 #[test]
-fn two_levels_never_allocate_when_queueing_and_serving() {
+fn enqueue_and_dequeue_of_two_levels_do_not_allocate() {
     let levels = Algorithm::Qfq.build_tenants::<u64>(Algorithm::Wf2qPlus, &Config::default());
     let mut scheduler = levels.expect("two levels");
     let options = Options::parse(&["-flowsets", "1-9-3:64-1500-2:5"]).expect("options");

@@ -21,7 +21,7 @@ fn tokens(scheduler: &mut impl Scheduler<u64>) -> Vec<u64> {
 }
 
 #[test]
-fn tail_drop_gives_the_newest_back_and_head_drop_the_oldest() {
+fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
     for &algorithm in Algorithm::ALL {
         let mut scheduler = algorithm.build::<u64>(&Config::default()).expect("the default");
         for drop in [DropPolicy::Tail, DropPolicy::Head] {
@@ -39,8 +39,8 @@ fn tail_drop_gives_the_newest_back_and_head_drop_the_oldest() {
         assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, 0))), "{algorithm}");
         let mut left = Vec::new();
         while let Some(ready_ns) = scheduler.ready_ns() {
-            let gone = scheduler.dequeue(ready_ns).expect("it is ready");
-            left.push((gone.flow, gone.token));
+            let dequeued = scheduler.dequeue(ready_ns).expect("it is ready");
+            left.push((dequeued.flow, dequeued.token));
         }
         left.sort_unstable();
         assert_eq!(left, [(0, 0), (0, 1), (1, 1), (1, 2)], "{algorithm}");
@@ -51,7 +51,7 @@ fn tail_drop_gives_the_newest_back_and_head_drop_the_oldest() {
 }
 
 #[test]
-fn fifo_keeps_its_order_through_any_number_of_head_drops() {
+fn fifo_keeps_its_order_after_many_head_drops() {
     let config = Config { packets_max: 5, ..Config::default() };
     let mut scheduler = Algorithm::Fifo.build::<u64>(&config).expect("a valid configuration");
     scheduler.add_flow(spec(1)).expect("a flow");
@@ -73,7 +73,7 @@ fn fifo_keeps_its_order_through_any_number_of_head_drops() {
 }
 
 #[test]
-fn a_smaller_number_goes_first_and_equals_take_turns() {
+fn priority_serves_smaller_numbers_first_and_alternates_between_equals() {
     let mut scheduler = Algorithm::Prio.build::<u64>(&Config::default()).expect("the default");
     for priority in [7, 4096, 7, 1, 65] {
         scheduler.add_flow(spec(priority)).expect("a flow");
@@ -89,7 +89,7 @@ fn a_smaller_number_goes_first_and_equals_take_turns() {
 }
 
 #[test]
-fn deficits_carry_over_from_turn_to_turn() {
+fn deficit_is_kept_between_turns() {
     let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("the default");
     scheduler.add_flow(spec(1)).expect("a flow");
     scheduler.add_flow(spec(2)).expect("a flow");
@@ -103,7 +103,7 @@ fn deficits_carry_over_from_turn_to_turn() {
 }
 
 #[test]
-fn paced_packets_leave_at_exact_moments() {
+fn paced_packets_leave_at_exact_times() {
     // 1000 bytes at 3 Mbit/s take 2,666,666 and two thirds of a nanosecond.
     let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
     scheduler.add_flow(spec(3_000_000)).expect("a flow");
@@ -132,7 +132,7 @@ fn paced_packets_leave_at_exact_moments() {
 }
 
 #[test]
-fn paced_flows_leave_in_the_order_of_their_moments_at_any_scale() {
+fn paced_flows_leave_in_order_of_departure_time_at_any_time_scale() {
     let rates = [1, 1_000, 123_457, 1_000_000_007, 10_000_000_000_000, 1_000_000_000_000_000];
     let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
     for rate in rates {
@@ -148,19 +148,19 @@ fn paced_flows_leave_in_the_order_of_their_moments_at_any_scale() {
     for _ in 0..20_000 {
         let ready_ns = scheduler.ready_ns().expect("backlogged");
         now_ns = now_ns.max(ready_ns);
-        let gone = scheduler.dequeue(now_ns).expect("it is ready");
-        let flow = gone.flow as usize;
+        let dequeued = scheduler.dequeue(now_ns).expect("it is ready");
+        let flow = dequeued.flow as usize;
         let due_ns = (sent[flow] * 8_000_000_000_000).div_ceil(rates[flow]);
         assert_eq!(ready_ns, due_ns, "rate {}", rates[flow]);
         sent[flow] += 1;
-        let _ = scheduler.enqueue(now_ns, packet(gone.flow, 0)).expect("room");
+        let _ = scheduler.enqueue(now_ns, packet(dequeued.flow, 0)).expect("room");
     }
     // The slowest flow has sent one packet only, at its departure time.
     assert_eq!(sent[..1], [1]);
 }
 
 #[test]
-fn paced_tenants_hold_their_flows_to_their_rate() {
+fn paced_tenants_limit_their_flows_to_their_rate() {
     type Levels = Hierarchy<u64, Pacing, Wf2qPlus>;
     let mut scheduler = Levels::new(&Config::default()).expect("the default");
     assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Tenant { tenant: 0, tenants_count: 0 }));
@@ -187,7 +187,7 @@ fn paced_tenants_hold_their_flows_to_their_rate() {
 }
 
 #[test]
-fn what_cannot_be_represented_is_refused_with_its_range() {
+fn out_of_range_values_are_refused_with_their_range() {
     for &algorithm in Algorithm::ALL {
         let config = Config { flows_max: 2, ..Config::default() };
         let mut scheduler = algorithm.build::<u64>(&config).expect("a valid configuration");
@@ -205,14 +205,17 @@ fn what_cannot_be_represented_is_refused_with_its_range() {
             assert_eq!(scheduler.add_flow(spec(1)), Ok(id));
         }
         assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Flows { flows_max: 2 }));
-        let refused = scheduler.enqueue(0, packet(2, 0)).expect_err("no such flow");
+        let refused = scheduler.enqueue(0, packet(2, 0)).expect_err("unknown flow");
         assert_eq!(refused.why, Refusal::UnknownFlow);
-        assert_eq!(refused.to_string(), "a packet of flow 2, 1000 bytes: no such flow");
+        assert_eq!(
+            refused.to_string(),
+            "cannot queue a packet of flow 2, 1000 bytes: the flow does not exist"
+        );
     }
     let mut scheduler = Queued::<u64, Qfq>::new(&Config::default()).expect("the default");
     assert_eq!(
         scheduler.add_flow(spec(1 << 21)).expect_err("too heavy").to_string(),
-        "weight 2097152: must lie in 1..=1048576"
+        "weight=2097152: must lie in 1..=1048576"
     );
     let bad = [
         (
@@ -221,18 +224,18 @@ fn what_cannot_be_represented_is_refused_with_its_range() {
         ),
         (Config { flows_max: FLOWS_LIMIT + 1, ..Config::default() }, "flows_max=16777217"),
         (Config { quantum_bytes: 0, ..Config::default() }, "quantum_bytes=0: must lie in"),
-        (Config { template: Some(spec(0)), ..Config::default() }, "weight 0: must lie in"),
+        (Config { template: Some(spec(0)), ..Config::default() }, "weight=0: must lie in"),
     ];
-    for (config, said) in bad {
+    for (config, message) in bad {
         for algorithm in Algorithm::ALL {
             let refused = algorithm.build::<u64>(&config).err().expect("refused").to_string();
-            assert!(refused.contains(said), "{refused}");
+            assert!(refused.contains(message), "{refused}");
         }
     }
 }
 
 #[test]
-fn turns_too_long_for_the_heaviest_flow_are_refused() {
+fn too_long_turns_of_the_heaviest_flow_are_refused() {
     let mut scheduler = Algorithm::Rr.build::<u64>(&Config::default()).expect("the default");
     scheduler.add_flow(spec(1 << 20)).expect("a heavy flow");
     let jumbo = FlowSpec { length_max_bytes: 9000, ..spec(1) };

@@ -41,7 +41,7 @@ struct Model {
     specs: Vec<FlowSpec>,
     queues: Vec<VecDeque<Packet<u64>>>,
     /// Number of packets outside the limits: with tenants, one held by each tenant.
-    hands: usize,
+    held_max: usize,
 }
 
 impl Model {
@@ -58,15 +58,15 @@ impl Model {
 
 const PACKETS_MAX: u32 = 24;
 
-fn follow(
+fn run_steps(
     scheduler: &mut dyn Scheduler<u64>,
     steps: &[Step],
     specs: Vec<FlowSpec>,
     tenants_count: usize,
-    holds_back: bool,
+    can_hold_back: bool,
 ) -> Result<(), TestCaseError> {
     let queues = vec![VecDeque::new(); specs.len()];
-    let mut model = Model { specs, queues, hands: tenants_count };
+    let mut model = Model { specs, queues, held_max: tenants_count };
     let (mut now_ns, mut token) = (0, 0);
     for &step in steps {
         match step {
@@ -91,21 +91,21 @@ fn follow(
                         model.take(packet)?;
                     }
                     None if model.queued() > 0 => {
-                        prop_assert!(holds_back && ready_ns > Some(now_ns), "held back");
+                        prop_assert!(can_hold_back && ready_ns > Some(now_ns), "held back");
                     }
                     None => {}
                 }
             }
         }
         let totals = scheduler.totals();
-        let gone = totals.dequeued + totals.dropped;
-        prop_assert_eq!(totals.enqueued, gone + scheduler.len() as u64);
+        let removed_count = totals.dequeued + totals.dropped;
+        prop_assert_eq!(totals.enqueued, removed_count + scheduler.len() as u64);
         prop_assert_eq!(scheduler.len(), model.queued());
     }
     while let Some(ready_ns) = scheduler.ready_ns() {
         now_ns = now_ns.max(ready_ns);
         let packet = scheduler.dequeue(now_ns);
-        prop_assert!(packet.is_some(), "nothing came when it was ready");
+        prop_assert!(packet.is_some(), "no packet at the ready time");
         model.take(packet.expect("just seen"))?;
     }
     prop_assert_eq!(model.queued(), 0);
@@ -121,16 +121,16 @@ fn offer(
     packet: Packet<u64>,
 ) -> Result<(), TestCaseError> {
     let before = scheduler.totals();
-    let offered = scheduler.enqueue(now_ns, packet);
+    let result = scheduler.enqueue(now_ns, packet);
     let Some(spec) = model.specs.get(packet.flow as usize).copied() else {
-        let refused = offered.expect_err("a flow that is not there");
+        let refused = result.expect_err("unknown flow");
         prop_assert_eq!((refused.packet, refused.why), (packet, Refusal::UnknownFlow));
         return Ok(());
     };
     let queue = &mut model.queues[packet.flow as usize];
     let queued_count = queue.len();
     let is_full = queued_count >= spec.packets_max as usize;
-    match offered {
+    match result {
         Ok(accepted) => {
             prop_assert!((1..=spec.length_max_bytes).contains(&packet.length_bytes));
             queue.push_back(packet);
@@ -139,11 +139,11 @@ fn offer(
                 prop_assert!(is_full, "dropped, and there was room");
                 // The oldest packet; with two levels, the oldest that no tenant holds.
                 let at = queue.iter().position(|it| *it == dropped);
-                prop_assert!(at == Some(0) || model.hands > 0 && at == Some(1), "{:?}", at);
+                prop_assert!(at == Some(0) || model.held_max > 0 && at == Some(1), "{:?}", at);
                 queue.remove(at.expect("just seen"));
             } else {
                 prop_assert!(
-                    !is_full || model.hands > 0 && queued_count == spec.packets_max as usize
+                    !is_full || model.held_max > 0 && queued_count == spec.packets_max as usize
                 );
             }
         }
@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 192 }))]
 
     #[test]
-    fn no_algorithm_loses_or_reorders_packets(
+    fn every_algorithm_keeps_all_packets_in_flow_order(
         steps in prop::collection::vec(any_step(), 1..300),
         specs in prop::collection::vec(any_spec(), 1..6),
     ) {
@@ -179,14 +179,14 @@ proptest! {
             for &spec in &specs {
                 scheduler.add_flow(spec).expect("within every algorithm's limits");
             }
-            let holds_back = algorithm == Algorithm::Pacing;
-            follow(&mut scheduler, &steps, specs.clone(), 0, holds_back)
+            let can_hold_back = algorithm == Algorithm::Pacing;
+            run_steps(&mut scheduler, &steps, specs.clone(), 0, can_hold_back)
                 .map_err(|error| TestCaseError::fail(format!("{algorithm}: {error}")))?;
         }
     }
 
     #[test]
-    fn no_pair_of_levels_loses_or_reorders_packets(
+    fn every_pair_of_levels_keeps_all_packets_in_flow_order(
         steps in prop::collection::vec(any_step(), 1..200),
         specs in prop::collection::vec(any_spec(), 1..6),
         weights in prop::collection::vec(1..50_u64, 1..4),
@@ -202,16 +202,16 @@ proptest! {
                     let tenant = (i % weights.len()) as u32;
                     scheduler.add_flow_of(tenant, spec).expect("a flow");
                 }
-                let holds_back = *outer == Algorithm::Pacing;
+                let can_hold_back = *outer == Algorithm::Pacing;
                 let mut scheduler: Box<dyn Tenants<u64> + Send> = scheduler;
-                follow(&mut Plain(&mut *scheduler), &steps, specs.clone(), weights.len(), holds_back)
+                run_steps(&mut Plain(&mut *scheduler), &steps, specs.clone(), weights.len(), can_hold_back)
                     .map_err(|error| TestCaseError::fail(format!("{outer}/{inner}: {error}")))?;
             }
         }
     }
 
     #[test]
-    fn flows_are_made_by_their_first_packets(
+    fn first_packets_create_flows_from_the_template(
         flows in prop::collection::vec(0..40_u32, 1..200),
     ) {
         let spec = FlowSpec { weight: 1, length_max_bytes: 100, packets_max: 1000, drop: DropPolicy::Tail };

@@ -23,7 +23,7 @@ const FLOW: FlowSpec =
     FlowSpec { weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail };
 
 /// Time after which a test counts as hung, many times longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnyScheduler<Token> {
     let mut scheduler = algorithm.build(&engine::Config::default()).unwrap();
@@ -35,7 +35,7 @@ fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnySched
 }
 
 #[test]
-fn handles_may_go_where_the_scheduler_may() {
+fn handles_are_send_if_the_scheduler_is() {
     type Fine = AnyScheduler<Token>;
     assert_eq!(auto_traits!(Client), "Send + Sync");
     assert_eq!(auto_traits!(Client<lane::Lines>), "Send + Sync");
@@ -77,7 +77,7 @@ impl Sink for InOrder {
 /// Sends `packets` packets in uneven bursts through its flows, and waits until all are back.
 fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
     let (mut sink, mut tag) = (InOrder::default(), 0);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut offers = flows.map(|flow| {
         tag += 1;
         Offer { flow, length_bytes: 60 + tag % 1400, tag }
@@ -101,10 +101,10 @@ fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
 fn assert_conserved<S: Scheduler<Token>>(closed: &Closed<S>) {
     let sum = closed.sum();
     for ledger in closed.clients() {
-        let Ledger { taken, unread, marked, dropped, discarded, gone, counts, .. } = ledger;
+        let Ledger { taken, unread, marked, dropped, discarded, has_left, counts, .. } = ledger;
         assert_eq!(taken, marked + dropped + discarded + ledger.scheduled());
         assert!(counts.sent >= taken + unread && marked >= counts.transmitted, "{ledger:?}");
-        assert!(!gone || counts.sent == taken + unread, "{ledger:?}");
+        assert!(!has_left || counts.sent == taken + unread, "{ledger:?}");
         let ended = counts.transmitted + counts.dropped + ledger.queued() + ledger.abandoned();
         assert_eq!(counts.sent, ended, "{ledger:?}");
     }
@@ -117,7 +117,7 @@ fn assert_conserved<S: Scheduler<Token>>(closed: &Closed<S>) {
 }
 
 #[test]
-fn every_algorithm_conserves_every_client_s_packets_and_their_order() {
+fn every_algorithm_returns_all_packets_of_each_client_in_order() {
     for &algorithm in Algorithm::ALL {
         for stamping in [Stamping::None, Stamping::Batch, Stamping::Packet] {
             let (hub, running) = start(scheduler(algorithm, 7, FLOW), config(stamping));
@@ -142,7 +142,7 @@ fn every_algorithm_conserves_every_client_s_packets_and_their_order() {
 }
 
 #[test]
-fn packets_that_newer_ones_were_queued_for_come_back_as_dropped() {
+fn packets_replaced_by_newer_ones_are_returned_as_dropped() {
     let flow = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..FLOW };
     let slow = Config { bandwidth_bps: Some(1_000_000), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), slow);
@@ -152,7 +152,7 @@ fn packets_that_newer_ones_were_queued_for_come_back_as_dropped() {
         |tags: std::ops::Range<u32>| tags.map(|tag| Offer { flow: 0, length_bytes: 100, tag });
     assert_eq!(client.send_batch(&mut offers(0..50)).sent, 50);
     let mut sink = InOrder::default();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while client.in_flight() > 0 && Instant::now() < deadline {
         client.poll(100, &mut sink, &mut trace).unwrap();
     }
@@ -166,12 +166,12 @@ fn packets_that_newer_ones_were_queued_for_come_back_as_dropped() {
 }
 
 /// Sink that panics at the packet of this tag, and keeps all tags.
-struct Breaks {
+struct PanickingSink {
     at_tag: u32,
     tags: Vec<u32>,
 }
 
-impl Sink for Breaks {
+impl Sink for PanickingSink {
     fn transmit(&mut self, packet: Departure) {
         self.tags.push(packet.tag);
         if packet.tag == self.at_tag {
@@ -182,7 +182,7 @@ impl Sink for Breaks {
 
 /// Lets the client's caller panic in an iterator of offers, then in a sink, both in the middle of a
 /// run.
-fn packets_survive_panics_of_the_caller<L: lane::Lane>(stamping: Stamping) {
+fn check_packets_survive_panics<L: lane::Lane>(stamping: Stamping) {
     let config = config(stamping);
     let arbiter = Arbiter::<_, L>::with_lanes(scheduler(Algorithm::Rr, 1, FLOW), config).unwrap();
     let (hub, running) = (arbiter.hub(), arbiter.spawn(|| {}).unwrap());
@@ -196,10 +196,10 @@ fn packets_survive_panics_of_the_caller<L: lane::Lane>(stamping: Stamping) {
     let sent = catch_unwind(AssertUnwindSafe(|| client.send_batch(&mut offers)));
     assert!(sent.is_err());
     let Counts { sent, sent_bytes, .. } = client.counts();
-    assert_eq!((sent, sent_bytes), (40, 4_000), "what was taken from the iterator was sent");
+    assert_eq!((sent, sent_bytes), (40, 4_000), "packets taken from the iterator were sent");
 
-    let mut sink = Breaks { at_tag: 5, tags: Vec::new() };
-    let deadline = Instant::now() + PATIENCE;
+    let mut sink = PanickingSink { at_tag: 5, tags: Vec::new() };
+    let deadline = Instant::now() + TIMEOUT;
     let mut panics = 0;
     while client.in_flight() > 0 {
         // One by one after the panic: then the rest of a run is not processed at once.
@@ -220,15 +220,15 @@ fn packets_survive_panics_of_the_caller<L: lane::Lane>(stamping: Stamping) {
 }
 
 #[test]
-fn packets_survive_a_panic_of_the_offers_and_of_the_sink() {
+fn packets_survive_panics_of_the_offer_iterator_and_the_sink() {
     for stamping in [Stamping::None, Stamping::Batch, Stamping::Packet] {
-        packets_survive_panics_of_the_caller::<lane::Laps>(stamping);
-        packets_survive_panics_of_the_caller::<lane::Lines>(stamping);
+        check_packets_survive_panics::<lane::Laps>(stamping);
+        check_packets_survive_panics::<lane::Lines>(stamping);
     }
 }
 
 #[test]
-fn the_packets_of_clients_that_die_are_accounted_for_and_the_others_go_on() {
+fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
     // 1.2 ms a packet: most packets of the dying clients are still queued.
     let slow = Config { bandwidth_bps: Some(10_000_000), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Qfq, 4, FLOW), slow);
@@ -256,7 +256,7 @@ fn the_packets_of_clients_that_die_are_accounted_for_and_the_others_go_on() {
     let ledgers = closed.clients();
     assert_eq!(ledgers.len(), 4);
     for ledger in &ledgers[..3] {
-        assert!(ledger.gone);
+        assert!(ledger.has_left);
         assert_eq!((ledger.counts.sent, ledger.queued()), (40, 0));
         assert_eq!(ledger.abandoned(), 40 - ledger.counts.dropped);
         assert!(ledger.discarded + ledger.unread > 0);
@@ -265,7 +265,7 @@ fn the_packets_of_clients_that_die_are_accounted_for_and_the_others_go_on() {
 }
 
 #[test]
-fn clients_come_and_go_while_others_are_at_work() {
+fn clients_join_and_leave_while_others_send() {
     let (hub, running) = start(scheduler(Algorithm::Wf2qPlus, 8, FLOW), config(Stamping::None));
     let rounds = 20;
     std::thread::scope(|scope| {
@@ -293,7 +293,7 @@ fn clients_come_and_go_while_others_are_at_work() {
 }
 
 #[test]
-fn more_clients_than_cpus_all_get_their_packets_through() {
+fn more_clients_than_cpus_transmit_all_packets() {
     let (hub, running) = start(scheduler(Algorithm::Rr, 22, FLOW), config(Stamping::Batch));
     std::thread::scope(|scope| {
         for index in 0..22 {
@@ -308,13 +308,13 @@ fn more_clients_than_cpus_all_get_their_packets_through() {
 }
 
 #[test]
-fn stopping_at_once_leaves_what_is_queued_queued_and_counted() {
+fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
     let slow = Config { bandwidth_bps: Some(1_000), ..config(Stamping::Packet) };
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), slow);
     let mut client = hub.join().unwrap();
     let mut offers = (0..100).map(|tag| Offer { flow: 0, length_bytes: 1500, tag });
     assert_eq!(client.send_batch(&mut offers).sent, 100);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while client.counts().dropped == 0 && Instant::now() < deadline {
         client.poll(100, &mut Null, &mut ()).unwrap();
     }
@@ -335,7 +335,7 @@ fn stopping_at_once_leaves_what_is_queued_queued_and_counted() {
 }
 
 #[test]
-fn a_full_mailbox_gives_the_packet_back_and_one_that_does_not_fit_too() {
+fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
     let arbiter =
         Arbiter::new(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None)).unwrap();
     let mut client = arbiter.hub().join().unwrap(); // the arbiter does not run
@@ -352,7 +352,7 @@ fn a_full_mailbox_gives_the_packet_back_and_one_that_does_not_fit_too() {
 }
 
 #[test]
-fn a_batch_ends_at_what_does_not_fit_and_says_which() {
+fn batch_ends_at_an_invalid_packet_and_returns_it() {
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
     let mut client = hub.join().unwrap();
     let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
@@ -366,7 +366,7 @@ fn a_batch_ends_at_what_does_not_fit_and_says_which() {
 }
 
 #[test]
-fn stamps_ascend_from_stage_to_stage_and_every_packet_has_its_own() {
+fn stamps_ascend_by_stage_and_belong_to_one_packet() {
     for stamping in [Stamping::Batch, Stamping::Packet] {
         let (hub, running) = start(scheduler(Algorithm::QfqPlus, 3, FLOW), config(stamping));
         let mut client = hub.join().unwrap();
@@ -388,7 +388,7 @@ fn stamps_ascend_from_stage_to_stage_and_every_packet_has_its_own() {
             patience: Patience::Share,
             stop: &stop,
             until_ns: None,
-            linger: PATIENCE,
+            linger: TIMEOUT,
         };
         let counts = work(&mut client, job, &mut Null, &mut recorder).unwrap();
         assert!(counts.sent > 0 && counts.queued() == 0, "{counts:?}");
@@ -411,7 +411,7 @@ fn stamps_ascend_from_stage_to_stage_and_every_packet_has_its_own() {
 }
 
 #[test]
-fn a_client_that_is_stopped_ends_and_its_counts_are_complete() {
+fn stopped_client_returns_complete_counts() {
     let (hub, running) = start(scheduler(Algorithm::Rr, 4, FLOW), config(Stamping::None));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -429,7 +429,7 @@ fn a_client_that_is_stopped_ends_and_its_counts_are_complete() {
                         patience: Patience::Share,
                         stop,
                         until_ns: None,
-                        linger: PATIENCE,
+                        linger: TIMEOUT,
                     };
                     let mut shares = Shares::new(4);
                     let counts = work(&mut client, job, &mut shares, &mut ()).unwrap();
@@ -457,7 +457,7 @@ fn a_client_that_is_stopped_ends_and_its_counts_are_complete() {
 }
 
 #[test]
-fn a_client_without_flows_and_one_whose_program_is_empty_end_at_once() {
+fn client_without_flows_or_with_an_empty_program_ends_at_once() {
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
     let stop = AtomicBool::new(false);
     for (load, flows) in
@@ -474,7 +474,7 @@ fn a_client_without_flows_and_one_whose_program_is_empty_end_at_once() {
             patience: Patience::Share,
             stop: &stop,
             until_ns: None,
-            linger: PATIENCE,
+            linger: TIMEOUT,
         };
         assert_eq!(work(&mut client, job, &mut Null, &mut ()).unwrap(), Counts::default());
     }
@@ -483,7 +483,7 @@ fn a_client_without_flows_and_one_whose_program_is_empty_end_at_once() {
 }
 
 #[test]
-fn an_arbiter_that_looks_seldom_takes_and_marks_all_the_same() {
+fn arbiter_with_a_long_interval_marks_all_packets() {
     let seldom = Config { interval: Duration::from_millis(2), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Rr1, 2, FLOW), seldom);
     let mut client = hub.join().unwrap();
@@ -494,7 +494,7 @@ fn an_arbiter_that_looks_seldom_takes_and_marks_all_the_same() {
 }
 
 #[test]
-fn what_lies_in_a_mailbox_leaves_at_one_look_however_small_the_batch() {
+fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
     // From a batch of eight on, packets are taken in runs.
     for batch_max in [1, 8] {
         let hour = Duration::from_secs(3600);
@@ -506,7 +506,7 @@ fn what_lies_in_a_mailbox_leaves_at_one_look_however_small_the_batch() {
             client.send(Offer { flow: tag % 2, length_bytes: 64, tag }).unwrap();
         }
         let running = arbiter.spawn(|| {}).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while client.in_flight() > 0 && Instant::now() < deadline {
             client.poll(100, &mut Null, &mut ()).unwrap();
             std::thread::yield_now();
@@ -519,21 +519,21 @@ fn what_lies_in_a_mailbox_leaves_at_one_look_however_small_the_batch() {
 }
 
 #[test]
-fn an_interval_does_not_keep_the_arbiter_from_ending() {
+fn arbiter_stops_during_a_long_interval() {
     let hour = Config { interval: Duration::from_secs(3600), ..config(Stamping::None) };
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), hour);
     std::thread::sleep(Duration::from_millis(5));
     let began = Instant::now();
     hub.stop(Stop::Now);
     running.join();
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < TIMEOUT);
 }
 
 #[test]
-fn a_client_that_never_looks_holds_up_nobody_but_itself() {
+fn client_that_never_polls_delays_no_other_client() {
     let (hub, running) = start(scheduler(Algorithm::Rr, 2, FLOW), config(Stamping::None));
     let mut idle = hub.join().unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // Until neither the lane back nor the scheduler has room: the client is held back for good.
     let (mut last, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_millis(100) && Instant::now() < deadline {
@@ -554,13 +554,13 @@ fn a_client_that_never_looks_holds_up_nobody_but_itself() {
 }
 
 #[test]
-fn draining_waits_for_who_does_not_look_only_so_long_and_counts_what_is_left() {
+fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks() {
     let flow = FlowSpec { packets_max: 5_000, ..FLOW };
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), config(Stamping::None));
     let (mut stubborn, mut other) = (hub.join().unwrap(), hub.join().unwrap());
     // As many packets as the lane back has slots, and some more.
     let (told, more) = (u64::from(stubborn.marks_slots_count()), 100);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while stubborn.counts().sent < told + more {
         let left = (told + more - stubborn.counts().sent) as usize;
         let offer = Offer { flow: 0, length_bytes: 100, tag: 0 };
@@ -582,9 +582,9 @@ fn draining_waits_for_who_does_not_look_only_so_long_and_counts_what_is_left() {
 }
 
 #[test]
-fn an_algorithm_that_panics_takes_the_arbiter_down_and_not_the_clients() {
-    struct Falls;
-    impl Scheduler<Token> for Falls {
+fn panic_of_the_algorithm_ends_the_arbiter_and_not_the_clients() {
+    struct PanickingScheduler;
+    impl Scheduler<Token> for PanickingScheduler {
         fn add_flow(&mut self, _: FlowSpec) -> Result<u32, FlowError> {
             Ok(0)
         }
@@ -607,11 +607,11 @@ fn an_algorithm_that_panics_takes_the_arbiter_down_and_not_the_clients() {
             Totals::default()
         }
     }
-    let arbiter = Arbiter::new(Falls, config(Stamping::None)).unwrap();
+    let arbiter = Arbiter::new(PanickingScheduler, config(Stamping::None)).unwrap();
     let (hub, running) = (arbiter.hub(), arbiter.spawn(|| {}).unwrap());
     let mut client = hub.join().unwrap();
     client.send(Offer { flow: 0, length_bytes: 64, tag: 0 }).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !client.is_ended() {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
@@ -622,9 +622,9 @@ fn an_algorithm_that_panics_takes_the_arbiter_down_and_not_the_clients() {
 }
 
 #[test]
-fn real_datagrams_leave_with_the_lengths_and_flows_of_the_packets() {
+fn udp_datagrams_have_the_lengths_and_flows_of_the_packets() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut udp = Udp::connect(receiver.local_addr().unwrap()).unwrap();
     // 80 Mbit/s, so that the socket's buffer never overflows.
     let paced = Config { bandwidth_bps: Some(80_000_000), ..config(Stamping::Batch) };
@@ -639,7 +639,7 @@ fn real_datagrams_leave_with_the_lengths_and_flows_of_the_packets() {
     assert_eq!(client.send_batch(&mut offers).sent, 90);
     let mut buffer = [0; 2048];
     let (mut bytes, mut received) = (0, [0; 3]);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while client.in_flight() > 0 && Instant::now() < deadline {
         client.poll(100, &mut udp, &mut ()).unwrap();
     }
@@ -662,7 +662,7 @@ fn real_datagrams_leave_with_the_lengths_and_flows_of_the_packets() {
 }
 
 #[test]
-fn datagrams_that_nobody_takes_are_counted_and_sending_goes_on() {
+fn refused_datagrams_are_counted_and_sending_continues() {
     let closed_port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut udp = Udp::connect(closed_port).unwrap();
     for tag in 0..10 {
@@ -674,7 +674,7 @@ fn datagrams_that_nobody_takes_are_counted_and_sending_goes_on() {
 }
 
 #[test]
-fn what_no_arbiter_can_do_is_refused_with_the_range() {
+fn invalid_configurations_are_refused_with_the_range() {
     let refuse = |config: Config| config.validate().unwrap_err();
     let fine = Config::default();
     assert_eq!(fine.validate(), Ok(()));

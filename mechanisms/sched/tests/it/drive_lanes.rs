@@ -11,7 +11,7 @@ fn slot<const W: usize>(number: u64) -> [u64; W] {
     std::array::from_fn(|word| number * 4 + word as u64)
 }
 
-fn comes_in_order_around_and_around<L: Lane, const W: usize>() {
+fn check_order_over_many_laps<L: Lane, const W: usize>() {
     for slots_count in [1, 2, 7, 8, 20, 200] {
         let (mut sender, mut receiver) = L::pair::<W>(slots_count).unwrap();
         let (mut pushed, mut popped) = (0, 0);
@@ -22,8 +22,8 @@ fn comes_in_order_around_and_around<L: Lane, const W: usize>() {
             }
             sender.publish();
             assert!(!sender.has_room());
-            let room = (pushed - popped) as u32;
-            assert!(room >= slots_count, "{}: {room} of {slots_count}", L::NAME);
+            let free_count = (pushed - popped) as u32;
+            assert!(free_count >= slots_count, "{}: {free_count} of {slots_count}", L::NAME);
             assert!(pushed > before);
             while let Some(words) = receiver.pop() {
                 assert_eq!(words, slot(popped), "{}", L::NAME);
@@ -36,7 +36,7 @@ fn comes_in_order_around_and_around<L: Lane, const W: usize>() {
     }
 }
 
-fn holds_exactly_what_was_asked_for<L: Lane>() {
+fn check_capacity_is_exact<L: Lane>() {
     for slots_count in [1, 3, 8, 20, 1000] {
         let (mut sender, mut receiver) = L::pair::<1>(slots_count).unwrap();
         for lap in 0..3 {
@@ -49,7 +49,7 @@ fn holds_exactly_what_was_asked_for<L: Lane>() {
     }
 }
 
-fn crosses_threads_whole<L: Lane, const W: usize>() {
+fn check_slots_are_whole_between_threads<L: Lane, const W: usize>() {
     let numbers = if cfg!(miri) { 200 } else { 20_000 };
     let (mut sender, mut receiver) = L::pair::<W>(20).unwrap();
     let other = std::thread::spawn(move || {
@@ -106,16 +106,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Compares a lane with a queue: no slot is lost, duplicated or out of order, and all are visible
 /// once published.
-fn is_a_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), TestCaseError> {
+fn check_acts_as_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), TestCaseError> {
     let (mut sender, mut receiver) = L::pair::<2>(slots_count).unwrap();
     let (mut queue, mut number, mut published) = (VecDeque::new(), 0, 0);
     for step in steps {
         match *step {
             Step::Push(count) => {
                 for _ in 0..count {
-                    let room = sender.has_room();
+                    let is_free = sender.has_room();
                     let pushed = sender.push(slot(number));
-                    prop_assert_eq!(room, pushed);
+                    prop_assert_eq!(is_free, pushed);
                     if pushed {
                         queue.push_back(number);
                         number += 1;
@@ -127,9 +127,14 @@ fn is_a_queue<L: Lane>(slots_count: u32, steps: &[Step]) -> Result<(), TestCaseE
             }
             Step::PushAll(count) => {
                 let slots: Vec<_> = (number..number + u64::from(count)).map(slot).collect();
-                let room = sender.room(slots.len()).min(slots.len());
+                let free_count = sender.free_count(slots.len()).min(slots.len());
                 let pushed = sender.push_all(&slots);
-                prop_assert!(pushed >= room, "{} of {} that there was room for", pushed, room);
+                prop_assert!(
+                    pushed >= free_count,
+                    "{} of {} that there was room for",
+                    pushed,
+                    free_count
+                );
                 prop_assert!(pushed == slots.len() || !sender.has_room());
                 queue.extend(number..number + pushed as u64);
                 number += pushed as u64;
@@ -175,20 +180,20 @@ macro_rules! contract {
             use super::*;
 
             #[test]
-            fn what_is_pushed_comes_in_order_around_and_around() {
-                comes_in_order_around_and_around::<$lane, 1>();
-                comes_in_order_around_and_around::<$lane, 2>();
-                comes_in_order_around_and_around::<$lane, 4>();
+            fn pushed_slots_are_popped_in_order_over_many_laps() {
+                check_order_over_many_laps::<$lane, 1>();
+                check_order_over_many_laps::<$lane, 2>();
+                check_order_over_many_laps::<$lane, 4>();
             }
 
             #[test]
-            fn slots_cross_threads_whole_and_in_order() {
-                crosses_threads_whole::<$lane, 1>();
-                crosses_threads_whole::<$lane, 4>();
+            fn slots_are_whole_and_in_order_between_threads() {
+                check_slots_are_whole_between_threads::<$lane, 1>();
+                check_slots_are_whole_between_threads::<$lane, 4>();
             }
 
             #[test]
-            fn no_slots_and_too_many_are_refused() {
+            fn slots_count_outside_its_range_is_refused() {
                 for slots_count in [0, LANE_SLOTS_MAX + 1] {
                     let refused = <$lane as Lane>::pair::<1>(slots_count).err();
                     assert_eq!(refused, Some(LaneError::Slots { slots_count }));
@@ -199,8 +204,8 @@ macro_rules! contract {
                 #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 },
                     failure_persistence: None, ..ProptestConfig::default() })]
                 #[test]
-                fn it_is_a_queue_whatever_one_does(slots_count in 1u32..70, steps in steps()) {
-                    is_a_queue::<$lane>(slots_count, &steps)?;
+                fn any_sequence_of_calls_acts_as_a_queue(slots_count in 1u32..70, steps in steps()) {
+                    check_acts_as_queue::<$lane>(slots_count, &steps)?;
                 }
             }
         }
@@ -210,8 +215,8 @@ macro_rules! contract {
 contract!(laps: Laps, marks: Marks, lines: Lines, cached: Cached, plain: Plain);
 
 #[test]
-fn lanes_with_indices_and_laps_hold_exactly_what_was_asked_for() {
-    holds_exactly_what_was_asked_for::<Laps>();
-    holds_exactly_what_was_asked_for::<Cached>();
-    holds_exactly_what_was_asked_for::<Plain>();
+fn capacity_of_index_and_laps_lanes_is_exact() {
+    check_capacity_is_exact::<Laps>();
+    check_capacity_is_exact::<Cached>();
+    check_capacity_is_exact::<Plain>();
 }

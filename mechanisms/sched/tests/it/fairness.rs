@@ -57,22 +57,22 @@ fn assert_index(algorithm: Algorithm, lengths: f64) {
 }
 
 #[test]
-fn no_flow_of_wf2q_plus_is_behind_by_more_than_one_longest_packet() {
+fn wf2q_plus_lag_is_at_most_one_longest_packet() {
     assert_index(Algorithm::Wf2qPlus, 1.0);
 }
 
 #[test]
-fn no_flow_of_qfq_is_behind_by_more_than_two_longest_packets() {
+fn qfq_lag_is_at_most_two_longest_packets() {
     assert_index(Algorithm::Qfq, 2.0);
 }
 
 #[test]
-fn no_flow_of_qfq_plus_is_behind_by_more_than_two_longest_packets() {
+fn qfq_plus_lag_is_at_most_two_longest_packets() {
     assert_index(Algorithm::QfqPlus, 2.0);
 }
 
 #[test]
-fn the_index_tells_a_fair_order_from_an_unfair_one() {
+fn index_distinguishes_fair_from_unfair_orders() {
     let unfair = index(Algorithm::Rr, "1-100-10:1500:10", None);
     assert!(unfair > 10_000.0, "{unfair}");
     let unfair = index(Algorithm::Rr, "100:1500:1,1:1500:16", Some(0));
@@ -107,7 +107,7 @@ fn shares(algorithm: Algorithm, specs: &[FlowSpec], packets: u64) -> Vec<u64> {
 }
 
 #[test]
-fn shares_are_within_a_hundredth_of_the_weights_under_overload() {
+fn shares_match_weights_within_one_percent_under_overload() {
     let weights = [1, 2, 3, 10, 50, 7, 1000];
     let lengths = [1500, 64, 9000, 300, 1500, 1, 1500];
     let specs: Vec<FlowSpec> = weights
@@ -133,7 +133,7 @@ fn shares_are_within_a_hundredth_of_the_weights_under_overload() {
 }
 
 #[test]
-fn tenants_share_by_their_weights_and_flows_share_what_their_tenant_gets() {
+fn tenants_share_by_weight_and_flows_share_the_part_of_their_tenant() {
     let by_weight: Vec<Algorithm> =
         Algorithm::ALL.iter().copied().filter(|it| it.shares_by_weight()).collect();
     for (outer, inner) in by_weight.iter().flat_map(|o| by_weight.iter().map(move |i| (o, i))) {
@@ -173,7 +173,7 @@ fn tenants_share_by_their_weights_and_flows_share_what_their_tenant_gets() {
 }
 
 #[test]
-fn a_flow_that_slept_gets_no_credit_and_no_penalty() {
+fn idle_flow_gets_no_credit_and_no_penalty() {
     for &algorithm in &[Algorithm::Wf2qPlus, Algorithm::Qfq, Algorithm::QfqPlus, Algorithm::Rr] {
         let mut scheduler = algorithm.build::<()>(&Config::default()).expect("the default");
         for _ in 0..2 {
@@ -203,7 +203,7 @@ fn a_flow_that_slept_gets_no_credit_and_no_penalty() {
 }
 
 #[test]
-fn virtual_time_may_wrap_around_while_a_flow_sleeps() {
+fn idle_flow_keeps_its_share_after_virtual_time_wraps_around() {
     // A flow of weight 1, alone: 2^22 of its bytes wrap virtual time around.
     let config = Config::default();
     let mut scheduler = Queued::<(), Wf2qPlus>::new(&config).expect("the default");

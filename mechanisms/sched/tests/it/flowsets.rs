@@ -45,7 +45,7 @@ const REFUSED: &[(&str, usize, usize, &str)] = &[
 ];
 
 #[test]
-fn flow_sets_are_understood_as_the_classic_tester_does() {
+fn flow_sets_parse_as_in_the_classic_tester() {
     for &(text, flows_count, weights_sum, first, last) in CASES {
         let set: FlowSet = text.parse().expect(text);
         assert_eq!(set.flows_count(), flows_count, "{text}");
@@ -60,16 +60,16 @@ fn flow_sets_are_understood_as_the_classic_tester_does() {
 }
 
 #[test]
-fn what_is_no_flow_set_is_refused_with_its_part_column_and_the_way_out() {
-    for &(text, part, column, said) in REFUSED {
+fn invalid_flow_set_is_refused_with_part_column_and_expected_text() {
+    for &(text, part, column, message) in REFUSED {
         let refused = text.parse::<FlowSet>().expect_err(text);
         assert_eq!((refused.part, refused.column), (part, column), "{text}: {refused}");
-        assert!(refused.to_string().contains(said), "{text}: {refused}");
+        assert!(refused.to_string().contains(message), "{text}: {refused}");
     }
 }
 
 #[test]
-fn a_flow_set_is_printed_as_one_that_is_the_same() {
+fn printed_flow_set_parses_to_the_same_set() {
     for (text, ..) in CASES {
         let set: FlowSet = text.parse().expect(text);
         assert_eq!(set.to_string().parse(), Ok(set), "{text}");
@@ -79,7 +79,7 @@ fn a_flow_set_is_printed_as_one_that_is_the_same() {
 }
 
 #[test]
-fn steps_are_rounded_down_between_the_ends() {
+fn intermediate_steps_are_rounded_down() {
     let set: FlowSet = "1-8-4:10-11:1".parse().expect("a flow set");
     let flows: Vec<_> = set.flows().collect();
     let want = [(1, 10), (1, 11), (3, 10), (3, 11), (5, 10), (5, 11), (8, 10), (8, 11)];
@@ -87,7 +87,7 @@ fn steps_are_rounded_down_between_the_ends() {
 }
 
 #[test]
-fn the_testers_options_are_those_of_the_classic_tester() {
+fn options_match_the_classic_tester() {
     let words = ["-n", "10K", "-alg", "drr", "-flowsets", "2:1500:3", "-qmin", "2n", "-qmax", "50"];
     let options = Options::parse(&words).expect("options");
     assert_eq!((options.algorithm, options.steps_count), (Algorithm::Rr, 10_000));
@@ -102,7 +102,7 @@ fn the_testers_options_are_those_of_the_classic_tester() {
 }
 
 #[test]
-fn bad_options_of_the_tester_are_refused_by_name() {
+fn invalid_option_is_refused_with_its_name() {
     let cases: &[(&[&str], &str)] = &[
         (&["-x", "1"], "no option \"-x\": there are -n"),
         (&["-n"], "-n needs a value"),
@@ -114,14 +114,14 @@ fn bad_options_of_the_tester_are_refused_by_name() {
         (&["-qmin", "n"], "-qmin n: expected a whole number"),
         (&["-flows", "1M", "-qmax", "1Kn"], "-qmax: 1000000000 packets for 1000000 flows"),
     ];
-    for (words, said) in cases {
+    for (words, message) in cases {
         let refused = Options::parse(words).expect_err("bad options").to_string();
-        assert!(refused.contains(said), "{words:?}: {refused}");
+        assert!(refused.contains(message), "{words:?}: {refused}");
     }
 }
 
 #[test]
-fn algorithms_go_by_their_names_and_aliases() {
+fn algorithm_names_and_aliases_parse() {
     for (name, algorithm) in Algorithm::NAMES {
         assert_eq!(name.parse(), Ok(*algorithm));
     }

@@ -41,18 +41,18 @@ impl Oracle {
         Self { flows: weights.iter().map(flow).collect(), time: 0, weight_sum }
     }
 
-    fn took(&self, flow: usize, bytes: u32) -> Moment {
-        // Rounded up as in the scheduler, but to more binary places.
+    fn duration(&self, flow: usize, bytes: u32) -> Moment {
+        // Rounded up as in the scheduler, but to more fraction bits.
         (u128::from(bytes) * UNIT.div_ceil(self.flows[flow].weight)) << 20
     }
 
     fn enqueue(&mut self, flow: usize, bytes: u32) {
         self.flows[flow].queue.push_back(bytes);
         if self.flows[flow].queue.len() == 1 {
-            let took = self.took(flow, bytes);
+            let duration = self.duration(flow, bytes);
             let it = &mut self.flows[flow];
             it.start = it.start.max(self.time);
-            it.finish = it.start + took;
+            it.finish = it.start + duration;
         }
     }
 
@@ -73,9 +73,9 @@ impl Oracle {
         self.time += u128::from(bytes) * ((UNIT << 20) / self.weight_sum);
         self.flows[flow].start = self.flows[flow].finish;
         if let Some(&next) = self.flows[flow].queue.front() {
-            let took = self.took(flow, next);
+            let duration = self.duration(flow, next);
             let it = &mut self.flows[flow];
-            it.finish = it.start + took;
+            it.finish = it.start + duration;
         } else if self.flows.iter().all(|flow| flow.queue.is_empty()) {
             // The busy period ends; its service no longer counts.
             self.time = 0;
@@ -89,7 +89,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1000 }))]
 
     #[test]
-    fn wf2q_plus_chooses_what_its_definition_says(
+    fn wf2q_plus_chooses_as_its_definition(
         shifts in prop::collection::vec(0..8_u32, 1..7),
         steps in prop::collection::vec((any::<bool>(), 0..7_usize, 1..1500_u32), 1..400),
     ) {

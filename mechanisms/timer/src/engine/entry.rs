@@ -4,7 +4,8 @@
 use super::TimerId;
 
 /// A time at which a timer is to be checked. It is *stale* if the timer was cancelled or moved to
-/// an earlier deadline since, and *early* if it was put off since; the timer's record tells.
+/// an earlier deadline since, and *early* if it was postponed since; the timer's record determines
+/// which.
 ///
 /// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Entry {
     /// Handle of the timer; `None` for an entry of no timer.
     #[inline]
     pub(super) fn id(self) -> Option<TimerId> {
-        TimerId::of(self.key)
+        TimerId::from_key(self.key)
     }
 
     /// Index of the timer's record.
@@ -40,7 +41,7 @@ impl Entry {
     /// Stamp of the timer's record when this was written; it differs for other timers of the
     /// record.
     #[inline]
-    pub(super) fn check(self) -> u32 {
+    pub(super) fn stamp(self) -> u32 {
         self.key as u32
     }
 }

@@ -40,9 +40,9 @@ impl Heap {
         Some(first)
     }
 
-    /// Removes the last element if `is_it` returns `true` for it.
-    pub(super) fn take_last(&mut self, is_it: impl FnOnce(Entry) -> bool) -> bool {
-        self.0.pop_if(|entry| is_it(*entry)).is_some()
+    /// Removes the last element if `predicate` returns `true` for it.
+    pub(super) fn pop_last_if(&mut self, predicate: impl FnOnce(Entry) -> bool) -> bool {
+        self.0.pop_if(|entry| predicate(*entry)).is_some()
     }
 
     /// Keeps the entries for which `keep` returns `true`; returns the number of others.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_in_order() {
+    fn pop_returns_entries_in_order_of_deadline() {
         let mut heap = Heap::default();
         let mut sorted: Vec<u64> = (0..500).map(|i| i * 7919 % 263).collect();
         sorted.iter().for_each(|&deadline_ns| heap.push(entry(deadline_ns)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_counted_and_the_rest_stays_in_order() {
+    fn retain_returns_removed_count_and_keeps_order() {
         let mut heap = Heap::default();
         (0..100).rev().for_each(|deadline_ns| heap.push(entry(deadline_ns)));
         assert_eq!(heap.retain(|entry| entry.deadline_ns % 3 == 0), 66);
@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_place_can_be_taken() {
+    fn pop_last_if_removes_only_the_last_element() {
         let mut heap = Heap::default();
         heap.push(entry(1));
         heap.push(entry(2));
-        assert!(!heap.take_last(|it| it == entry(1)));
-        assert!(heap.take_last(|it| it == entry(2)));
+        assert!(!heap.pop_last_if(|it| it == entry(1)));
+        assert!(heap.pop_last_if(|it| it == entry(2)));
         assert_eq!(drained(heap), [1]);
     }
 }

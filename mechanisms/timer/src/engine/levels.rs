@@ -16,7 +16,7 @@
 //! around.
 
 use super::entry::Entry;
-use crate::raw::fetch;
+use crate::raw::prefetch;
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
@@ -70,12 +70,12 @@ struct Sweep {
     /// Block before the one to process; [`NONE`] for the first of the slot.
     before: u32,
     /// `true` if the timers of the block's entries have been prefetched.
-    fetched: bool,
+    is_prefetched: bool,
 }
 
 /// The earliest occupied slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct First {
+pub(super) struct FirstSlot {
     level: usize,
     slot: usize,
     /// Earliest deadline that belongs to the slot.
@@ -120,7 +120,7 @@ impl Levels {
             blocks: Vec::with_capacity(blocks),
             free: NONE,
             free_count: 0,
-            sweep: Sweep { slot: 0, before: NONE, fetched: false },
+            sweep: Sweep { slot: 0, before: NONE, is_prefetched: false },
         }
     }
 
@@ -130,7 +130,7 @@ impl Levels {
     }
 
     /// Puts an entry into its slot, and returns the slot; `Err` with the slot if its newest block
-    /// is full, and [`push_grown`](Self::push_grown) must put the entry there.
+    /// is full, and [`push_in_new_block`](Self::push_in_new_block) must put the entry there.
     ///
     /// The entry's deadline must not be below [`floor_ns`](Self::floor_ns).
     #[inline]
@@ -150,7 +150,7 @@ impl Levels {
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
         if let Err(index) = self.try_push(entry) {
-            self.push_grown(index, entry);
+            self.push_in_new_block(index, entry);
         }
     }
 
@@ -164,7 +164,7 @@ impl Levels {
         slot.len -= 1;
     }
 
-    pub(super) fn first(&self) -> Option<First> {
+    pub(super) fn first(&self) -> Option<FirstSlot> {
         if self.levels == 0 {
             return None;
         }
@@ -174,7 +174,7 @@ impl Levels {
         // Deadlines on this level agree with the base in all higher digits.
         let above = u64::MAX.checked_shl(shift + DIGIT_BITS).unwrap_or(0);
         let lowest_ns = (self.base_ns & above) | (u64::from(digit) << shift);
-        Some(First {
+        Some(FirstSlot {
             level,
             slot: level * SLOTS_PER_LEVEL + digit as usize,
             lowest_ns,
@@ -184,7 +184,7 @@ impl Levels {
 
     /// Takes the earliest slot. If it is small, appends its entries to `sorted`, unsorted, and
     /// returns 0; otherwise moves them to lower levels and returns their number.
-    pub(super) fn open(&mut self, first: First, sorted: &mut Vec<Entry>) -> usize {
+    pub(super) fn open(&mut self, first: FirstSlot, sorted: &mut Vec<Entry>) -> usize {
         if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
             return 0;
@@ -198,10 +198,10 @@ impl Levels {
                 sorted.extend_from_slice(&head.entries[..len as usize]);
                 self.drop_head(first.slot);
             }
-            let is_rest = self.slots[first.slot].block != NONE;
+            let has_rest = self.slots[first.slot].block != NONE;
             self.base_ns = first.highest_ns;
             // The rest of a slot of the last digit all has the same deadline.
-            self.floor_ns = self.base_ns.saturating_add(u64::from(!is_rest));
+            self.floor_ns = self.base_ns.saturating_add(u64::from(!has_rest));
             return 0;
         }
         self.base_ns = first.lowest_ns;
@@ -217,7 +217,7 @@ impl Levels {
             let Some(head) = self.blocks.get(block as usize) else { return moved };
             // Prefetches two blocks ahead: processing one takes less time than fetching one.
             if let Some(next) = self.blocks.get(head.next.block as usize) {
-                self.fetch(next.next);
+                self.prefetch(next.next);
             }
             for at in 0..len as usize {
                 self.push(self.blocks[block as usize].entries[at]);
@@ -272,13 +272,14 @@ impl Levels {
     /// Processes the next block: drops the entries that `keep` rejects, and returns their number.
     /// The sweep visits all blocks in turn.
     ///
-    /// A block takes two calls; the first only prefetches by `fetch_timer` what `keep` will read.
+    /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will
+    /// read.
     pub(super) fn sweep(
         &mut self,
-        fetch_timer: impl Fn(Entry),
+        prefetch_timer: impl Fn(Entry),
         keep: impl FnMut(Entry) -> bool,
     ) -> usize {
-        let Sweep { slot: index, before, fetched } = self.sweep;
+        let Sweep { slot: index, before, is_prefetched } = self.sweep;
         let link = match before {
             NONE => self.slots[index],
             before => self.blocks[before as usize].next,
@@ -286,17 +287,17 @@ impl Levels {
         let (at, len) = (link.block, link.len as usize);
         if at == NONE {
             let slot = self.next_occupied(index + 1);
-            self.sweep = Sweep { slot, before: NONE, fetched: false };
+            self.sweep = Sweep { slot, before: NONE, is_prefetched: false };
             return 0;
         }
         let next = self.blocks[at as usize].next;
-        if !fetched {
-            self.fetch(next);
-            self.blocks[at as usize].entries[..len].iter().for_each(|&entry| fetch_timer(entry));
-            self.sweep.fetched = true;
+        if !is_prefetched {
+            self.prefetch(next);
+            self.blocks[at as usize].entries[..len].iter().for_each(|&entry| prefetch_timer(entry));
+            self.sweep.is_prefetched = true;
             return 0;
         }
-        self.sweep.fetched = false;
+        self.sweep.is_prefetched = false;
         let kept = retain(&mut self.blocks[at as usize].entries[..len], keep);
         let link = match before {
             _ if kept > 0 && kept + next.len as usize <= BLOCK_ENTRIES && next.block != NONE => {
@@ -339,11 +340,11 @@ impl Levels {
 
     /// Prefetches the entries of a block, if there is one.
     #[inline]
-    fn fetch(&self, link: Link) {
+    fn prefetch(&self, link: Link) {
         if let Some(block) = self.blocks.get(link.block as usize) {
-            fetch(block);
+            prefetch(block);
             let entries = &block.entries[..link.len as usize];
-            entries.iter().skip(ENTRIES_PER_LINE - 1).step_by(ENTRIES_PER_LINE).for_each(fetch);
+            entries.iter().skip(ENTRIES_PER_LINE - 1).step_by(ENTRIES_PER_LINE).for_each(prefetch);
         }
     }
 
@@ -360,7 +361,7 @@ impl Levels {
     /// Puts an entry into a new block of its slot.
     #[cold]
     #[inline(never)]
-    pub(super) fn push_grown(&mut self, index: usize, entry: Entry) {
+    pub(super) fn push_in_new_block(&mut self, index: usize, entry: Entry) {
         let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
         let block = if self.free == NONE {

@@ -12,14 +12,14 @@ const TIMERS_COUNT: u32 = 4_000;
 const HORIZON_NS: u64 = 10_000_000_000;
 
 /// Timers as in a server: most are cancelled, some expire, some are put off.
-struct Life {
+struct Workload {
     wheel: Wheel<u32>,
     ids: Vec<TimerId>,
     now_ns: u64,
     random: u64,
 }
 
-impl Life {
+impl Workload {
     fn new(timers_reserved: u32) -> Self {
         let config = Config { timers_max: TIMERS_COUNT, timers_reserved };
         let wheel = Wheel::new(config, 0).expect("a valid configuration");
@@ -46,7 +46,7 @@ impl Life {
         }
     }
 
-    fn live(&mut self, steps_count: u32) {
+    fn run(&mut self, steps_count: u32) {
         for _ in 0..steps_count {
             for _ in 0..20 {
                 let key = (self.random() % u64::from(TIMERS_COUNT)) as u32;
@@ -69,26 +69,26 @@ impl Life {
 }
 
 #[test]
-fn the_steady_state_does_not_allocate() {
-    let mut life = Life::new(0);
-    life.fill();
-    life.live(10_000);
+fn steady_state_does_not_allocate() {
+    let mut workload = Workload::new(0);
+    workload.fill();
+    workload.run(10_000);
     let before = raw::allocations_count();
-    life.live(5_000);
+    workload.run(5_000);
     assert_eq!(raw::allocations_count() - before, 0);
 }
 
 #[test]
-fn what_was_set_aside_suffices_from_the_start() {
-    let mut life = Life::new(TIMERS_COUNT);
+fn reserved_memory_suffices_from_the_start() {
+    let mut workload = Workload::new(TIMERS_COUNT);
     let before = raw::allocations_count();
-    life.fill();
-    life.live(5_000);
+    workload.fill();
+    workload.run(5_000);
     assert_eq!(raw::allocations_count() - before, 0);
 }
 
 #[test]
-fn starting_and_cancelling_leaves_nothing_behind() {
+fn start_and_cancel_in_turn_does_not_allocate() {
     let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
     let id = wheel.start(1_000_000, 0).expect("room");
     wheel.cancel(id);
@@ -101,7 +101,7 @@ fn starting_and_cancelling_leaves_nothing_behind() {
 }
 
 #[test]
-fn remains_of_cancelled_timers_are_cleared_away_wherever_they_are() {
+fn stale_entries_of_cancelled_timers_are_removed() {
     // A thousand timers stay while a million more come and go, two at a time, so that the cancelled
     // one is never the one that was started last.
     let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
@@ -113,21 +113,21 @@ fn remains_of_cancelled_timers_are_cleared_away_wherever_they_are() {
     for _ in 0..1_000 {
         start(&mut wheel);
     }
-    let mut come_and_go = |wheel: &mut Wheel<()>, count: u32| {
+    let mut start_and_cancel = |wheel: &mut Wheel<()>, count: u32| {
         for _ in 0..count {
             let (first, second) = (start(wheel), start(wheel));
             assert!(wheel.cancel(first).is_some() && wheel.cancel(second).is_some());
         }
     };
-    come_and_go(&mut wheel, 20_000);
+    start_and_cancel(&mut wheel, 20_000);
     let before = raw::allocations_count();
-    come_and_go(&mut wheel, 200_000);
+    start_and_cancel(&mut wheel, 200_000);
     assert_eq!(raw::allocations_count() - before, 0);
     assert_eq!(wheel.expire(u64::MAX, usize::MAX, drop), 1_000);
 }
 
 #[test]
-fn a_periodic_timer_does_not_allocate() {
+fn periodic_timer_does_not_allocate() {
     let mut wheel = Wheel::new(Config::default(), 0).expect("a valid configuration");
     let period_ns = NonZeroU64::new(1_000_003).expect("not zero");
     wheel.start_periodic(0, period_ns, ()).expect("room");

@@ -19,7 +19,7 @@ fn due<T>(wheel: &mut Wheel<T>, now_ns: u64) -> Vec<T> {
 }
 
 #[test]
-fn a_nanosecond_tells_deadlines_apart_however_far_they_are() {
+fn far_deadlines_are_exact_to_the_nanosecond() {
     const FAR_NS: u64 = 1 << 60;
     let mut wheel = wheel(0);
     for offset in [3, 1, 2, 0] {
@@ -31,7 +31,7 @@ fn a_nanosecond_tells_deadlines_apart_however_far_they_are() {
 }
 
 #[test]
-fn a_deadline_that_has_passed_is_due_at_once_and_in_its_turn() {
+fn past_deadline_is_due_at_once_in_deadline_order() {
     let mut wheel = wheel(1_000);
     wheel.start(1_000, "now").unwrap();
     wheel.start(0, "long ago").unwrap();
@@ -41,7 +41,7 @@ fn a_deadline_that_has_passed_is_due_at_once_and_in_its_turn() {
 }
 
 #[test]
-fn the_end_of_time_is_a_deadline_like_any_other() {
+fn maximum_deadline_is_valid() {
     let mut wheel = wheel(u64::MAX - 1);
     let never = wheel.start(u64::MAX, "never").unwrap();
     wheel.start(u64::MAX, "too late").unwrap();
@@ -54,7 +54,7 @@ fn the_end_of_time_is_a_deadline_like_any_other() {
 }
 
 #[test]
-fn a_handle_never_reaches_the_next_timer_in_its_place() {
+fn stale_handle_does_not_match_later_timer_in_same_slot() {
     let mut wheel = wheel(0);
     let first = wheel.start(10, "first").unwrap();
     assert_eq!(wheel.cancel(first), Some("first"));
@@ -76,7 +76,7 @@ fn a_handle_never_reaches_the_next_timer_in_its_place() {
 }
 
 #[test]
-fn a_handle_of_another_wheel_reaches_no_vacant_place() {
+fn handle_of_another_wheel_does_not_match_vacant_slot() {
     let mut wheel = wheel(0);
     let own = wheel.start(10, "own").unwrap();
     assert_eq!(wheel.cancel(own), Some("own"));
@@ -104,7 +104,7 @@ fn a_handle_of_another_wheel_reaches_no_vacant_place() {
 }
 
 #[test]
-fn an_expired_handle_is_over() {
+fn handle_of_expired_timer_is_invalid() {
     let mut wheel = wheel(0);
     let id = wheel.start(10, ()).unwrap();
     assert_eq!(wheel.pop_due(10).map(|expired| expired.id), Some(id));
@@ -113,7 +113,7 @@ fn an_expired_handle_is_over() {
 }
 
 #[test]
-fn one_timer_too_many_comes_back() {
+fn timer_beyond_the_limit_is_refused_with_its_payload() {
     let config = Config { timers_max: 2, ..Config::default() };
     let mut wheel = Wheel::new(config, 0).unwrap();
     let first = wheel.start(1, Rc::new("first")).unwrap();
@@ -127,7 +127,7 @@ fn one_timer_too_many_comes_back() {
 }
 
 #[test]
-fn a_bound_of_zero_is_refused_with_its_range() {
+fn invalid_limits_are_refused_with_their_range() {
     let refused = |timers_max, timers_reserved| {
         Wheel::<()>::new(Config { timers_max, timers_reserved }, 0).unwrap_err().to_string()
     };
@@ -136,7 +136,7 @@ fn a_bound_of_zero_is_refused_with_its_range() {
 }
 
 #[test]
-fn what_is_missed_of_a_periodic_timer_is_counted_and_it_keeps_to_its_grid() {
+fn periodic_timer_counts_missed_deadlines_and_does_not_drift() {
     let mut wheel = wheel(0);
     let id = wheel.start_periodic(100, period(10), "beat").unwrap();
     let expired = |deadline_ns, missed_count| {
@@ -155,7 +155,7 @@ fn what_is_missed_of_a_periodic_timer_is_counted_and_it_keeps_to_its_grid() {
 }
 
 #[test]
-fn a_periodic_timer_ends_with_time() {
+fn periodic_timer_ends_when_next_deadline_overflows() {
     let mut wheel = wheel(u64::MAX - 25);
     let id = wheel.start_periodic(u64::MAX - 20, period(15), ()).unwrap();
     assert_eq!(wheel.pop_due(u64::MAX - 20).map(|expired| expired.missed_count), Some(0));
@@ -164,7 +164,7 @@ fn a_periodic_timer_ends_with_time() {
 }
 
 #[test]
-fn a_timer_that_is_put_off_expires_once_and_at_its_last_deadline() {
+fn postponed_timer_expires_once_at_its_last_deadline() {
     let mut wheel = wheel(0);
     let id = wheel.start(100, "idle").unwrap();
     for now_ns in (0..100_000).step_by(50) {
@@ -177,7 +177,7 @@ fn a_timer_that_is_put_off_expires_once_and_at_its_last_deadline() {
 }
 
 #[test]
-fn a_timer_that_is_moved_nearer_and_away_again_expires_once() {
+fn timer_rescheduled_earlier_and_later_expires_once() {
     let mut wheel = wheel(0);
     let id = wheel.start_periodic(1_000, period(1_000), ()).unwrap();
     for deadline_ns in [500, 900, 400, 1_000, 300, 2_000] {
@@ -192,7 +192,7 @@ fn a_timer_that_is_moved_nearer_and_away_again_expires_once() {
 }
 
 #[test]
-fn timers_may_be_started_and_cancelled_while_others_expire() {
+fn timers_can_be_started_and_cancelled_while_others_expire() {
     let mut wheel = wheel(0);
     let doomed = wheel.start(30, "doomed").unwrap();
     wheel.start(10, "first").unwrap();
@@ -210,7 +210,7 @@ fn timers_may_be_started_and_cancelled_while_others_expire() {
 }
 
 #[test]
-fn no_more_expire_than_asked_for() {
+fn expire_returns_at_most_expired_max_timers() {
     let mut wheel = wheel(0);
     (0..10).for_each(|i| assert!(wheel.start(i, i).is_ok()));
     let mut seen = Vec::new();
@@ -221,7 +221,7 @@ fn no_more_expire_than_asked_for() {
 }
 
 #[test]
-fn a_payload_can_be_seen_and_changed_while_its_timer_runs() {
+fn payload_can_be_read_and_changed_while_timer_runs() {
     let mut wheel = wheel(0);
     let id = wheel.start(10, 1).unwrap();
     *wheel.get_mut(id).unwrap() += 1;
@@ -231,7 +231,7 @@ fn a_payload_can_be_seen_and_changed_while_its_timer_runs() {
 }
 
 #[test]
-fn payloads_go_with_the_wheel() {
+fn dropping_the_wheel_drops_the_payloads() {
     let payload = Rc::new(());
     let mut wheel = wheel(0);
     wheel.start(1, payload.clone()).unwrap();
@@ -243,7 +243,7 @@ fn payloads_go_with_the_wheel() {
 }
 
 #[test]
-fn a_clock_that_steps_back_hands_nothing_out_early() {
+fn backward_clock_step_expires_nothing_early() {
     let mut wheel = wheel(1_000);
     wheel.start(2_000, "later").unwrap();
     assert_eq!(due(&mut wheel, 1_500), Vec::<&str>::new());
@@ -254,7 +254,7 @@ fn a_clock_that_steps_back_hands_nothing_out_early() {
 }
 
 #[test]
-fn a_wheel_may_go_where_its_payloads_may() {
+fn wheel_is_send_and_sync_if_payload_is() {
     assert_eq!(auto_traits!(TimerId), "Send + Sync");
     assert_eq!(auto_traits!(Wheel<u8>), "Send + Sync");
     assert_eq!(auto_traits!(Wheel<Cell<u8>>), "Send");

@@ -102,15 +102,22 @@ struct Pair {
     now_ns: u64,
     /// `true` if the next deadline is compared after every step. This is cheap, but also opens
     /// slots ahead of time, and the wheel must work in both cases.
-    peeks: bool,
+    compares_each_step: bool,
     timers_max: u32,
 }
 
 impl Pair {
-    fn new(now_ns: u64, peeks: bool, timers_max: u32) -> Self {
+    fn new(now_ns: u64, compares_each_step: bool, timers_max: u32) -> Self {
         let config = Config { timers_max, ..Config::default() };
         let wheel = Wheel::new(config, now_ns).expect("a valid configuration");
-        Self { wheel, model: Model::default(), ids: Vec::new(), now_ns, peeks, timers_max }
+        Self {
+            wheel,
+            model: Model::default(),
+            ids: Vec::new(),
+            now_ns,
+            compares_each_step,
+            timers_max,
+        }
     }
 
     fn take(&mut self, step: &Step) {
@@ -152,7 +159,7 @@ impl Pair {
             }
         }
         assert_eq!(self.wheel.len(), self.model.timers.len());
-        if self.peeks {
+        if self.compares_each_step {
             assert_eq!(self.wheel.next_deadline_ns(), self.model.next_deadline_ns());
         }
     }
@@ -170,7 +177,7 @@ impl Pair {
                 assert_eq!(self.wheel.deadline_ns(id), Some(deadline_ns));
             }
             Err(full) => {
-                assert_eq!(full.0, key, "what was refused comes back");
+                assert_eq!(full.0, key, "refused payload is returned");
                 assert_eq!(
                     self.wheel.len(),
                     self.timers_max as usize,
@@ -199,7 +206,10 @@ impl Pair {
         for count in 0..expired_max {
             let Some(expired) = self.wheel.pop_due(self.now_ns) else {
                 let next_ns = self.model.next_deadline_ns();
-                assert!(next_ns.is_none_or(|next_ns| next_ns > self.now_ns), "one was forgotten");
+                assert!(
+                    next_ns.is_none_or(|next_ns| next_ns > self.now_ns),
+                    "a due timer was not returned"
+                );
                 return count;
             };
             let Expired { id, deadline_ns, missed_count, payload: key } = expired;
@@ -239,12 +249,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_day_passes_as_with_a_sorted_map(
+    fn wheel_matches_sorted_map_over_a_day(
         steps in vec(any_step(), 1..300),
         start_ns in prop_oneof![Just(0), Just(DAY_NS), any::<u64>(), Just(u64::MAX - HOUR_NS)],
-        peeks in any::<bool>(),
+        compares_each_step in any::<bool>(),
     ) {
-        let mut pair = Pair::new(start_ns, peeks, TIMERS_MAX);
+        let mut pair = Pair::new(start_ns, compares_each_step, TIMERS_MAX);
         let end_ns = start_ns.saturating_add(DAY_NS);
         for step in &steps {
             pair.take(step);
@@ -259,12 +269,12 @@ proptest! {
     }
 
     #[test]
-    fn any_deadline_of_all_64_bits_is_kept(
+    fn any_64_bit_deadline_expires_in_order(
         deadlines_ns in vec(any::<u64>(), 0..200),
         now_ns in any::<u64>(),
-        peeks in any::<bool>(),
+        compares_each_step in any::<bool>(),
     ) {
-        let mut pair = Pair::new(now_ns, peeks, TIMERS_MAX);
+        let mut pair = Pair::new(now_ns, compares_each_step, TIMERS_MAX);
         for deadline_ns in deadlines_ns {
             pair.start(deadline_ns, None);
             pair.take(&Step::Pass { ns: 0, expired_max: 1 });
@@ -280,14 +290,14 @@ proptest! {
     /// Enough timers for slots to be spread, and enough cancelled ones for stale entries to be
     /// removed.
     #[test]
-    fn thousands_of_timers_keep_their_order(
+    fn thousands_of_timers_expire_in_order(
         horizon_bits in 8_u32..50,
         random in vec(any::<u64>(), 3_000),
         start_ns in any::<u32>(),
         rounds in 1_usize..12,
-        peeks in any::<bool>(),
+        compares_each_step in any::<bool>(),
     ) {
-        let mut pair = Pair::new(u64::from(start_ns), peeks, 2_500);
+        let mut pair = Pair::new(u64::from(start_ns), compares_each_step, 2_500);
         let span_ns = |random: u64| random & ((1 << horizon_bits) - 1);
         for round in 0..rounds {
             for (at, &random) in random.iter().enumerate() {

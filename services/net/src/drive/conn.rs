@@ -17,12 +17,12 @@ pub struct Conn<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
     pub(crate) key: Key,
-    pub(crate) came: Came<'a>,
+    pub(crate) received: Received<'a>,
 }
 
 /// Bytes of the latest read of a connection, and the message among them that is being handled.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Came<'a> {
+pub(crate) struct Received<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) message: &'a [u8],
     /// Range of `message` in `bytes`, frame included; empty if the message began in an earlier
@@ -43,7 +43,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// Never: a connection stays in the slab while its handler is called.
     pub fn data(&mut self) -> &mut D {
         let slot = self.core.slab.get_mut(self.key);
-        &mut slot.expect("the connection is there while its handler is called").data
+        &mut slot.expect("the connection is open while its handler is called").data
     }
 
     /// Frames a message and sends it, together with all other replies to the same read.
@@ -59,13 +59,16 @@ impl<C: Codec, D> Conn<'_, C, D> {
     #[inline(always)]
     pub fn send(&mut self, message: &[u8]) -> Result<(), WriteError> {
         // By value: a reference would force both into memory for each message.
-        let (codec, came) = (self.codec, self.came);
-        let (from, to) = came.frame;
-        if C::IS_EXACT && std::ptr::eq(came.message, message) && from < to {
-            debug_assert!(is_exact(codec, message, &came.bytes[from..to]), "it is not exact");
-            return self.core.reply_as_it_came(came.bytes, from..to);
+        let (codec, received) = (self.codec, self.received);
+        let (from, to) = received.frame;
+        if C::IS_EXACT && std::ptr::eq(received.message, message) && from < to {
+            debug_assert!(
+                is_exact(codec, message, &received.bytes[from..to]),
+                "Codec::IS_EXACT is set, but encode differs from decode"
+            );
+            return self.core.reply_unchanged(received.bytes, from..to);
         }
-        self.core.reply_anew(codec, came.bytes, message)
+        self.core.reply_encoded(codec, received.bytes, message)
     }
 
     /// Sends bytes unframed.
@@ -74,7 +77,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// As [`send`](Self::send).
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        self.core.reply_with(self.came.bytes, |out| {
+        self.core.reply_with(self.received.bytes, |out| {
             out.extend_from_slice(bytes);
             Ok(())
         })
@@ -129,7 +132,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     pub fn room(&mut self) -> Room<'_, C, D> {
         // `Room` can append to this connection by its key, but has no access to the bytes that were
         // read: replies that are ranges of them are copied first.
-        let _ = self.core.turn.replies.written(self.came.bytes);
+        let _ = self.core.turn.replies.written(self.received.bytes);
         Room { core: self.core, codec: self.codec }
     }
 }
@@ -161,7 +164,7 @@ impl<C: Codec, D> Room<'_, C, D> {
 
     /// Iterates over the keys of all connections.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        (0..self.core.slab.places_count()).filter_map(|place| self.core.slab.key_at(place))
+        (0..self.core.slab.slots_count()).filter_map(|index| self.core.slab.key_at(index))
     }
 
     /// Returns the program's data for the connection `key`, if it is open.
@@ -182,17 +185,17 @@ impl<C: Codec, D> Room<'_, C, D> {
     pub fn close(&mut self, key: Key) {
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.flags.set(Flags::CLOSING);
-            self.core.list(key);
+            self.core.enqueue(key);
         }
         if self.core.turn.key == Some(key) {
-            self.core.turn.is_enough = true;
+            self.core.turn.should_stop = true;
             self.core.turn.is_open = false;
         }
     }
 
     /// Closes the connection `key` at once, as [`Conn::abort`] does.
     pub fn abort(&mut self, key: Key) {
-        self.core.doom(key, CloseReason::Ours);
+        self.core.schedule_close(key, CloseReason::Local);
     }
 
     /// Stops reading the connection `key`, as [`Conn::suspend`] does.
@@ -201,7 +204,7 @@ impl<C: Codec, D> Room<'_, C, D> {
             slot.flags.set(Flags::SUSPENDED);
         }
         if self.core.turn.key == Some(key) {
-            self.core.turn.is_enough = true;
+            self.core.turn.should_stop = true;
         }
     }
 
@@ -211,10 +214,10 @@ impl<C: Codec, D> Room<'_, C, D> {
         if let Some(slot) = self.core.slab.get_mut(key) {
             if slot.flags.any(Flags::SUSPENDED) {
                 slot.flags.clear(Flags::SUSPENDED);
-                slot.link.read_again(self.core.now_ns);
+                slot.link.restart_message_timeout(self.core.now_ns);
                 slot.active_ms = now_ms;
             }
-            self.core.list(key);
+            self.core.enqueue(key);
         }
     }
 

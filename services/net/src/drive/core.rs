@@ -2,11 +2,11 @@
 
 use super::endpoint::Dial;
 use super::inbox::Inbox;
-use super::poll::{Poll, Whose};
+use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key, Slab, Slot};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Census, Codec, Crossing, Link, Overflow, Replies, Rules, Seat, Tls};
+use crate::engine::{Codec, Crossing, Limits, Link, Overflow, PerIpLimiter, Permit, Replies, Tls};
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
 use handover_timer::Wheel;
 use std::collections::VecDeque;
@@ -19,36 +19,36 @@ const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
 
 /// Purpose of a timer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Due {
+pub(crate) enum TimerPurpose {
     Connection(Key),
-    /// Check for idle connections, at most `SWEPT_MAX` slots at a time.
+    /// Check for idle connections, at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
     /// Retry of accepting, in case other parts of the process have freed descriptors.
-    Accept,
+    RetryAccept,
     /// End of normal reading after a stop: each connection gets one more message.
-    Last,
+    LastMessages,
     /// End of the grace period after a stop: all connections are closed.
-    Grace,
+    GraceEnd,
 }
 
 pub(crate) struct Core<D> {
     pub(crate) slab: Slab<D>,
     pub(crate) poll: Poll,
-    pub(crate) wheel: Wheel<Due>,
+    pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served, each at most once.
-    pub(crate) ready: VecDeque<Whose>,
+    pub(crate) ready: VecDeque<EventSource>,
     /// Connections to be closed, with the reason.
-    pub(crate) doomed: Vec<(Key, CloseReason)>,
-    pub(crate) crossed: Vec<(Key, Crossing)>,
+    pub(crate) pending_closes: Vec<(Key, CloseReason)>,
+    pub(crate) pending_crossings: Vec<(Key, Crossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) config: Config,
-    pub(crate) rules: Rules,
-    pub(crate) census: Census,
+    pub(crate) limits: Limits,
+    pub(crate) limiter: PerIpLimiter,
     pub(crate) stats: Stats,
     /// Time at the beginning of this round.
     pub(crate) now_ns: u64,
-    pub(crate) stopping: bool,
+    pub(crate) is_stopping: bool,
     pub(crate) turn: Turn,
     /// Buffers for opened and for sealed TLS records, reused by each connection during its turn.
     pub(crate) plain: Vec<u8>,
@@ -71,32 +71,32 @@ pub(crate) struct Turn {
     pub(crate) record_per_message: bool,
     /// Bytes that were queued for sending before this turn.
     pub(crate) queued_bytes: usize,
-    /// Number of reply bytes above which `replied_more` is called: the high-water mark, or the
-    /// space left in the queue, or 0 if each message is a TLS record of its own.
+    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or
+    /// the space left in the queue, or 0 if each message is a TLS record of its own.
     replies_max: usize,
     /// `true` if no further message is to be handed over in this turn.
-    pub(crate) is_enough: bool,
+    pub(crate) should_stop: bool,
     pub(crate) overflow: Option<Overflow>,
 }
 
 impl Turn {
-    fn limit_replies(&mut self, rules: &Rules) {
-        let room_bytes = rules.queued_bytes_max.saturating_sub(self.queued_bytes);
+    fn set_replies_max(&mut self, limits: &Limits) {
+        let free_bytes = limits.queued_bytes_max.saturating_sub(self.queued_bytes);
         self.replies_max =
-            if self.record_per_message { 0 } else { room_bytes.min(rules.high_bytes) };
+            if self.record_per_message { 0 } else { free_bytes.min(limits.high_bytes) };
     }
 
     /// Discards all replies of this turn.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear_replies(&mut self) {
         self.replies.clear(REPLIES_KEPT_BYTES);
         self.ends.clear();
     }
 }
 
 /// Queues a listener unless it is queued already: twice, it would accept twice as many in a round.
-pub(crate) fn list_once(ready: &mut VecDeque<Whose>, whose: Whose) {
-    if !ready.contains(&whose) {
-        ready.push_back(whose);
+pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
+    if !ready.contains(&source) {
+        ready.push_back(source);
     }
 }
 
@@ -111,123 +111,128 @@ impl<D> Core<D> {
     pub(crate) fn begin(&mut self, key: Key, queued_bytes: usize) {
         self.turn.key = Some(key);
         self.turn.queued_bytes = queued_bytes;
-        self.turn.is_enough = false;
+        self.turn.should_stop = false;
         let slot = self.slab.get(key);
         self.turn.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
         let tls = slot.and_then(|slot| slot.link.tls());
         self.turn.record_per_message = tls.is_some_and(Tls::has_record_per_message);
-        self.turn.limit_replies(&self.rules);
+        self.turn.set_replies_max(&self.limits);
     }
 
     /// Queues a connection to be served in this round or the next.
-    pub(crate) fn list(&mut self, key: Key) {
+    pub(crate) fn enqueue(&mut self, key: Key) {
         if let Some(slot) = self.slab.get_mut(key)
-            && !slot.flags.any(Flags::LISTED)
+            && !slot.flags.any(Flags::QUEUED)
         {
-            slot.flags.set(Flags::LISTED);
-            self.ready.push_back(Whose::Connection(key));
+            slot.flags.set(Flags::QUEUED);
+            self.ready.push_back(EventSource::Connection(key));
         }
     }
 
     /// Queues a listener to accept in this round or the next.
-    pub(crate) fn list_listener(&mut self, index: u16) {
-        list_once(&mut self.ready, Whose::Listener(index));
+    pub(crate) fn enqueue_listener(&mut self, index: u16) {
+        enqueue_listener_once(&mut self.ready, EventSource::Listener(index));
     }
 
-    pub(crate) fn doom(&mut self, key: Key, why: CloseReason) {
+    pub(crate) fn schedule_close(&mut self, key: Key, why: CloseReason) {
         if let Some(slot) = self.slab.get_mut(key)
             && !slot.flags.any(Flags::ABORTED)
         {
             slot.flags.set(Flags::ABORTED);
-            self.doomed.push((key, why));
+            self.pending_closes.push((key, why));
         }
         if self.turn.key == Some(key) {
-            self.turn.is_enough = true;
+            self.turn.should_stop = true;
             self.turn.is_open = false;
         }
     }
 
-    /// Appends bytes to the replies of the connection that is being served; `came` is what was read
-    /// of it in this turn.
+    /// Appends bytes to the replies of the connection that is being served; `received` is what was
+    /// read of it in this turn.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
-        came: &[u8],
+        received: &[u8],
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if !self.turn.is_open {
             return Err(WriteError::Closed);
         }
-        append(self.turn.replies.written(came))?;
-        self.replied(came)
+        append(self.turn.replies.written(received))?;
+        self.check_reply_limits(received)
     }
 
     /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small
     /// enough to be inlined into the loop over messages.
     #[inline(never)]
-    pub(crate) fn reply_anew<C: Codec>(
+    pub(crate) fn reply_encoded<C: Codec>(
         &mut self,
         codec: &C,
-        came: &[u8],
+        received: &[u8],
         message: &[u8],
     ) -> Result<(), WriteError> {
-        self.reply_with(came, |out| Ok(codec.encode(message, out)?))
+        self.reply_with(received, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Replies with the range `part` of `came`, if possible without a copy.
+    /// Replies with the range `close_notify` of `received`, if possible without a copy.
     #[inline(always)]
-    pub(crate) fn reply_as_it_came(
+    pub(crate) fn reply_unchanged(
         &mut self,
-        came: &[u8],
+        received: &[u8],
         part: Range<usize>,
     ) -> Result<(), WriteError> {
-        if self.turn.replies.extend_came(&part) {
+        if self.turn.replies.extend_range(&part) {
             stage::written(&self.turn.replies);
             return Ok(());
         }
-        self.begin_as_it_came(came, part)
+        self.begin_unchanged_range(received, part)
     }
 
-    /// Replies with `part` where it does not extend an uncopied range. Checks that the connection
-    /// is open and that the queue has space for all of `came` from `part` on, so that later parts
-    /// need no check; every call that changes either condition copies the range first.
+    /// Replies with `close_notify` where it does not extend an uncopied range. Checks that the
+    /// connection is open and that the queue has space for all of `received` from `close_notify`
+    /// on, so that later parts need no check; every call that changes either condition copies the
+    /// range first.
     #[inline(never)]
-    fn begin_as_it_came(&mut self, came: &[u8], part: Range<usize>) -> Result<(), WriteError> {
+    fn begin_unchanged_range(
+        &mut self,
+        received: &[u8],
+        part: Range<usize>,
+    ) -> Result<(), WriteError> {
         let turn = &mut self.turn;
         if !turn.is_open {
             return Err(WriteError::Closed);
         }
-        let written = turn.replies.written(came);
-        if written.len() + (came.len() - part.start) <= turn.replies_max {
-            turn.replies.push_came(came, part);
+        let written = turn.replies.written(received);
+        if written.len() + (received.len() - part.start) <= turn.replies_max {
+            turn.replies.push_range(received, part);
             stage::written(&turn.replies);
             return Ok(());
         }
-        written.extend_from_slice(&came[part]);
-        self.replied(came)
+        written.extend_from_slice(&received[part]);
+        self.check_reply_limits(received)
     }
 
     #[inline]
-    fn replied(&mut self, came: &[u8]) -> Result<(), WriteError> {
+    fn check_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         stage::written(&self.turn.replies);
         match self.turn.replies.len() > self.turn.replies_max {
-            true => self.replied_more(came),
+            true => self.enforce_reply_limits(received),
             false => Ok(()),
         }
     }
 
     /// Handles a reply that is a TLS record of its own, or that exceeds a water mark or the limit.
-    fn replied_more(&mut self, came: &[u8]) -> Result<(), WriteError> {
+    fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
         if turn.record_per_message {
             turn.ends.push(turn.replies.len());
         }
         if let Some(key) = turn.key
-            && turn.queued_bytes + turn.replies.len() > self.rules.queued_bytes_max
+            && turn.queued_bytes + turn.replies.len() > self.limits.queued_bytes_max
         {
-            self.write_early(key, came)?;
+            self.send_early(key, received)?;
         }
-        self.turn.is_enough |= self.turn.replies.len() > self.rules.high_bytes;
+        self.turn.should_stop |= self.turn.replies.len() > self.limits.high_bytes;
         Ok(())
     }
 
@@ -245,18 +250,18 @@ impl<D> Core<D> {
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         let mut bytes = Vec::new();
         append(&mut bytes)?;
-        match slot.link.write(&bytes, &self.rules, self.now_ns) {
+        match slot.link.write(&bytes, &self.limits, self.now_ns) {
             Ok(crossing) => {
-                slot.flags.set(Flags::DIRTY);
+                slot.flags.set(Flags::UNSENT);
                 if let Some(crossing) = crossing {
-                    slot.flags.set(Flags::ABOVE);
-                    self.crossed.push((key, crossing));
+                    slot.flags.set(Flags::ABOVE_HIGH_WATER);
+                    self.pending_crossings.push((key, crossing));
                 }
-                self.list(key);
+                self.enqueue(key);
                 Ok(())
             }
             Err(why) => {
-                self.doom(key, why.clone().into());
+                self.schedule_close(key, why.clone().into());
                 Err(why.into())
             }
         }
@@ -264,12 +269,12 @@ impl<D> Core<D> {
 
     /// Tries to send the replies of one read early, as the queue has no space for them.
     #[cold]
-    fn write_early(&mut self, key: Key, came: &[u8]) -> Result<(), WriteError> {
+    fn send_early(&mut self, key: Key, received: &[u8]) -> Result<(), WriteError> {
         let turn = &mut self.turn;
-        let replies = turn.replies.written(came);
+        let replies = turn.replies.written(received);
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
-        let waits = Flags::CONNECTING.or(Flags::CLOGGED);
-        if turn.queued_bytes == 0 && !slot.flags.any(waits) {
+        let blocked = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
+        if turn.queued_bytes == 0 && !slot.flags.any(blocked) {
             if slot.link.is_secured() {
                 return self.seal_early(key);
             }
@@ -280,8 +285,8 @@ impl<D> Core<D> {
             self.stats.sent_bytes += sent_bytes as u64;
         }
         let queued_bytes = turn.queued_bytes + turn.replies.len();
-        match queued_bytes > self.rules.queued_bytes_max {
-            true => Err(self.overflowed(queued_bytes)),
+        match queued_bytes > self.limits.queued_bytes_max {
+            true => Err(self.record_overflow(queued_bytes)),
             false => Ok(()),
         }
     }
@@ -293,36 +298,36 @@ impl<D> Core<D> {
         self.sealed.clear();
         let turn = &mut self.turn;
         slot.link.seal(turn.replies.written(&[]), &turn.ends, &mut self.sealed)?;
-        turn.forget();
+        turn.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
         self.stats.sends_count += 1;
         self.stats.sent_bytes += sent_bytes as u64;
         if sent_bytes < sealed.len() {
-            slot.flags.set(Flags::CLOGGED);
+            slot.flags.set(Flags::SEND_BLOCKED);
         }
-        let queued = slot.link.queue(&sealed[sent_bytes..], &self.rules, self.now_ns);
+        let queued = slot.link.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
         turn.queued_bytes = slot.link.queued_bytes();
-        turn.limit_replies(&self.rules);
+        turn.set_replies_max(&self.limits);
         self.sealed = sealed;
         match queued {
             Ok(None) => {}
             Ok(Some(crossing)) => {
-                slot.flags.set(Flags::ABOVE);
-                self.crossed.push((key, crossing));
+                slot.flags.set(Flags::ABOVE_HIGH_WATER);
+                self.pending_crossings.push((key, crossing));
             }
-            Err(overflow) => return Err(self.overflowed(overflow.queued_bytes)),
+            Err(overflow) => return Err(self.record_overflow(overflow.queued_bytes)),
         }
         Ok(())
     }
 
     /// Records an overflow: the connection is closed when its handler returns.
-    fn overflowed(&mut self, queued_bytes: usize) -> WriteError {
-        let queued_bytes_max = self.rules.queued_bytes_max;
+    fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
+        let queued_bytes_max = self.limits.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
         self.turn.overflow = Some(overflow);
-        self.turn.is_enough = true;
-        self.turn.forget();
+        self.turn.should_stop = true;
+        self.turn.clear_replies();
         overflow.into()
     }
 
@@ -330,35 +335,35 @@ impl<D> Core<D> {
     pub(crate) fn open(
         &mut self,
         fd: OwnedFd,
-        seat: Seat,
+        permit: Permit,
         flags: Flags,
         link: Link,
         data: D,
     ) -> Result<Key, NetError> {
         let full = NetError::Full { connections_max: self.config.connections_max };
         let Some(key) = self.slab.next_key() else {
-            self.census.leave(seat);
+            self.limiter.release(permit);
             return Err(full);
         };
-        if let Err(refused) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
-            self.census.leave(seat);
+        if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
+            self.limiter.release(permit);
             return Err(refused.into());
         }
         let active_ms = self.now_ms();
-        let slot = Slot { fd, active_ms, seat, flags, timer: None, link, data };
+        let slot = Slot { fd, active_ms, permit, flags, timer: None, link, data };
         self.slab.insert(key, slot);
-        self.count_open(1);
+        self.adjust_open_count(1);
         Ok(key)
     }
 
     /// Counts one connection more or fewer, and publishes the number to threads that hand over.
-    pub(crate) fn count_open(&mut self, more: i8) {
+    pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
-        self.inbox.has_open(self.stats.open_count);
+        self.inbox.publish_open_count(self.stats.open_count);
     }
 
     pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
-        if self.stopping {
+        if self.is_stopping {
             return Err((NetError::Stopping, data));
         }
         if self.slab.is_full() {
@@ -366,8 +371,8 @@ impl<D> Core<D> {
         }
         let (link, flags) = match dial.tls.as_deref() {
             None => (Link::default(), Flags::CONNECTING),
-            Some(towards) => match towards.begin(self.now_ns) {
-                Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::SECURING)),
+            Some(client) => match client.begin(self.now_ns) {
+                Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
                 Err(error) => return Err((error.into(), data)),
             },
         };
@@ -380,29 +385,29 @@ impl<D> Core<D> {
         let Some(key) = key else {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
-        if let Err(refused) = self.poll.add(fd.as_fd(), Whose::Connection(key)) {
+        if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
             return Err((refused.into(), data));
         }
         let slot = Slot {
             fd,
             active_ms: self.now_ms(),
-            seat: Seat::NONE,
+            permit: Permit::NONE,
             flags: flags.or(Flags::OUTGOING),
             timer: None,
             link,
             data,
         };
         self.slab.insert(key, slot);
-        self.count_open(1);
+        self.adjust_open_count(1);
         self.arm(key);
         Ok(key)
     }
 
     /// Returns the rules that apply now: no message timeout while we do not read the connection.
-    pub(crate) fn rules_for(&self, flags: Flags) -> Rules {
-        match flags.any(Flags::SUSPENDED.or(Flags::ABOVE)) {
-            true => Rules { message_timeout_ns: 0, ..self.rules },
-            false => self.rules,
+    pub(crate) fn limits_for(&self, flags: Flags) -> Limits {
+        match flags.any(Flags::SUSPENDED.or(Flags::ABOVE_HIGH_WATER)) {
+            true => Limits { message_timeout_ns: 0, ..self.limits },
+            false => self.limits,
         }
     }
 
@@ -413,7 +418,7 @@ impl<D> Core<D> {
         } else if slot.flags.any(Flags::LINGERING) {
             Some(self.config.linger_ms)
         } else {
-            return slot.link.deadline_ns(&self.rules_for(slot.flags));
+            return slot.link.deadline_ns(&self.limits_for(slot.flags));
         };
         let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
         phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))
@@ -430,7 +435,7 @@ impl<D> Core<D> {
             return;
         }
         // The wheel holds one timer for each connection, and a few more.
-        let timer = self.wheel.start(deadline_ns, Due::Connection(key)).ok();
+        let timer = self.wheel.start(deadline_ns, TimerPurpose::Connection(key)).ok();
         if let Some(slot) = self.slab.get_mut(key) {
             slot.timer = timer;
         }

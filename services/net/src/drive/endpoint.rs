@@ -1,6 +1,6 @@
 //! Addresses to listen at and to connect to, with the TLS to use there.
 
-use crate::tls::{Client, Server, SetupError, Towards};
+use crate::tls::{Client, NamedClient, Server, SetupError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl From<SocketAddr> for Listen {
 pub struct Dial {
     pub(crate) address: SocketAddr,
     pub(crate) source: Option<SocketAddr>,
-    pub(crate) tls: Option<Arc<Towards>>,
+    pub(crate) tls: Option<Arc<NamedClient>>,
 }
 
 impl Dial {
@@ -70,7 +70,7 @@ impl Dial {
     /// # Errors
     /// [`SetupError`] if `name` is neither.
     pub fn tls(self, client: &Client, name: &str) -> Result<Self, SetupError> {
-        Ok(Self { tls: Some(Arc::new(Towards::new(client, name)?)), ..self })
+        Ok(Self { tls: Some(Arc::new(NamedClient::new(client, name)?)), ..self })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Command<D> {
 }
 
 /// Value of [`Inbox::stop_ns`] while the thread is not asked to stop.
-const GO_ON: u64 = u64::MAX;
+const NOT_STOPPING: u64 = u64::MAX;
 
 /// The part of a thread's state that other threads share.
 pub(crate) struct Inbox<D> {
@@ -40,9 +40,9 @@ pub(crate) struct Inbox<D> {
     /// Limit of connections.
     connections_max: usize,
     open_count: AtomicUsize,
-    given_count: AtomicUsize,
+    reserved_count: AtomicUsize,
     /// Listeners of other threads that may still hand connections to this thread.
-    givers: AtomicUsize,
+    remote_listeners_count: AtomicUsize,
     pub(crate) published: Published,
 }
 
@@ -59,9 +59,9 @@ impl<D> Inbox<D> {
             bytes_max: config.commands_bytes_max as usize,
             connections_max: config.connections_max as usize,
             open_count: AtomicUsize::new(0),
-            given_count: AtomicUsize::new(0),
-            stop_ns: AtomicU64::new(GO_ON),
-            givers: AtomicUsize::new(0),
+            reserved_count: AtomicUsize::new(0),
+            stop_ns: AtomicU64::new(NOT_STOPPING),
+            remote_listeners_count: AtomicUsize::new(0),
             published: Published::default(),
         }
     }
@@ -82,17 +82,17 @@ impl<D> Inbox<D> {
         }
         self.push(Command::Write(key, bytes)).map_err(|refused| {
             self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
-            gave_back(refused)
+            into_command_error(refused)
         })
     }
 
     /// Subtracts `bytes_count` bytes of a command that the thread has taken.
-    pub(crate) fn took(&self, bytes_count: usize) {
+    pub(crate) fn release_bytes(&self, bytes_count: usize) {
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
     /// Publishes the thread's number of connections.
-    pub(crate) fn has_open(&self, count: u64) {
+    pub(crate) fn publish_open_count(&self, count: u64) {
         // Relaxed, here and below: counts that bound, and order no other access. If the thread
         // opens a connection of its own at the same moment, it may use the last slot: then the
         // connection that is handed to it is closed.
@@ -100,55 +100,56 @@ impl<D> Inbox<D> {
     }
 
     /// Reserves a slot for one more connection; returns `false` if there is none. The reservation
-    /// lasts until [`took_given`](Self::took_given).
-    pub(crate) fn keeps_place(&self) -> bool {
-        let given_count = self.given_count.fetch_add(1, Ordering::Relaxed);
-        let has_room = self.open_count.load(Ordering::Relaxed) + given_count < self.connections_max;
-        if !has_room {
-            self.took_given();
+    /// lasts until [`release_reservation`](Self::release_reservation).
+    pub(crate) fn try_reserve(&self) -> bool {
+        let reserved_count = self.reserved_count.fetch_add(1, Ordering::Relaxed);
+        let has_space =
+            self.open_count.load(Ordering::Relaxed) + reserved_count < self.connections_max;
+        if !has_space {
+            self.release_reservation();
         }
-        has_room
+        has_space
     }
 
     /// Ends a reservation: the connection has arrived, or is not handed over after all.
-    pub(crate) fn took_given(&self) {
-        self.given_count.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn release_reservation(&self) {
+        self.reserved_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts a listener of another thread that will hand connections to this one.
-    pub(crate) fn expect_giver(&self) {
+    pub(crate) fn add_remote_listener(&self) {
         // Relaxed: the threads are started later.
-        self.givers.fetch_add(1, Ordering::Relaxed);
+        self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a listener that has handed over its last connection.
-    pub(crate) fn giver_gone(&self) {
-        // Release: pairs with the Acquire in has_givers(): the connections it pushed are in the
-        // ring.
-        self.givers.fetch_sub(1, Ordering::Release);
+    pub(crate) fn remove_remote_listener(&self) {
+        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are
+        // in the ring.
+        self.remote_listeners_count.fetch_sub(1, Ordering::Release);
         self.wake.notify();
     }
 
     /// Returns `true` while listeners of other threads may still hand connections to this thread.
-    pub(crate) fn has_givers(&self) -> bool {
-        // Acquire: pairs with the Release in giver_gone().
-        self.givers.load(Ordering::Acquire) > 0
+    pub(crate) fn has_remote_listeners(&self) -> bool {
+        // Acquire: pairs with the Release in remove_remote_listener().
+        self.remote_listeners_count.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn stop(&self, grace_ns: u64) {
         // Release: pairs with the Acquire in stopping(); the notification wakes the thread.
-        self.stop_ns.store(grace_ns.min(GO_ON - 1), Ordering::Release);
+        self.stop_ns.store(grace_ns.min(NOT_STOPPING - 1), Ordering::Release);
         self.wake.notify();
     }
 
     /// Returns the grace period in ns for open connections, if the thread is asked to stop.
-    pub(crate) fn stopping(&self) -> Option<u64> {
+    pub(crate) fn stop_grace_ns(&self) -> Option<u64> {
         // Acquire: pairs with the Release in stop().
-        Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != GO_ON)
+        Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != NOT_STOPPING)
     }
 }
 
-fn gave_back<D>(refused: PushError<Command<D>>) -> CommandError {
+fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
     let is_full = refused.is_full();
     let bytes = match refused.into_inner() {
         Command::Write(_, bytes) => bytes,
@@ -217,7 +218,7 @@ impl<D> Handle<D> {
     }
 
     fn push(&self, command: Command<D>) -> Result<(), CommandError> {
-        self.inbox.push(command).map_err(gave_back)
+        self.inbox.push(command).map_err(into_command_error)
     }
 }
 

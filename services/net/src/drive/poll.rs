@@ -6,55 +6,57 @@ mod uring;
 
 use super::slab::Key;
 use crate::Backend;
-use crate::error::Refused;
+use crate::error::FailedCall;
 use rustix::event::epoll::EventFlags as Flags;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
 /// Source of a readiness event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum EventSource {
     Connection(Key),
     Listener(u16),
     /// The thread's own wake-up: another thread has pushed a command.
     Wake,
 }
 
-/// First place number that no connection has; listeners and the wake-up are packed from here on.
-const SPECIAL: u32 = u32::MAX - 0x1_0000;
+/// First index that no connection has; listeners and the wake-up are packed from here on.
+const RESERVED_INDEX_MIN: u32 = u32::MAX - 0x1_0000;
 
-impl Whose {
+impl EventSource {
     fn pack(self) -> u64 {
-        let (place, generation) = match self {
-            Self::Connection(key) => (key.place, key.generation),
-            Self::Listener(index) => (SPECIAL + u32::from(index), 0),
+        let (index, generation) = match self {
+            Self::Connection(key) => (key.index, key.generation),
+            Self::Listener(index) => (RESERVED_INDEX_MIN + u32::from(index), 0),
             Self::Wake => (u32::MAX, 0),
         };
-        u64::from(generation) << 32 | u64::from(place)
+        u64::from(generation) << 32 | u64::from(index)
     }
 
     fn unpack(packed: u64) -> Self {
         // Each part is cut to its own width.
         match packed as u32 {
             u32::MAX => Self::Wake,
-            place if place >= SPECIAL => Self::Listener((place - SPECIAL) as u16),
-            place => Self::Connection(Key { place, generation: (packed >> 32) as u32 }),
+            index if index >= RESERVED_INDEX_MIN => {
+                Self::Listener((index - RESERVED_INDEX_MIN) as u16)
+            }
+            index => Self::Connection(Key { index, generation: (packed >> 32) as u32 }),
         }
     }
 }
 
 /// Readiness that the kernel reports for one source.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Told {
-    pub(crate) readable: bool,
-    pub(crate) writable: bool,
-    pub(crate) hung_up: bool,
+pub(crate) struct Readiness {
+    pub(crate) is_readable: bool,
+    pub(crate) is_writable: bool,
+    pub(crate) is_hung_up: bool,
     /// `true` if no further events come until the source is added again.
-    pub(crate) lapsed: bool,
+    pub(crate) is_disarmed: bool,
 }
 
 /// Kernel interface that reports which sockets are ready.
-trait Watch: Sized {
+trait PollBackend: Sized {
     /// System call of `new`.
     const CREATE: &str;
     /// System call of `add`.
@@ -66,29 +68,29 @@ trait Watch: Sized {
     fn new(ready_max: usize) -> Result<Self, Errno>;
 
     /// Watches a socket: every edge of `flags` is reported until it is removed.
-    fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose, flags: Flags) -> Result<(), Errno>;
+    fn add(&mut self, fd: BorrowedFd<'_>, source: EventSource, flags: Flags) -> Result<(), Errno>;
 
     /// Removes a socket that is about to be closed.
-    fn remove(&mut self, whose: Whose);
+    fn remove(&mut self, source: EventSource);
 
     /// Waits for events, for ever if `timeout_ns` is `None`, and returns their number.
     fn wait(
         &mut self,
         timeout_ns: Option<u64>,
-        each: impl FnMut(Whose, Told),
+        each: impl FnMut(EventSource, Readiness),
     ) -> Result<usize, Errno>;
 }
 
 /// Readiness source of one thread.
 pub(crate) enum Poll {
-    Epoll(epoll::Set),
+    Epoll(epoll::EpollSet),
     #[cfg(feature = "io-uring")]
     Uring(Box<uring::Uring>),
 }
 
 impl Poll {
-    pub(crate) fn new(backend: Backend, ready_max: u32) -> Result<Self, Refused> {
-        fn new<W: Watch>(ready_max: u32) -> Result<W, Refused> {
+    pub(crate) fn new(backend: Backend, ready_max: u32) -> Result<Self, FailedCall> {
+        fn new<W: PollBackend>(ready_max: u32) -> Result<W, FailedCall> {
             W::new(ready_max as usize).map_err(|errno| (W::CREATE, errno))
         }
         Ok(match backend {
@@ -99,32 +101,36 @@ impl Poll {
     }
 
     /// Adds a source once: with edge-triggered events, connections need no re-arming.
-    pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose) -> Result<(), Refused> {
-        fn add<W: Watch>(
+    pub(crate) fn add(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        source: EventSource,
+    ) -> Result<(), FailedCall> {
+        fn add<W: PollBackend>(
             set: &mut W,
             fd: BorrowedFd<'_>,
-            whose: Whose,
+            source: EventSource,
             flags: Flags,
-        ) -> Result<(), Refused> {
-            set.add(fd, whose, flags).map_err(|errno| (W::ADD, errno))
+        ) -> Result<(), FailedCall> {
+            set.add(fd, source, flags).map_err(|errno| (W::ADD, errno))
         }
-        let flags = match whose {
-            Whose::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
-            Whose::Listener(_) | Whose::Wake => Flags::IN | Flags::ET,
+        let flags = match source {
+            EventSource::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
+            EventSource::Listener(_) | EventSource::Wake => Flags::IN | Flags::ET,
         };
         match self {
-            Self::Epoll(set) => add(set, fd, whose, flags),
+            Self::Epoll(set) => add(set, fd, source, flags),
             #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => add(&mut **ring, fd, whose, flags),
+            Self::Uring(ring) => add(&mut **ring, fd, source, flags),
         }
     }
 
     /// Removes a source that is about to be closed.
-    pub(crate) fn remove(&mut self, whose: Whose) {
+    pub(crate) fn remove(&mut self, source: EventSource) {
         match self {
-            Self::Epoll(set) => set.remove(whose),
+            Self::Epoll(set) => set.remove(source),
             #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => ring.remove(whose),
+            Self::Uring(ring) => ring.remove(source),
         }
     }
 
@@ -132,14 +138,14 @@ impl Poll {
     pub(crate) fn wait(
         &mut self,
         timeout_ns: Option<u64>,
-        each: impl FnMut(Whose, Told),
-    ) -> Result<usize, Refused> {
+        each: impl FnMut(EventSource, Readiness),
+    ) -> Result<usize, FailedCall> {
         #[inline]
-        fn wait<W: Watch>(
+        fn wait<W: PollBackend>(
             set: &mut W,
             timeout_ns: Option<u64>,
-            each: impl FnMut(Whose, Told),
-        ) -> Result<usize, Refused> {
+            each: impl FnMut(EventSource, Readiness),
+        ) -> Result<usize, FailedCall> {
             set.wait(timeout_ns, each).map_err(|errno| (W::WAIT, errno))
         }
         match self {
@@ -150,12 +156,12 @@ impl Poll {
     }
 }
 
-fn told(flags: Flags) -> Told {
-    Told {
-        readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
-        writable: flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR),
-        hung_up: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
-        lapsed: false,
+fn readiness(flags: Flags) -> Readiness {
+    Readiness {
+        is_readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
+        is_writable: flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR),
+        is_hung_up: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
+        is_disarmed: false,
     }
 }
 
@@ -164,24 +170,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refused_call_is_named_as_the_backend_makes_it() {
+    fn failed_call_is_reported_with_its_system_call() {
         let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let mut poll = Poll::new(Backend::Epoll, 1).map_err(|_| "no epoll set").unwrap();
-        let mut add = || poll.add(std::os::fd::AsFd::as_fd(&file), Whose::Wake);
+        let mut add = || poll.add(std::os::fd::AsFd::as_fd(&file), EventSource::Wake);
         assert_eq!(add(), Ok(()));
         assert_eq!(add(), Err(("epoll_ctl", Errno::EXIST)));
     }
 
     #[test]
-    fn who_is_ready_comes_back_as_it_was() {
-        for whose in [
-            Whose::Wake,
-            Whose::Listener(0),
-            Whose::Listener(u16::MAX - 1),
-            Whose::Connection(Key { place: 0, generation: 0 }),
-            Whose::Connection(Key { place: SPECIAL - 1, generation: u32::MAX }),
+    fn packed_event_source_unpacks_to_the_same_value() {
+        for source in [
+            EventSource::Wake,
+            EventSource::Listener(0),
+            EventSource::Listener(u16::MAX - 1),
+            EventSource::Connection(Key { index: 0, generation: 0 }),
+            EventSource::Connection(Key { index: RESERVED_INDEX_MIN - 1, generation: u32::MAX }),
         ] {
-            assert_eq!(Whose::unpack(whose.pack()), whose);
+            assert_eq!(EventSource::unpack(source.pack()), source);
         }
     }
 }

@@ -3,17 +3,17 @@
 mod accept;
 mod serve;
 
-use super::conn::{Came, Conn, Room};
-use super::core::{Core, Due, Turn, list_once};
+use super::conn::{Conn, Received, Room};
+use super::core::{Core, TimerPurpose, Turn, enqueue_listener_once};
 use super::endpoint::Dial;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
-use super::poll::{Poll, Whose};
+use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key, Slab};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Census, Link, Seat, Spin, Tls};
-use crate::error::Refused;
+use crate::engine::{Link, PerIpLimiter, Permit, Spin, Tls};
+use crate::error::FailedCall;
 use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
@@ -31,9 +31,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Maximum number of slots that one check for idle connections goes through.
-const SWEPT_MAX: u32 = 4096;
+const SWEEP_SLOTS_MAX: u32 = 4096;
 /// Maximum time for which a stopping thread reads peers that keep sending, in ns.
-const LAST_NS_MAX: u64 = 1_000_000_000;
+const STOP_READ_NS_MAX: u64 = 1_000_000_000;
 /// Interval at which a thread that does not run out of work publishes its counters, in ns.
 const PUBLISH_NS: u64 = 1_000_000;
 
@@ -75,13 +75,13 @@ pub struct Reactor<H: Handler> {
     buffer: Vec<u8>,
     listeners: Vec<Listener<H::Data>>,
     /// Spare descriptor, closed to turn a connection away when no other descriptor is available.
-    reserve: Option<OwnedFd>,
+    reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
     spin: Spin,
     /// Slot at which the next check for idle connections continues.
-    swept: u32,
-    accept_due: bool,
+    next_sweep_index: u32,
+    is_retry_scheduled: bool,
     /// Time at which the counters were published last.
     published_ns: u64,
 }
@@ -97,7 +97,7 @@ impl<H: Handler> Reactor<H> {
         // Spinning, if configured, is done on the sockets.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
         let mut poll = Poll::new(config.backend, config.ready_max)?;
-        poll.add(wake.as_fd(), Whose::Wake)?;
+        poll.add(wake.as_fd(), EventSource::Wake)?;
         let now_ns = clock::now_ns();
         // One timer for each connection, and the thread's own.
         let timers = handover_timer::Config {
@@ -114,15 +114,15 @@ impl<H: Handler> Reactor<H> {
                 poll,
                 wheel,
                 ready: VecDeque::new(),
-                doomed: Vec::new(),
-                crossed: Vec::new(),
+                pending_closes: Vec::new(),
+                pending_crossings: Vec::new(),
                 inbox: Arc::new(inbox),
                 config,
-                rules: config.rules(),
-                census: Census::new(config.connections_per_address_max),
+                limits: config.limits(),
+                limiter: PerIpLimiter::new(config.connections_per_address_max),
                 stats: Stats::default(),
                 now_ns,
-                stopping: false,
+                is_stopping: false,
                 turn: Turn::default(),
                 plain: Vec::new(),
                 sealed: Vec::new(),
@@ -131,17 +131,17 @@ impl<H: Handler> Reactor<H> {
             codec,
             buffer: vec![0; config.read_bytes as usize],
             listeners: Vec::new(),
-            reserve: None,
+            reserve_fd: None,
             commands,
             wake,
             spin: Spin::new(config.spin_ns_max.into()),
-            swept: 0,
-            accept_due: false,
+            next_sweep_index: 0,
+            is_retry_scheduled: false,
             published_ns: now_ns,
         };
-        reactor.refill_reserve();
-        reactor.later(reactor.sweep_ns(), Due::Sweep);
-        reactor.later(ns(config.housekeep_ms), Due::Housekeep);
+        reactor.open_reserve_fd();
+        reactor.start_timer(reactor.sweep_ns(), TimerPurpose::Sweep);
+        reactor.start_timer(ns(config.housekeep_ms), TimerPurpose::Housekeep);
         Ok(reactor)
     }
 
@@ -167,9 +167,9 @@ impl<H: Handler> Reactor<H> {
 
     fn adopt_with(&mut self, fd: OwnedFd, tls: Option<&Server>) -> Result<Key, NetError> {
         rustix::io::ioctl_fionbio(&fd, true)
-            .map_err(|errno| NetError::Refused { call: "ioctl", errno })?;
+            .map_err(|errno| NetError::SystemCall { call: "ioctl", errno })?;
         let peer = socket::peer(fd.as_fd()).ok();
-        self.take_in(fd, peer, tls)
+        self.add_accepted(fd, peer, tls)
     }
 
     /// Connects to `address`; [`Handler::on_connect`] or [`Handler::on_close`] reports the result.
@@ -216,7 +216,7 @@ impl<H: Handler> Reactor<H> {
     /// Serves connections until the thread is stopped and all received messages are answered.
     ///
     /// # Errors
-    /// [`NetError::Refused`] if the kernel refuses to wait; no connection can cause that.
+    /// [`NetError::SystemCall`] if the kernel refuses to wait; no connection can cause that.
     ///
     /// # Blocking
     /// Blocks until the thread is stopped.
@@ -224,46 +224,46 @@ impl<H: Handler> Reactor<H> {
         loop {
             self.core.now_ns = clock::now_ns();
             self.core.stats.rounds_count += 1;
-            // Read before the commands: those of a listener that is gone by now are in the queue.
-            let is_last = self.core.stopping && !self.core.inbox.has_givers();
+            // Read before the commands: the last commands of a listener that has ended are in the queue.
+            let is_last = self.core.is_stopping && !self.core.inbox.has_remote_listeners();
             self.expire();
-            self.obey();
-            self.round();
-            self.tell();
-            if !self.core.stopping
-                && let Some(grace_ns) = self.core.inbox.stopping()
+            self.execute_commands();
+            self.serve_ready();
+            self.handle_pending();
+            if !self.core.is_stopping
+                && let Some(grace_ns) = self.core.inbox.stop_grace_ns()
             {
                 self.begin_stop(grace_ns);
             }
-            let is_empty = self.core.stopping && self.core.slab.len() == 0;
+            let is_empty = self.core.is_stopping && self.core.slab.len() == 0;
             if is_empty && is_last {
                 self.publish();
                 return Ok(self.core.stats);
             }
             // If the last listener has ended meanwhile, the loop runs once more without waiting.
-            if !is_empty || self.core.inbox.has_givers() {
+            if !is_empty || self.core.inbox.has_remote_listeners() {
                 self.wait()?;
             }
         }
     }
 
     /// Serves each source that was ready when the round began, once.
-    fn round(&mut self) {
+    fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
-                Some(Whose::Connection(key)) => self.serve(key),
-                Some(Whose::Listener(index)) => self.accept(index),
-                Some(Whose::Wake) | None => {}
+                Some(EventSource::Connection(key)) => self.serve(key),
+                Some(EventSource::Listener(index)) => self.accept(index),
+                Some(EventSource::Wake) | None => {}
             }
         }
     }
 
     /// Closes connections and reports crossings that were recorded during other connections' turns.
-    fn tell(&mut self) {
-        while let Some((key, why)) = self.core.doomed.pop() {
+    fn handle_pending(&mut self) {
+        while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
         }
-        while let Some((key, crossing)) = self.core.crossed.pop() {
+        while let Some((key, crossing)) = self.core.pending_crossings.pop() {
             self.call(key, |handler, conn| handler.on_crossing(conn, crossing));
         }
     }
@@ -271,12 +271,14 @@ impl<H: Handler> Reactor<H> {
     /// Waits for events, commands or the next timer; first spins, if that has paid lately.
     fn wait(&mut self) -> Result<(), NetError> {
         let core = &self.core;
-        let is_busy = !core.ready.is_empty() || !core.doomed.is_empty() || !core.crossed.is_empty();
+        let is_busy = !core.ready.is_empty()
+            || !core.pending_closes.is_empty()
+            || !core.pending_crossings.is_empty();
         if is_busy || !self.commands.is_empty() {
             if self.core.now_ns.saturating_sub(self.published_ns) >= PUBLISH_NS {
                 self.publish();
             }
-            look(&mut self.core, Some(0))?;
+            poll_events(&mut self.core, Some(0))?;
             return Ok(());
         }
         self.publish();
@@ -285,7 +287,7 @@ impl<H: Handler> Reactor<H> {
         if spin_ns > 0 {
             let until_ns = core.now_ns + spin_ns;
             let paid = loop {
-                if look(core, Some(0))? > 0 || !self.commands.is_empty() {
+                if poll_events(core, Some(0))? > 0 || !self.commands.is_empty() {
                     break true;
                 }
                 if clock::now_ns() >= until_ns {
@@ -306,10 +308,10 @@ impl<H: Handler> Reactor<H> {
             true => timeout_ns,
             false => Some(0),
         };
-        let looked = look(core, timeout_ns);
+        let polled = poll_events(core, timeout_ns);
         // Commands are checked in the next round in any case.
         let _ = self.wake.cancel_park();
-        looked?;
+        polled?;
         Ok(())
     }
 
@@ -320,13 +322,13 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Executes the commands that were queued at the beginning of the call.
-    fn obey(&mut self) {
+    fn execute_commands(&mut self) {
         for _ in 0..self.commands.len() {
             let Some(command) = self.commands.pop() else { return };
             let mut room = Room { core: &mut self.core, codec: &self.codec };
             match command {
                 Command::Write(key, bytes) => {
-                    room.core.inbox.took(bytes.len());
+                    room.core.inbox.release_bytes(bytes.len());
                     // A failure closes the connection, which on_close reports.
                     let _ = room.core.write_with(key, |out| {
                         *out = bytes;
@@ -339,16 +341,16 @@ impl<H: Handler> Reactor<H> {
                 Command::Trigger(key) => {
                     if let Some(slot) = room.core.slab.get_mut(key) {
                         slot.flags.set(Flags::TRIGGERED);
-                        room.core.list(key);
+                        room.core.enqueue(key);
                     }
                 }
                 Command::Adopt(fd, peer, tls) => {
-                    let _ = self.take_in(fd, peer, tls.as_ref());
-                    self.core.inbox.took_given();
+                    let _ = self.add_accepted(fd, peer, tls.as_ref());
+                    self.core.inbox.release_reservation();
                 }
                 Command::Connect(dial, data) => {
                     if let Err((error, data)) = self.core.dial(&dial, data) {
-                        self.unconnected(&error, data);
+                        self.report_failed_connect(&error, data);
                     }
                 }
             }
@@ -356,14 +358,14 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Reports an outgoing connection that another thread asked for and that could not be started.
-    fn unconnected(&mut self, error: &NetError, data: H::Data) {
+    fn report_failed_connect(&mut self, error: &NetError, data: H::Data) {
         let why = match error {
-            NetError::Refused { errno, .. } => CloseReason::Unconnected(*errno),
+            NetError::SystemCall { errno, .. } => CloseReason::ConnectFailed(*errno),
             NetError::Stopping => CloseReason::Stopped,
-            _ => CloseReason::Unconnected(rustix::io::Errno::MFILE),
+            _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE),
         };
-        let key = Key { place: u32::MAX, generation: 0 };
-        self.contain(|handler, room| {
+        let key = Key { index: u32::MAX, generation: 0 };
+        self.call_without_connection(|handler, room| {
             handler.on_close(room, key, data, &why);
         });
     }
@@ -375,23 +377,23 @@ impl<H: Handler> Reactor<H> {
         for _ in 0..self.core.config.ready_max {
             let Some(expired) = self.core.wheel.pop_due(now_ns) else { return };
             match expired.payload {
-                Due::Connection(key) => self.overdue(key),
-                Due::Sweep => {
+                TimerPurpose::Connection(key) => self.handle_connection_timer(key),
+                TimerPurpose::Sweep => {
                     self.sweep();
-                    self.later(self.sweep_ns(), Due::Sweep);
+                    self.start_timer(self.sweep_ns(), TimerPurpose::Sweep);
                 }
-                Due::Housekeep => {
-                    self.contain(|handler, room| handler.housekeep(room));
-                    self.later(ns(self.core.config.housekeep_ms), Due::Housekeep);
+                TimerPurpose::Housekeep => {
+                    self.call_without_connection(|handler, room| handler.housekeep(room));
+                    self.start_timer(ns(self.core.config.housekeep_ms), TimerPurpose::Housekeep);
                 }
-                Due::Accept => {
-                    self.accept_due = false;
+                TimerPurpose::RetryAccept => {
+                    self.is_retry_scheduled = false;
                     self.resume_accepting();
                 }
-                Due::Last => self.hear_the_last(),
-                Due::Grace => {
-                    for place in 0..self.core.slab.places_count() {
-                        if let Some(key) = self.core.slab.key_at(place) {
+                TimerPurpose::LastMessages => self.limit_to_one_message(),
+                TimerPurpose::GraceEnd => {
+                    for index in 0..self.core.slab.slots_count() {
+                        if let Some(key) = self.core.slab.key_at(index) {
                             self.close(key, &CloseReason::Stopped);
                         }
                     }
@@ -401,32 +403,34 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Handles the timer of a connection, whose deadline may have moved or vanished meanwhile.
-    fn overdue(&mut self, key: Key) {
+    fn handle_connection_timer(&mut self, key: Key) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
         slot.timer = None;
         let (flags, now_ns) = (slot.flags, core.now_ns);
-        let rules = core.rules_for(flags);
-        let timed_out = core.slab.get(key).and_then(|slot| slot.link.timed_out(&rules, now_ns));
+        let limits = core.limits_for(flags);
+        let exceeded = core.slab.get(key).and_then(|slot| slot.link.timed_out(&limits, now_ns));
         let is_over = core
             .slab
             .get(key)
             .and_then(|slot| core.deadline_ns(slot))
             .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
         if flags.any(Flags::LINGERING) && is_over {
-            // A close now would discard the sent bytes that the peer's kernel had no room for yet.
+            // A close now would discard the sent bytes that the peer's kernel had no space for yet.
             let now_ms = core.now_ms();
             if let Some(slot) = core.slab.get_mut(key)
-                && slot.link.is_taking(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
+                && slot
+                    .link
+                    .has_send_progress(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
             {
                 slot.active_ms = now_ms;
                 return core.arm(key);
             }
-            self.close(key, &self.our_reason());
+            self.close(key, &self.local_close_reason());
         } else if flags.any(Flags::CONNECTING) && is_over {
             core.stats.timed_out_count += 1;
-            self.close(key, &CloseReason::Unconnected(rustix::io::Errno::TIMEDOUT));
-        } else if let Some(what) = timed_out {
+            self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT));
+        } else if let Some(what) = exceeded {
             core.stats.timed_out_count += 1;
             self.close(key, &what.into());
         } else {
@@ -435,33 +439,34 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Starts a timer of the thread's own; 0 starts none.
-    fn later(&mut self, in_ns: u64, due: Due) {
+    fn start_timer(&mut self, in_ns: u64, purpose: TimerPurpose) {
         if in_ns > 0 {
             // The wheel holds a few timers more than there can be connections.
-            let _ = self.core.wheel.start(self.core.now_ns.saturating_add(in_ns), due);
+            let _ = self.core.wheel.start(self.core.now_ns.saturating_add(in_ns), purpose);
         }
     }
 
     /// Returns the interval of the checks for idle connections: all slots are checked within an
     /// eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
-        let parts_count = u64::from(self.core.slab.places_count() / SWEPT_MAX + 1);
+        let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
         let idle_ns = ns(self.core.config.idle_timeout_ms);
-        if idle_ns == 0 { 0 } else { (idle_ns / 8 / parts_count).max(1_000_000) }
+        if idle_ns == 0 { 0 } else { (idle_ns / 8 / sweeps_count).max(1_000_000) }
     }
 
     fn sweep(&mut self) {
-        let places_count = self.core.slab.places_count();
+        let slots_count = self.core.slab.slots_count();
         let now_ms = self.core.now_ms();
-        for _ in 0..places_count.min(SWEPT_MAX) {
-            self.swept = if self.swept + 1 < places_count { self.swept + 1 } else { 0 };
-            let Some(key) = self.core.slab.key_at(self.swept) else { continue };
+        for _ in 0..slots_count.min(SWEEP_SLOTS_MAX) {
+            self.next_sweep_index =
+                if self.next_sweep_index + 1 < slots_count { self.next_sweep_index + 1 } else { 0 };
+            let Some(key) = self.core.slab.key_at(self.next_sweep_index) else { continue };
             let Some(slot) = self.core.slab.get(key) else { continue };
             // A suspended connection is silent because we do not read it.
-            let has_phase =
+            let is_exempt =
                 slot.flags.any(Flags::CONNECTING.or(Flags::LINGERING).or(Flags::SUSPENDED));
             let idle_ms = now_ms.wrapping_sub(slot.active_ms);
-            if !has_phase && idle_ms >= self.core.config.idle_timeout_ms {
+            if !is_exempt && idle_ms >= self.core.config.idle_timeout_ms {
                 self.core.stats.timed_out_count += 1;
                 self.close(key, &CloseReason::Idle);
             }
@@ -471,10 +476,10 @@ impl<H: Handler> Reactor<H> {
     /// Begins to stop: accepts nothing more, and reads each connection to its end.
     fn begin_stop(&mut self, grace_ns: u64) {
         // Connections that the kernel has accepted still count.
-        self.accept_the_last();
-        self.core.stopping = true;
-        for place in 0..self.core.slab.places_count() {
-            let Some(key) = self.core.slab.key_at(place) else { continue };
+        self.accept_pending();
+        self.core.is_stopping = true;
+        for index in 0..self.core.slab.slots_count() {
+            let Some(key) = self.core.slab.key_at(index) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
             if slot.flags.any(Flags::CONNECTING) {
                 self.close(key, &CloseReason::Stopped);
@@ -482,21 +487,21 @@ impl<H: Handler> Reactor<H> {
                 // The latest edge may not have been reported yet.
                 slot.flags.set(Flags::READABLE);
                 slot.flags.clear(Flags::SUSPENDED);
-                self.core.list(key);
+                self.core.enqueue(key);
             }
         }
-        self.later((grace_ns / 2).clamp(1, LAST_NS_MAX), Due::Last);
-        self.later(grace_ns.max(1), Due::Grace);
+        self.start_timer((grace_ns / 2).clamp(1, STOP_READ_NS_MAX), TimerPurpose::LastMessages);
+        self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
     /// Limits each connection to one more message: a peer that sends without a pause since the stop
     /// would be read for ever.
-    fn hear_the_last(&mut self) {
-        for place in 0..self.core.slab.places_count() {
-            let Some(key) = self.core.slab.key_at(place) else { continue };
+    fn limit_to_one_message(&mut self) {
+        for index in 0..self.core.slab.slots_count() {
+            let Some(key) = self.core.slab.key_at(index) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
-            slot.flags.set(Flags::LAST);
-            self.core.list(key);
+            slot.flags.set(Flags::LAST_MESSAGE);
+            self.core.enqueue(key);
         }
     }
 
@@ -506,34 +511,37 @@ impl<H: Handler> Reactor<H> {
         let queued_bytes = slot.link.queued_bytes();
         self.core.begin(key, queued_bytes);
         let Self { core, codec, handler, .. } = self;
-        let came = Came::default();
-        let conn = &mut Conn { core, codec, key, came };
-        let called = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
-        match called {
+        let received = Received::default();
+        let conn = &mut Conn { core, codec, key, received };
+        let result = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
+        match result {
             Ok(()) => self.reply(key, &[]),
-            Err(panic) => self.panicked(key, panic.as_ref()),
+            Err(panic) => self.close_panicked(key, panic.as_ref()),
         }
     }
 
     /// Calls the handler for no connection in particular.
-    fn contain(&mut self, f: impl FnOnce(&mut H, &mut Room<'_, H::Codec, H::Data>)) {
+    fn call_without_connection(
+        &mut self,
+        f: impl FnOnce(&mut H, &mut Room<'_, H::Codec, H::Data>),
+    ) {
         let Self { core, codec, handler, .. } = self;
-        let called = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Room { core, codec })));
-        if let Err(panic) = called {
-            self.report(panic.as_ref());
+        let result = catch_unwind(AssertUnwindSafe(|| f(handler, &mut Room { core, codec })));
+        if let Err(panic) = result {
+            self.report_panic(panic.as_ref());
         }
     }
 
     /// Closes a connection whose handler call panicked.
-    fn panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
+    fn close_panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
         self.core.turn.key = None;
-        self.core.turn.forget();
+        self.core.turn.clear_replies();
         self.core.turn.overflow = None;
-        self.report(panic);
+        self.report_panic(panic);
         self.close(key, &CloseReason::Panicked);
     }
 
-    fn report(&mut self, panic: &(dyn Any + Send)) {
+    fn report_panic(&mut self, panic: &(dyn Any + Send)) {
         self.core.stats.panics_count += 1;
         let message = panic
             .downcast_ref::<&str>()
@@ -544,8 +552,8 @@ impl<H: Handler> Reactor<H> {
         let _ = catch_unwind(AssertUnwindSafe(|| self.handler.on_panic(message)));
     }
 
-    fn our_reason(&self) -> CloseReason {
-        if self.core.stopping { CloseReason::Stopped } else { CloseReason::Ours }
+    fn local_close_reason(&self) -> CloseReason {
+        if self.core.is_stopping { CloseReason::Stopped } else { CloseReason::Local }
     }
 
     /// Closes a connection and calls [`Handler::on_close`].
@@ -554,21 +562,21 @@ impl<H: Handler> Reactor<H> {
         if let Some(timer) = slot.timer {
             let _ = self.core.wheel.cancel(timer);
         }
-        self.core.census.leave(slot.seat);
+        self.core.limiter.release(slot.permit);
         self.core.stats.closed_count += 1;
-        self.core.count_open(-1);
+        self.core.adjust_open_count(-1);
         self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
         self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
-        self.core.poll.remove(Whose::Connection(key));
+        self.core.poll.remove(EventSource::Connection(key));
         drop(slot.fd);
         let data = slot.data;
-        self.contain(|handler, room| handler.on_close(room, key, data, why));
+        self.call_without_connection(|handler, room| handler.on_close(room, key, data, why));
         self.resume_accepting();
     }
 
-    /// Takes in a connected socket; calls [`Handler::on_accept`] unless a TLS handshake comes
+    /// Adds a connected socket; calls [`Handler::on_accept`] unless a TLS handshake comes
     /// first.
-    fn take_in(
+    fn add_accepted(
         &mut self,
         fd: OwnedFd,
         peer: Option<SocketAddr>,
@@ -577,35 +585,35 @@ impl<H: Handler> Reactor<H> {
         let (link, flags) = match tls {
             None => (Link::default(), Flags::default()),
             Some(server) => {
-                (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::SECURING)
+                (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::HANDSHAKING)
             }
         };
-        let seat = match peer.map(|peer| peer.ip()) {
-            None => Seat::NONE,
+        let permit = match peer.map(|peer| peer.ip()) {
+            None => Permit::NONE,
             Some(address) => {
-                let Some(seat) = self.core.census.enter(address) else {
+                let Some(permit) = self.core.limiter.acquire(address) else {
                     self.core.stats.turned_away_count += 1;
                     let connections_per_address_max = self.core.config.connections_per_address_max;
                     return Err(NetError::AddressFull { address, connections_per_address_max });
                 };
-                seat
+                permit
             }
         };
         socket::set_options(fd.as_fd(), &self.core.config);
-        let opened = self.core.open(fd, seat, flags, link, H::Data::default());
+        let opened = self.core.open(fd, permit, flags, link, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
         let key = opened?;
         self.core.stats.accepted_count += 1;
         if tls.is_none() {
             self.call(key, |handler, conn| handler.on_accept(conn));
         }
-        if self.core.stopping
+        if self.core.is_stopping
             && let Some(slot) = self.core.slab.get_mut(key)
         {
             // While stopping, messages that arrived before a late hand-over are answered too.
             slot.flags.set(Flags::READABLE);
         }
-        self.after(key);
+        self.finish_turn(key);
         Ok(key)
     }
 }
@@ -619,42 +627,43 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 }
 
 /// Waits for events and queues the ready connections. Returns the number of events.
-fn look<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, Refused> {
+fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, FailedCall> {
     let Core { poll, slab, ready, .. } = core;
-    let mut lapsed = Vec::new();
-    let told_count = poll.wait(timeout_ns, |whose, told| {
-        let key = match whose {
-            Whose::Connection(key) => key,
-            Whose::Listener(_) => return list_once(ready, whose),
-            Whose::Wake => return,
+    let mut disarmed = Vec::new();
+    let events_count = poll.wait(timeout_ns, |source, readiness| {
+        let key = match source {
+            EventSource::Connection(key) => key,
+            EventSource::Listener(_) => return enqueue_listener_once(ready, source),
+            EventSource::Wake => return,
         };
         // The connection is closed; its slot may have another one.
         let Some(slot) = slab.get_mut(key) else { return };
-        let writable = told.writable && slot.flags.any(Flags::CLOGGED.or(Flags::CONNECTING));
-        if told.readable {
-            stage::readable(key.place);
+        let is_writable =
+            readiness.is_writable && slot.flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING));
+        if readiness.is_readable {
+            stage::readable(key.index);
             slot.flags.set(Flags::READABLE);
         }
-        if told.hung_up {
+        if readiness.is_hung_up {
             slot.flags.set(Flags::HUNG_UP);
         }
-        if writable {
+        if is_writable {
             slot.flags.set(Flags::WRITABLE);
         }
-        if (told.readable || writable) && !slot.flags.any(Flags::LISTED) {
-            slot.flags.set(Flags::LISTED);
-            ready.push_back(whose);
+        if (readiness.is_readable || is_writable) && !slot.flags.any(Flags::QUEUED) {
+            slot.flags.set(Flags::QUEUED);
+            ready.push_back(source);
         }
-        if told.lapsed {
-            lapsed.push(key);
+        if readiness.is_disarmed {
+            disarmed.push(key);
         }
     })?;
-    for key in lapsed {
+    for key in disarmed {
         if let Some(slot) = slab.get(key) {
             // Fails at worst for lack of memory: then the pending read is the connection's last
             // event.
-            let _ = poll.add(slot.fd.as_fd(), Whose::Connection(key));
+            let _ = poll.add(slot.fd.as_fd(), EventSource::Connection(key));
         }
     }
-    Ok(told_count)
+    Ok(events_count)
 }

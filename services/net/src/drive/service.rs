@@ -56,7 +56,8 @@ impl<H: Handler> Net<H> {
     /// Starts `threads_count` threads, at least one, that listen at `addresses`.
     ///
     /// # Errors
-    /// [`NetError`]: the configuration is not valid, an address is in use, a thread cannot be started.
+    /// [`NetError`]: the configuration is not valid, an address is in use, a thread cannot be
+    /// started.
     pub fn start(
         threads_count: u32,
         addresses: &[SocketAddr],
@@ -122,7 +123,7 @@ impl<H: Handler> Net<H> {
     /// [`Handler::on_close`] reports the result, with `data`.
     ///
     /// # Errors
-    /// [`NetError::Unreached`] if that thread has ended or its queue of commands is full.
+    /// [`NetError::ThreadUnavailable`] if that thread has ended or its queue of commands is full.
     pub fn connect(&self, address: SocketAddr, data: H::Data) -> Result<(), NetError> {
         self.connect_from(address, None, data)
     }
@@ -149,7 +150,7 @@ impl<H: Handler> Net<H> {
         // Relaxed: a turn that two callers get at once costs balance only.
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let inbox = &self.inboxes[turn % self.inboxes.len()];
-        inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::Unreached)
+        inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::ThreadUnavailable)
     }
 
     /// Returns the sum of all threads' counters, each as published when the thread last ran out of
@@ -164,23 +165,24 @@ impl<H: Handler> Net<H> {
     /// Peers that send without a pause are read for half of `grace`, one second at most.
     ///
     /// # Errors
-    /// The error of a thread that ended by itself, or [`NetError::Unreached`] if a thread panicked.
+    /// The error of a thread that ended by itself, or [`NetError::ThreadUnavailable`] if a thread
+    /// panicked.
     ///
     /// # Blocking
     /// For little more than `grace`, provided that handlers return.
     pub fn stop(mut self, grace: Duration) -> Result<(Stats, Vec<H>), NetError> {
-        self.ask(grace);
+        self.request_stop(grace);
         let mut stats = Stats::default();
         let mut handlers = Vec::new();
         for thread in std::mem::take(&mut self.threads) {
-            let reactor = thread.join().map_err(|_panic| NetError::Unreached)??;
+            let reactor = thread.join().map_err(|_panic| NetError::ThreadUnavailable)??;
             stats = stats.and(reactor.stats());
             handlers.push(reactor.into_handler());
         }
         Ok((stats, handlers))
     }
 
-    fn ask(&self, grace: Duration) {
+    fn request_stop(&self, grace: Duration) {
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
         self.inboxes.iter().for_each(|it| it.stop(grace_ns));
     }
@@ -189,7 +191,7 @@ impl<H: Handler> Net<H> {
 /// Stops the threads at once; [`Net::stop`] gives connections time to end.
 impl<H: Handler> Drop for Net<H> {
     fn drop(&mut self) {
-        self.ask(Duration::ZERO);
+        self.request_stop(Duration::ZERO);
         for thread in std::mem::take(&mut self.threads) {
             // The result is dropped: the thread has ended, by whichever cause.
             drop(thread.join());

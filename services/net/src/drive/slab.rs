@@ -1,14 +1,14 @@
-//! Slab of a thread's connections: at most 64 bytes each, at places that do not move.
+//! Slab of a thread's connections: at most 64 bytes each, in slots that do not move.
 
-use crate::engine::{Link, Seat};
+use crate::engine::{Link, Permit};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Identifier of a connection in its thread. A place is reused; a key is not, until the place's
+/// Identifier of a connection in its thread. A slot is reused; a key is not, until the slot's
 /// 32-bit generation wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    pub(crate) place: u32,
+    pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Slot<D> {
     pub(crate) fd: OwnedFd,
     /// Time of the latest byte received, in ms; wraps around every 49 days.
     pub(crate) active_ms: u32,
-    pub(crate) seat: Seat,
+    pub(crate) permit: Permit,
     pub(crate) flags: Flags,
     pub(crate) timer: Option<TimerId>,
     pub(crate) link: Link,
@@ -32,7 +32,7 @@ impl Flags {
     /// The socket may have bytes to read.
     pub(crate) const READABLE: Self = Self(1);
     /// The connection is in the queue of connections to be served.
-    pub(crate) const LISTED: Self = Self(1 << 1);
+    pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
     /// The peer has ended its side, or the socket has an error: reading goes on until that is
@@ -45,29 +45,29 @@ impl Flags {
     /// The program has suspended reading.
     pub(crate) const SUSPENDED: Self = Self(1 << 6);
     /// The send queue has crossed the high-water mark and is not yet down to the low one.
-    pub(crate) const ABOVE: Self = Self(1 << 7);
+    pub(crate) const ABOVE_HIGH_WATER: Self = Self(1 << 7);
     /// Bytes were read whose messages are not handed over yet.
     pub(crate) const BACKLOG: Self = Self(1 << 8);
     /// The socket may have space to send again.
     pub(crate) const WRITABLE: Self = Self(1 << 9);
     /// Bytes were queued, and no attempt to send them has been made.
-    pub(crate) const DIRTY: Self = Self(1 << 10);
+    pub(crate) const UNSENT: Self = Self(1 << 10);
     /// The connection is to be closed at once; queued bytes are lost.
     pub(crate) const ABORTED: Self = Self(1 << 11);
     /// A trigger is pending: `on_trigger` is to be called.
     pub(crate) const TRIGGERED: Self = Self(1 << 12);
     /// The end of the peer's side has been read.
-    pub(crate) const ENDED: Self = Self(1 << 13);
+    pub(crate) const PEER_ENDED: Self = Self(1 << 13);
     /// The thread is stopping: the next message is the last to be handed over.
-    pub(crate) const LAST: Self = Self(1 << 15);
+    pub(crate) const LAST_MESSAGE: Self = Self(1 << 15);
     /// The TLS handshake is not done.
-    pub(crate) const SECURING: Self = Self(1 << 16);
+    pub(crate) const HANDSHAKING: Self = Self(1 << 16);
     /// The connection was made by us.
     pub(crate) const OUTGOING: Self = Self(1 << 17);
     /// The peer has sent TLS's `close_notify`.
-    pub(crate) const PARTED: Self = Self(1 << 18);
+    pub(crate) const CLOSE_NOTIFIED: Self = Self(1 << 18);
     /// The kernel took fewer bytes than offered, and will report when it has space.
-    pub(crate) const CLOGGED: Self = Self(1 << 14);
+    pub(crate) const SEND_BLOCKED: Self = Self(1 << 14);
 
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -115,8 +115,8 @@ impl<D> Slab<D> {
         self.len >= self.max
     }
 
-    /// Returns the number of places, vacant ones included.
-    pub(crate) fn places_count(&self) -> u32 {
+    /// Returns the number of slots, vacant ones included.
+    pub(crate) fn slots_count(&self) -> u32 {
         // At most `max`, a `u32`.
         self.blocks
             .last()
@@ -129,17 +129,17 @@ impl<D> Slab<D> {
             return None;
         }
         match self.vacant.last() {
-            Some(&place) => Some(Key { place, generation: self.entry(place)?.generation }),
-            None => Some(Key { place: self.places_count(), generation: 0 }),
+            Some(&index) => Some(Key { index, generation: self.entry(index)?.generation }),
+            None => Some(Key { index: self.slots_count(), generation: 0 }),
         }
     }
 
     /// Inserts a connection at its [`next_key`](Self::next_key).
     pub(crate) fn insert(&mut self, key: Key, slot: Slot<D>) {
         self.len += 1;
-        if self.vacant.last() == Some(&key.place) {
+        if self.vacant.last() == Some(&key.index) {
             self.vacant.pop();
-            if let Some(entry) = self.entry_mut(key.place) {
+            if let Some(entry) = self.entry_mut(key.index) {
                 entry.slot = Some(slot);
             }
             return;
@@ -154,7 +154,7 @@ impl<D> Slab<D> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Slot<D>> {
-        let entry = self.entry_mut(key.place)?;
+        let entry = self.entry_mut(key.index)?;
         match entry.generation == key.generation {
             true => entry.slot.as_mut(),
             false => None,
@@ -163,7 +163,7 @@ impl<D> Slab<D> {
 
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&Slot<D>> {
-        let entry = self.entry(key.place)?;
+        let entry = self.entry(key.index)?;
         match entry.generation == key.generation {
             true => entry.slot.as_ref(),
             false => None,
@@ -171,33 +171,33 @@ impl<D> Slab<D> {
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Slot<D>> {
-        let entry = self.entry_mut(key.place)?;
+        let entry = self.entry_mut(key.index)?;
         if entry.generation != key.generation {
             return None;
         }
         let slot = entry.slot.take()?;
         entry.generation = entry.generation.wrapping_add(1);
-        self.vacant.push(key.place);
+        self.vacant.push(key.index);
         self.len -= 1;
         Some(slot)
     }
 
-    /// Returns the key of the connection at `place`, if there is one.
-    pub(crate) fn key_at(&self, place: u32) -> Option<Key> {
-        let entry = self.entry(place)?;
-        entry.slot.as_ref().map(|_| Key { place, generation: entry.generation })
+    /// Returns the key of the connection in slot `index`, if there is one.
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        let entry = self.entry(index)?;
+        entry.slot.as_ref().map(|_| Key { index, generation: entry.generation })
     }
 
     #[inline]
-    fn entry(&self, place: u32) -> Option<&Entry<D>> {
-        let place = place as usize;
-        self.blocks.get(place / BLOCK_ENTRIES)?.get(place % BLOCK_ENTRIES)
+    fn entry(&self, index: u32) -> Option<&Entry<D>> {
+        let index = index as usize;
+        self.blocks.get(index / BLOCK_ENTRIES)?.get(index % BLOCK_ENTRIES)
     }
 
     #[inline]
-    fn entry_mut(&mut self, place: u32) -> Option<&mut Entry<D>> {
-        let place = place as usize;
-        self.blocks.get_mut(place / BLOCK_ENTRIES)?.get_mut(place % BLOCK_ENTRIES)
+    fn entry_mut(&mut self, index: u32) -> Option<&mut Entry<D>> {
+        let index = index as usize;
+        self.blocks.get_mut(index / BLOCK_ENTRIES)?.get_mut(index % BLOCK_ENTRIES)
     }
 }
 
@@ -212,17 +212,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_connection_with_a_word_of_user_data_takes_64_bytes_at_most() {
+    fn idle_connection_with_8_bytes_of_data_takes_at_most_64_bytes() {
         assert!(idle_bytes::<u64>() <= 64, "{} bytes", idle_bytes::<u64>());
         assert!(idle_bytes::<()>() <= 48, "{} bytes", idle_bytes::<()>());
     }
 
     #[test]
-    fn a_key_is_not_taken_for_the_next_in_its_place() {
+    fn stale_key_does_not_match_later_connection_in_same_slot() {
         let slot = |data| Slot {
             fd: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(),
             active_ms: 0,
-            seat: Seat::NONE,
+            permit: Permit::NONE,
             flags: Flags::default(),
             timer: None,
             link: Link::default(),
@@ -237,9 +237,9 @@ mod tests {
         assert_eq!(slab.remove(first).map(|it| it.data), Some(1));
         let third = slab.next_key().unwrap();
         slab.insert(third, slot(3));
-        assert_eq!(third.place, first.place);
+        assert_eq!(third.index, first.index);
         assert!(slab.get(first).is_none() && slab.remove(first).is_none());
         assert_eq!(slab.get(third).map(|it| it.data), Some(3));
-        assert_eq!((slab.len(), slab.places_count()), (2, 2));
+        assert_eq!((slab.len(), slab.slots_count()), (2, 2));
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn connect(
 }
 
 /// Returns the socket's pending error, which includes the failure of a connection attempt.
-pub(crate) fn is_well(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn take_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
@@ -77,6 +77,9 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     let _ = sockopt::set_tcp_keepintvl(fd, interval);
     let _ = sockopt::set_tcp_keepcnt(fd, PROBES_MAX);
     let _ = sockopt::set_socket_keepalive(fd, true);
+    // While sent bytes are unacknowledged, the kernel sends no probes.
+    let unacknowledged = (silence + PROBES_MAX * interval).as_millis();
+    let _ = sockopt::set_tcp_user_timeout(fd, u32::try_from(unacknowledged).unwrap_or(u32::MAX));
 }
 
 pub(crate) fn address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
@@ -119,6 +122,6 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 
 /// Shuts down our side of the connection.
 pub(crate) fn end(fd: BorrowedFd<'_>) {
-    // Fails if the peer is gone already; the next read finds that.
+    // Fails if the peer has disconnected; the next read reports it.
     let _ = net::shutdown(fd, Shutdown::Write);
 }

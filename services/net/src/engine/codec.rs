@@ -27,7 +27,7 @@ pub enum Decoded {
 #[non_exhaustive]
 pub enum CodecError {
     /// A message is longer than allowed, as its frame says before its bytes have arrived.
-    #[error("a message of {bytes} bytes, where {bytes_max} are allowed")]
+    #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
     TooLong {
         /// Length of the message, or of its part that has arrived without an end.
         bytes: u64,
@@ -35,17 +35,17 @@ pub enum CodecError {
         bytes_max: u64,
     },
     /// The bytes are not a message of this codec.
-    #[error("malformed: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(&'static str),
     /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes it was
     /// given.
-    #[error("the codec told of a message that cannot be")]
-    Impossible,
+    #[error("Codec::decode returned an empty message or one beyond the given bytes")]
+    InvalidRange,
 }
 
 /// Error for a message that is longer than the codec allows and cannot be framed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {bytes} bytes, where {bytes_max} are allowed")]
+#[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
 pub struct TooLong {
     /// Length of the message.
     pub bytes: usize,
@@ -145,7 +145,7 @@ impl Codec for LengthPrefixed {
     #[inline]
     fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
         let header_bytes = self.header_bytes as usize;
-        assert!(message.len() >= header_bytes, "a message without its header");
+        assert!(message.len() >= header_bytes, "message is shorter than its header");
         let counted = message.len() - header_bytes;
         let Some(length) = u32::try_from(counted).ok().filter(|&it| it <= self.length_max) else {
             return Err(TooLong { bytes: counted, bytes_max: self.length_max as usize });
@@ -245,14 +245,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_four_gibibytes_is_refused_before_its_bytes_come() {
+    fn oversized_length_is_refused_before_its_bytes_arrive() {
         let refused = LengthPrefixed::new(1 << 20).decode(&[0xff; 4], 0);
         let expected = CodecError::TooLong { bytes: 0xffff_ffff, bytes_max: 1 << 20 };
         assert_eq!(refused, Err(expected));
     }
 
     #[test]
-    fn short_messages_and_long_ones_are_framed_behind_what_is_there() {
+    fn encode_appends_short_and_long_messages_to_existing_bytes() {
         let codec = LengthPrefixed::new(100);
         let letters: Vec<u8> = (1..=100).collect();
         for count in 0..letters.len() {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_end_with_a_carriage_return_and_be_as_long_as_allowed() {
+    fn line_of_maximum_length_may_end_in_crlf() {
         let lines = Lines::new(3);
         assert_eq!(lines.decode(b"abc\r\n", 0), Ok(Decoded::Message { body: 0..3, used_bytes: 5 }));
         assert_eq!(lines.decode(b"abc\r", 0), Ok(Decoded::More { needed_bytes: None }));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_belongs_to_the_message_and_is_not_counted() {
+    fn header_is_part_of_message_but_not_of_length() {
         let codec = LengthPrefixed::new(2).with_header(3);
         let mut stream = Vec::new();
         codec.encode(b"hdrab", &mut stream).unwrap();

@@ -13,11 +13,11 @@ pub struct Truncated {
 
 /// Result of [`Inbound::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct Delivered {
     /// Number of messages that were handed over.
     pub messages_count: u64,
     /// `true` if `each` ended the call; further messages may be kept.
-    pub stopped: bool,
+    pub is_stopped: bool,
 }
 
 /// Reading side of a connection: owns memory only while it keeps an incomplete message or messages
@@ -28,7 +28,7 @@ pub struct Taken {
 /// that have arrived, not with a length that a frame announces.
 #[derive(Debug, Default)]
 pub struct Inbound {
-    kept: Vec<u8>,
+    buffered: Vec<u8>,
     /// Number of kept bytes that the codec has already seen without finding a complete message.
     seen_bytes: usize,
 }
@@ -37,19 +37,19 @@ impl Inbound {
     /// Returns `true` if no bytes are kept and no memory is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.buffered.is_empty()
     }
 
     /// Returns the number of kept bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.kept.len()
+        self.buffered.len()
     }
 
     /// Returns the capacity of the buffer, in bytes.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
-        self.kept.capacity()
+        self.buffered.capacity()
     }
 
     /// Takes received bytes and hands over the messages that are complete now, in order, until
@@ -63,7 +63,7 @@ impl Inbound {
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Taken, CodecError> {
+    ) -> Result<Delivered, CodecError> {
         self.take_framed(bytes, codec, |message, _frame| each(message))
     }
 
@@ -78,14 +78,14 @@ impl Inbound {
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
-    ) -> Result<Taken, CodecError> {
-        let mut taken = Taken::default();
+    ) -> Result<Delivered, CodecError> {
+        let mut delivered = Delivered::default();
         let mut rest = bytes;
-        if !self.kept.is_empty() {
+        if !self.buffered.is_empty() {
             let mut each = |message: &[u8]| each(message, 0..0);
-            match self.take_kept(bytes, codec, &mut taken, &mut each)? {
+            match self.take_buffered(bytes, codec, &mut delivered, &mut each)? {
                 Some(left) => rest = left,
-                None => return Ok(taken),
+                None => return Ok(delivered),
             }
         }
         while !rest.is_empty() {
@@ -94,26 +94,26 @@ impl Inbound {
                     let message = checked(rest, body, used_bytes)?;
                     let at = bytes.len() - rest.len();
                     rest = &rest[used_bytes..];
-                    taken.messages_count += 1;
+                    delivered.messages_count += 1;
                     if each(message, at..at + used_bytes).is_break() {
-                        self.kept.extend_from_slice(rest);
-                        taken.stopped = true;
-                        return Ok(taken);
+                        self.buffered.extend_from_slice(rest);
+                        delivered.is_stopped = true;
+                        return Ok(delivered);
                     }
                 }
                 Decoded::More { .. } => {
-                    self.kept.extend_from_slice(rest);
+                    self.buffered.extend_from_slice(rest);
                     self.seen_bytes = rest.len();
                     break;
                 }
             }
         }
-        Ok(taken)
+        Ok(delivered)
     }
 
     /// Keeps bytes whose messages are not wanted yet, for a later [`take`](Self::take).
     pub fn keep(&mut self, bytes: &[u8]) {
-        self.kept.extend_from_slice(bytes);
+        self.buffered.extend_from_slice(bytes);
     }
 
     /// Ends the stream.
@@ -121,7 +121,7 @@ impl Inbound {
     /// # Errors
     /// [`Truncated`] if the stream ended in the middle of a message.
     pub fn end(&self) -> Result<(), Truncated> {
-        match self.kept.len() {
+        match self.buffered.len() {
             0 => Ok(()),
             bytes => Err(Truncated { bytes }),
         }
@@ -129,36 +129,36 @@ impl Inbound {
 
     /// Continues with the kept bytes, followed by as many of `bytes` as it needs. Returns the rest
     /// of `bytes` once nothing is kept any more; `None` if something is.
-    fn take_kept<'a, C: Codec>(
+    fn take_buffered<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],
         codec: &C,
-        taken: &mut Taken,
+        delivered: &mut Delivered,
         each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Option<&'a [u8]>, CodecError> {
         let mut at = 0;
-        // Number of leading bytes of `bytes` that were appended to `kept`.
+        // Number of leading bytes of `bytes` that were appended to `buffered`.
         let mut copied = 0;
         loop {
-            let pending = &self.kept[at..];
+            let pending = &self.buffered[at..];
             match codec.decode(pending, self.seen_bytes)? {
                 Decoded::Message { body, used_bytes } => {
                     let message = checked(pending, body, used_bytes)?;
-                    let enough = each(message).is_break();
-                    taken.messages_count += 1;
+                    let should_stop = each(message).is_break();
+                    delivered.messages_count += 1;
                     self.seen_bytes = 0;
                     at += used_bytes;
-                    let left = self.kept.len() - at;
-                    if enough {
-                        self.kept.drain(..at);
-                        self.kept.extend_from_slice(&bytes[copied..]);
+                    let left = self.buffered.len() - at;
+                    if should_stop {
+                        self.buffered.drain(..at);
+                        self.buffered.extend_from_slice(&bytes[copied..]);
                         self.release();
-                        taken.stopped = true;
+                        delivered.is_stopped = true;
                         return Ok(None);
                     }
                     if left <= copied {
                         // `bytes` contains the rest too, so that it need not be copied.
-                        self.kept = Vec::new();
+                        self.buffered = Vec::new();
                         return Ok(Some(&bytes[copied - left..]));
                     }
                 }
@@ -166,7 +166,7 @@ impl Inbound {
                     let rest = &bytes[copied..];
                     if rest.is_empty() {
                         self.seen_bytes = pending.len();
-                        self.kept.drain(..at);
+                        self.buffered.drain(..at);
                         return Ok(None);
                     }
                     let wanted = match needed_bytes {
@@ -174,7 +174,7 @@ impl Inbound {
                         None => rest.len(),
                     };
                     self.seen_bytes = pending.len();
-                    self.kept.extend_from_slice(&rest[..wanted]);
+                    self.buffered.extend_from_slice(&rest[..wanted]);
                     copied += wanted;
                 }
             }
@@ -182,8 +182,8 @@ impl Inbound {
     }
 
     fn release(&mut self) {
-        if self.kept.is_empty() {
-            self.kept = Vec::new();
+        if self.buffered.is_empty() {
+            self.buffered = Vec::new();
         }
     }
 }
@@ -193,6 +193,6 @@ impl Inbound {
 fn checked(bytes: &[u8], body: Range<usize>, used_bytes: usize) -> Result<&[u8], CodecError> {
     match bytes.get(body) {
         Some(message) if (1..=bytes.len()).contains(&used_bytes) => Ok(message),
-        _ => Err(CodecError::Impossible),
+        _ => Err(CodecError::InvalidRange),
     }
 }

@@ -2,7 +2,9 @@
 
 /// Error for bytes that would exceed the limit of the queue: the peer does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{queued_bytes} bytes would wait to be sent, where {queued_bytes_max} may")]
+#[error(
+    "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
+)]
 pub struct Overflow {
     /// Number of bytes that would be queued.
     pub queued_bytes: usize,
@@ -80,17 +82,17 @@ impl Outbound {
 
     /// Returns the bytes to be sent next.
     #[must_use]
-    pub fn waiting(&self) -> &[u8] {
+    pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent_bytes..]
     }
 
-    /// Removes `bytes_count` sent bytes of [`waiting`](Self::waiting); returns [`Crossing::Low`] if
+    /// Removes `bytes_count` sent bytes of [`unsent`](Self::unsent); returns [`Crossing::Low`] if
     /// that brought the queue down to `low_bytes`.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
-    pub fn sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<Crossing> {
-        assert!(bytes_count <= self.len(), "more was sent than was waiting");
+    pub fn mark_sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<Crossing> {
+        assert!(bytes_count <= self.len(), "more bytes sent than queued");
         self.sent_bytes += bytes_count;
         if self.sent_bytes == self.bytes.len() {
             self.bytes = Vec::new();
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_mark_is_told_once_and_the_limit_refuses_whole() {
+    fn each_water_mark_is_reported_once_and_overflow_queues_nothing() {
         let mut queue = Outbound::default();
         assert_eq!(queue.push(b"0123", 4, 8), Ok(None));
         assert_eq!(queue.push(b"4", 4, 8), Ok(Some(Crossing::High)));
@@ -116,22 +118,22 @@ mod tests {
             queue.push(b"678", 4, 8),
             Err(Overflow { queued_bytes: 9, queued_bytes_max: 8 })
         );
-        assert_eq!(queue.waiting(), b"012345");
-        assert_eq!(queue.sent(3, 2), None);
-        assert_eq!(queue.sent(1, 2), Some(Crossing::Low));
-        assert_eq!(queue.sent(1, 2), None);
-        assert_eq!(queue.waiting(), b"5");
-        assert_eq!(queue.sent(1, 2), None);
+        assert_eq!(queue.unsent(), b"012345");
+        assert_eq!(queue.mark_sent(3, 2), None);
+        assert_eq!(queue.mark_sent(1, 2), Some(Crossing::Low));
+        assert_eq!(queue.mark_sent(1, 2), None);
+        assert_eq!(queue.unsent(), b"5");
+        assert_eq!(queue.mark_sent(1, 2), None);
         assert_eq!((queue.is_empty(), queue.capacity_bytes()), (true, 0));
     }
 
     #[test]
-    fn a_queue_that_never_empties_does_not_grow_with_what_passes_through() {
+    fn never_empty_queue_does_not_grow_with_throughput() {
         let mut queue = Outbound::default();
         queue.push(&[0; 100], 1000, 1000).unwrap();
         for turn in 0..10_000_u32 {
             queue.push(&turn.to_be_bytes(), 1000, 1000).unwrap();
-            queue.sent(4, 0);
+            queue.mark_sent(4, 0);
         }
         assert_eq!(queue.len(), 100);
         assert!(queue.capacity_bytes() < 1000, "{} bytes are held", queue.capacity_bytes());

@@ -17,11 +17,11 @@ pub struct Replies {
 }
 
 /// Value of `from` and `to` while there is no range: no part begins there.
-const NOWHERE: usize = usize::MAX;
+const NO_RANGE: usize = usize::MAX;
 
 impl Default for Replies {
     fn default() -> Self {
-        Self { written: Vec::new(), from: NOWHERE, to: NOWHERE }
+        Self { written: Vec::new(), from: NO_RANGE, to: NO_RANGE }
     }
 }
 
@@ -44,8 +44,8 @@ impl Replies {
     ///
     /// # Panics
     /// If the range is not within `bytes`; possibly only in a later call.
-    pub fn push_came(&mut self, bytes: &[u8], part: Range<usize>) {
-        if !self.extend_came(&part) {
+    pub fn push_range(&mut self, bytes: &[u8], part: Range<usize>) {
+        if !self.extend_range(&part) {
             self.write_out(bytes);
             (self.from, self.to) = (part.start, part.end);
         }
@@ -54,7 +54,7 @@ impl Replies {
     /// Replies with `part` if it directly follows the latest part; otherwise returns `false` and
     /// does nothing.
     #[inline(always)]
-    pub fn extend_came(&mut self, part: &Range<usize>) -> bool {
+    pub fn extend_range(&mut self, part: &Range<usize>) -> bool {
         let follows = self.to == part.start;
         if follows {
             self.to = part.end;
@@ -65,15 +65,15 @@ impl Replies {
     /// Returns the buffer to append further replies to.
     #[inline]
     pub fn written(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
-        if self.to != NOWHERE {
+        if self.to != NO_RANGE {
             self.write_out(bytes);
         }
         &mut self.written
     }
 
     /// Returns all replies, contiguous.
-    pub fn whole<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
-        match self.written.is_empty() && self.to != NOWHERE {
+    pub fn contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
+        match self.written.is_empty() && self.to != NO_RANGE {
             true => &bytes[self.from..self.to],
             false => self.written(bytes),
         }
@@ -81,7 +81,7 @@ impl Replies {
 
     /// Removes all replies; shrinks the buffer to `kept_bytes`.
     pub fn clear(&mut self, kept_bytes: usize) {
-        (self.from, self.to) = (NOWHERE, NOWHERE);
+        (self.from, self.to) = (NO_RANGE, NO_RANGE);
         self.written.clear();
         self.written.shrink_to(kept_bytes);
     }
@@ -89,9 +89,9 @@ impl Replies {
     /// Copies the range of received bytes to `written`.
     #[cold]
     fn write_out(&mut self, bytes: &[u8]) {
-        if self.to != NOWHERE {
+        if self.to != NO_RANGE {
             self.written.extend_from_slice(&bytes[self.from..self.to]);
-            (self.from, self.to) = (NOWHERE, NOWHERE);
+            (self.from, self.to) = (NO_RANGE, NO_RANGE);
         }
     }
 }
@@ -100,33 +100,33 @@ impl Replies {
 mod tests {
     use super::*;
 
-    const CAME: &[u8] = b"0123456789";
+    const RECEIVED: &[u8] = b"0123456789";
 
     #[test]
-    fn parts_that_follow_each_other_are_not_copied() {
+    fn adjacent_ranges_are_not_copied() {
         let mut replies = Replies::default();
-        replies.push_came(CAME, 2..4);
-        replies.push_came(CAME, 4..4);
-        replies.push_came(CAME, 4..7);
+        replies.push_range(RECEIVED, 2..4);
+        replies.push_range(RECEIVED, 4..4);
+        replies.push_range(RECEIVED, 4..7);
         assert_eq!(replies.len(), 5);
-        assert_eq!(replies.whole(CAME).as_ptr(), CAME[2..].as_ptr());
-        assert_eq!(replies.whole(CAME), b"23456");
+        assert_eq!(replies.contiguous(RECEIVED).as_ptr(), RECEIVED[2..].as_ptr());
+        assert_eq!(replies.contiguous(RECEIVED), b"23456");
     }
 
     #[test]
-    fn whatever_is_written_keeps_its_order() {
+    fn ranges_and_written_bytes_keep_their_order() {
         let mut replies = Replies::default();
-        replies.push_came(CAME, 0..2);
-        replies.push_came(CAME, 0..2);
-        replies.written(CAME).extend_from_slice(b"ab");
-        replies.push_came(CAME, 8..10);
-        replies.push_came(CAME, 3..4);
-        replies.push_came(CAME, 4..5);
+        replies.push_range(RECEIVED, 0..2);
+        replies.push_range(RECEIVED, 0..2);
+        replies.written(RECEIVED).extend_from_slice(b"ab");
+        replies.push_range(RECEIVED, 8..10);
+        replies.push_range(RECEIVED, 3..4);
+        replies.push_range(RECEIVED, 4..5);
         assert_eq!((replies.len(), replies.is_empty()), (10, false));
-        assert_eq!(replies.whole(CAME), b"0101ab8934");
+        assert_eq!(replies.contiguous(RECEIVED), b"0101ab8934");
         replies.clear(0);
         assert!(replies.is_empty() && replies.written.capacity() == 0);
-        replies.push_came(b"xyz", 0..1);
-        assert_eq!(replies.whole(b"xyz"), b"x");
+        replies.push_range(b"xyz", 0..1);
+        assert_eq!(replies.contiguous(b"xyz"), b"x");
     }
 }

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_it_never_pays_one_wait_in_sixty_five_spins() {
+    fn spinning_without_success_drops_to_one_wait_in_65() {
         let mut spin = Spin::new(10);
         let mut spun = 0;
         for _ in 0..65_000 {

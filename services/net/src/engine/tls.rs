@@ -15,9 +15,9 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// `true` if this call completed the handshake.
-    pub ready: bool,
-    /// `true` if the peer has sent `close_notify`: no more data follows.
-    pub ended: bool,
+    pub is_ready: bool,
+    /// `true` if the peer has sent `part`: no more data follows.
+    pub is_ended: bool,
 }
 
 /// TLS of one connection, on the server's or the client's side.
@@ -26,28 +26,28 @@ pub struct Opened {
 /// and sealed into the thread's output buffer. What rustls keeps in addition (keys, secrets, the
 /// peer's certificate) is some 3 KiB.
 pub struct Tls {
-    end: End,
+    connection: Connection,
     /// Bytes of records that are incomplete.
-    kept: Vec<u8>,
+    buffered: Vec<u8>,
     /// Bytes written before the handshake was done.
     early: Vec<u8>,
-    ready: bool,
-    parted: bool,
-    record_per_message: bool,
-    begun_ns: u64,
+    is_ready: bool,
+    is_close_notify_sent: bool,
+    has_record_per_message: bool,
+    started_ns: u64,
 }
 
-enum End {
+enum Connection {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
 }
 
 /// Size of a record's header: type, version, length.
-const HEAD_BYTES: usize = 5;
+const RECORD_HEADER_BYTES: usize = 5;
 /// Maximum number of bytes that sealing adds to a record.
-const SEAL_BYTES: usize = 64;
+const SEAL_OVERHEAD_BYTES: usize = 64;
 /// Maximum number of plaintext bytes in one record.
-const RECORD_BYTES: usize = 1 << 14;
+const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 
 impl Tls {
     /// Creates the server's side; its handshake begins at `now_ns`.
@@ -55,8 +55,9 @@ impl Tls {
     /// # Errors
     /// [`SetupError`] if rustls refuses the configuration.
     pub fn server(server: &Server, now_ns: u64) -> Result<Self, SetupError> {
-        let end = UnbufferedServerConnection::new(server.config()).map_err(SetupError::refused)?;
-        Ok(Self::new(End::Server(end), server.has_record_per_message(), now_ns))
+        let connection =
+            UnbufferedServerConnection::new(server.config()).map_err(SetupError::from_rustls)?;
+        Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
     }
 
     /// Creates the client's side, for the server with this name or address.
@@ -66,51 +67,59 @@ impl Tls {
     pub fn client(client: &Client, name: &str, now_ns: u64) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
-        Self::towards(client, name, now_ns)
+        Self::client_for(client, name, now_ns)
     }
 
-    pub(crate) fn towards(
+    pub(crate) fn client_for(
         client: &Client,
         name: ServerName<'static>,
         now_ns: u64,
     ) -> Result<Self, SetupError> {
-        let end =
-            UnbufferedClientConnection::new(client.config(), name).map_err(SetupError::refused)?;
-        Ok(Self::new(End::Client(end), client.has_record_per_message(), now_ns))
+        let connection = UnbufferedClientConnection::new(client.config(), name)
+            .map_err(SetupError::from_rustls)?;
+        Ok(Self::new(Connection::Client(connection), client.has_record_per_message(), now_ns))
     }
 
-    fn new(end: End, record_per_message: bool, begun_ns: u64) -> Self {
-        let (kept, early) = (Vec::new(), Vec::new());
-        Self { end, kept, early, ready: false, parted: false, record_per_message, begun_ns }
+    fn new(connection: Connection, has_record_per_message: bool, started_ns: u64) -> Self {
+        let (buffered, early) = (Vec::new(), Vec::new());
+        Self {
+            connection,
+            buffered,
+            early,
+            is_ready: false,
+            is_close_notify_sent: false,
+            has_record_per_message,
+            started_ns,
+        }
     }
 
     /// Returns `true` once the handshake is done.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready
+        self.is_ready
     }
 
     /// Returns the time at which the handshake began; `None` once it is done.
     #[must_use]
-    pub fn handshake_begun_ns(&self) -> Option<u64> {
-        (!self.ready).then_some(self.begun_ns)
+    pub fn handshake_started_ns(&self) -> Option<u64> {
+        (!self.is_ready).then_some(self.started_ns)
     }
 
     /// Sets the beginning of the handshake to `now_ns`.
-    pub(crate) fn begin_at(&mut self, now_ns: u64) {
-        self.begun_ns = now_ns;
+    pub(crate) fn restart_handshake_timeout(&mut self, now_ns: u64) {
+        self.started_ns = now_ns;
     }
 
     /// Returns `true` if each message is sealed as a record of its own.
     #[must_use]
     pub fn has_record_per_message(&self) -> bool {
-        self.record_per_message
+        self.has_record_per_message
     }
 
     /// Returns the memory of its own buffers in bytes; 0 while nothing is pending.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.kept.capacity() + self.early.capacity()
+        self.buffered.capacity() + self.early.capacity()
     }
 
     /// Returns the number of bytes that wait for the end of the handshake.
@@ -133,25 +142,25 @@ impl Tls {
     ) -> Result<Opened, TlsError> {
         let mut opened = Opened::default();
         let mut rest = sealed;
-        while !self.kept.is_empty() && !rest.is_empty() {
-            let wanted = self.wanted_bytes().clamp(1, rest.len());
+        while !self.buffered.is_empty() && !rest.is_empty() {
+            let wanted = self.missing_bytes().clamp(1, rest.len());
             let (now, later) = rest.split_at_mut(wanted);
-            self.kept.extend_from_slice(now);
+            self.buffered.extend_from_slice(now);
             rest = later;
-            let mut kept = std::mem::take(&mut self.kept);
-            let used = self.take(&mut kept, plain, out, &mut opened)?;
-            if used < kept.len() {
-                kept.drain(..used);
-                self.kept = kept;
+            let mut buffered = std::mem::take(&mut self.buffered);
+            let used = self.process_records(&mut buffered, plain, out, &mut opened)?;
+            if used < buffered.len() {
+                buffered.drain(..used);
+                self.buffered = buffered;
             }
         }
-        if self.kept.is_empty() {
-            let used = self.take(rest, plain, out, &mut opened)?;
-            self.kept.extend_from_slice(&rest[used..]);
+        if self.buffered.is_empty() {
+            let used = self.process_records(rest, plain, out, &mut opened)?;
+            self.buffered.extend_from_slice(&rest[used..]);
         }
-        if !self.ready && !self.common().is_handshaking() {
-            self.ready = true;
-            opened.ready = true;
+        if !self.is_ready && !self.common().is_handshaking() {
+            self.is_ready = true;
+            opened.is_ready = true;
             let early = std::mem::take(&mut self.early);
             self.seal(&early, &[], out)?;
         }
@@ -170,17 +179,17 @@ impl Tls {
         ends: &[usize],
         out: &mut Vec<u8>,
     ) -> Result<(), TlsError> {
-        if !self.ready {
+        if !self.is_ready {
             self.early.extend_from_slice(plain);
             return Ok(());
         }
         if plain.is_empty() {
             return Ok(());
         }
-        let cuts = if self.record_per_message { ends } else { &[] };
+        let record_ends = if self.has_record_per_message { ends } else { &[] };
         self.with_traffic(out, |traffic, out| {
             let mut from = 0;
-            for &end in cuts.iter().chain([&plain.len()]) {
+            for &end in record_ends.iter().chain([&plain.len()]) {
                 if end > from {
                     encrypt(traffic, &plain[from..end], out)?;
                     from = end;
@@ -192,23 +201,23 @@ impl Tls {
 
     /// Checks whether `bytes` written outside of a turn can be kept until the end of the handshake:
     /// refused if more than `bytes_max` would be.
-    pub(crate) fn may_keep(&self, bytes: usize, bytes_max: usize) -> Result<(), Overflow> {
+    pub(crate) fn check_early_limit(&self, bytes: usize, bytes_max: usize) -> Result<(), Overflow> {
         let queued_bytes = self.early.len() + bytes;
-        match self.ready || queued_bytes <= bytes_max {
+        match self.is_ready || queued_bytes <= bytes_max {
             true => Ok(()),
             false => Err(Overflow { queued_bytes, queued_bytes_max: bytes_max }),
         }
     }
 
-    /// Appends `close_notify` to `out`, once; does nothing before the end of the handshake.
+    /// Appends `part` to `out`, once; does nothing before the end of the handshake.
     pub fn part(&mut self, out: &mut Vec<u8>) {
-        if !self.ready || self.parted {
+        if !self.is_ready || self.is_close_notify_sent {
             return;
         }
-        self.parted = true;
+        self.is_close_notify_sent = true;
         // If nothing can be sealed any more, the peer only sees the end of the stream.
         let _ = self.with_traffic(out, |traffic, out| {
-            let mut written = [0; 2 * SEAL_BYTES];
+            let mut written = [0; 2 * SEAL_OVERHEAD_BYTES];
             if let Ok(count) = traffic.queue_close_notify(&mut written) {
                 out.extend_from_slice(&written[..count]);
             }
@@ -223,27 +232,27 @@ impl Tls {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
     }
 
-    /// Returns the error for a stream that has ended without `close_notify`.
-    pub(crate) fn unfinished(&self) -> TlsError {
-        TlsError::Unfinished
+    /// Returns the error for a stream that has ended without `part`.
+    pub(crate) fn truncation_error(&self) -> TlsError {
+        TlsError::NoCloseNotify
     }
 
     /// Returns the state that rustls keeps for both sides alike.
     pub(crate) fn common(&self) -> &CommonState {
-        match &self.end {
-            End::Server(end) => end,
-            End::Client(end) => end,
+        match &self.connection {
+            Connection::Server(connection) => connection,
+            Connection::Client(connection) => connection,
         }
     }
 
     /// Returns the number of bytes that the first kept record lacks; `usize::MAX` if the record is
     /// complete and kept as part of a longer handshake message, whose length is not known.
-    fn wanted_bytes(&self) -> usize {
-        let Some(&[_, _, _, high, low]) = self.kept.first_chunk::<HEAD_BYTES>() else {
-            return HEAD_BYTES - self.kept.len();
+    fn missing_bytes(&self) -> usize {
+        let Some(&[_, _, _, high, low]) = self.buffered.first_chunk::<RECORD_HEADER_BYTES>() else {
+            return RECORD_HEADER_BYTES - self.buffered.len();
         };
-        let whole = HEAD_BYTES + usize::from(u16::from_be_bytes([high, low]));
-        match whole.checked_sub(self.kept.len()) {
+        let record_bytes = RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([high, low]));
+        match record_bytes.checked_sub(self.buffered.len()) {
             None | Some(0) => usize::MAX,
             Some(lacking) => lacking,
         }
@@ -251,43 +260,47 @@ impl Tls {
 
     /// Returns `true` while an incomplete record is kept.
     pub(crate) fn is_within_record(&self) -> bool {
-        // A complete record that is kept belongs to a handshake message of which more is to come.
-        !self.kept.is_empty()
+        // A complete record that is kept belongs to a handshake message that is incomplete.
+        !self.buffered.is_empty()
     }
 
-    fn take(
+    fn process_records(
         &mut self,
         records: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
         opened: &mut Opened,
     ) -> Result<usize, TlsError> {
-        match &mut self.end {
-            End::Server(end) => take(end, records, plain, out, opened),
-            End::Client(end) => take(end, records, plain, out, opened),
+        match &mut self.connection {
+            Connection::Server(connection) => {
+                process_records(connection, records, plain, out, opened)
+            }
+            Connection::Client(connection) => {
+                process_records(connection, records, plain, out, opened)
+            }
         }
     }
 
     fn with_traffic(
         &mut self,
         out: &mut Vec<u8>,
-        f: impl FnOnce(&mut dyn Sealing, &mut Vec<u8>) -> Result<(), TlsError>,
+        f: impl FnOnce(&mut dyn Encrypt, &mut Vec<u8>) -> Result<(), TlsError>,
     ) -> Result<(), TlsError> {
-        match &mut self.end {
-            End::Server(end) => with_traffic(end, &mut self.kept, out, f),
-            End::Client(end) => with_traffic(end, &mut self.kept, out, f),
+        match &mut self.connection {
+            Connection::Server(connection) => with_traffic(connection, &mut self.buffered, out, f),
+            Connection::Client(connection) => with_traffic(connection, &mut self.buffered, out, f),
         }
     }
 }
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("ready", &self.ready).finish_non_exhaustive()
+        f.debug_struct("Tls").field("ready", &self.is_ready).finish_non_exhaustive()
     }
 }
 
 /// Operations that both sides share.
-trait Side {
+trait UnbufferedConnection {
     type Data;
 
     fn step<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
@@ -295,7 +308,7 @@ trait Side {
     fn has_more_to_send(&self) -> bool;
 }
 
-impl Side for UnbufferedServerConnection {
+impl UnbufferedConnection for UnbufferedServerConnection {
     type Data = ServerConnectionData;
 
     fn step<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
@@ -307,7 +320,7 @@ impl Side for UnbufferedServerConnection {
     }
 }
 
-impl Side for UnbufferedClientConnection {
+impl UnbufferedConnection for UnbufferedClientConnection {
     type Data = ClientConnectionData;
 
     fn step<'c, 'i>(&'c mut self, records: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
@@ -320,13 +333,13 @@ impl Side for UnbufferedClientConnection {
 }
 
 /// Encryption, independent of the side.
-trait Sealing {
+trait Encrypt {
     fn encrypt(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, EncryptError>;
 
     fn queue_close_notify(&mut self, out: &mut [u8]) -> Result<usize, EncryptError>;
 }
 
-impl<D> Sealing for WriteTraffic<'_, D> {
+impl<D> Encrypt for WriteTraffic<'_, D> {
     fn encrypt(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, EncryptError> {
         WriteTraffic::encrypt(self, plain, out)
     }
@@ -338,8 +351,8 @@ impl<D> Sealing for WriteTraffic<'_, D> {
 
 /// Opens the complete records in `records` and answers the handshake. Returns the number of bytes
 /// used.
-fn take<S: Side>(
-    side: &mut S,
+fn process_records<S: UnbufferedConnection>(
+    connection: &mut S,
     records: &mut [u8],
     plain: &mut Vec<u8>,
     out: &mut Vec<u8>,
@@ -347,12 +360,12 @@ fn take<S: Side>(
 ) -> Result<usize, TlsError> {
     let mut used = 0;
     loop {
-        let UnbufferedStatus { mut discard, state } = side.step(&mut records[used..]);
+        let UnbufferedStatus { mut discard, state } = connection.step(&mut records[used..]);
         let mut is_done = false;
         match state {
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                 while let Some(record) = traffic.next_record() {
-                    let record = record.map_err(TlsError::of)?;
+                    let record = record.map_err(TlsError::from_rustls)?;
                     plain.extend_from_slice(record.payload);
                     discard += record.discard;
                 }
@@ -360,19 +373,19 @@ fn take<S: Side>(
             Ok(ConnectionState::EncodeTlsData(mut data)) => encode(|into| data.encode(into), out)?,
             // The data is already in `out`, which the caller sends.
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-            Ok(ConnectionState::PeerClosed) => opened.ended = true,
+            Ok(ConnectionState::PeerClosed) => opened.is_ended = true,
             // All complete records are opened.
             Ok(_) => is_done = true,
             Err(error) => {
-                while side.has_more_to_send() {
-                    match side.step(&mut []).state {
+                while connection.has_more_to_send() {
+                    match connection.step(&mut []).state {
                         Ok(ConnectionState::EncodeTlsData(mut data)) => {
                             encode(|into| data.encode(into), out)?;
                         }
                         _ => break,
                     }
                 }
-                return Err(TlsError::of(error));
+                return Err(TlsError::from_rustls(error));
             }
         }
         used += discard;
@@ -383,21 +396,21 @@ fn take<S: Side>(
 }
 
 /// Calls `f` with the means to seal, after appending pending handshake messages and key updates.
-fn with_traffic<S: Side>(
-    side: &mut S,
-    kept: &mut [u8],
+fn with_traffic<S: UnbufferedConnection>(
+    connection: &mut S,
+    buffered: &mut [u8],
     out: &mut Vec<u8>,
-    f: impl FnOnce(&mut dyn Sealing, &mut Vec<u8>) -> Result<(), TlsError>,
+    f: impl FnOnce(&mut dyn Encrypt, &mut Vec<u8>) -> Result<(), TlsError>,
 ) -> Result<(), TlsError> {
     loop {
         // Kept bytes are passed again, as rustls may have begun to process them; they hold no
         // complete record.
-        match side.step(kept).state.map_err(TlsError::of)? {
+        match connection.step(buffered).state.map_err(TlsError::from_rustls)? {
             ConnectionState::WriteTraffic(mut traffic) => return f(&mut traffic, out),
             ConnectionState::EncodeTlsData(mut data) => encode(|into| data.encode(into), out)?,
             ConnectionState::TransmitTlsData(data) => data.done(),
             ConnectionState::PeerClosed => {}
-            _ => return Err(TlsError::Unfinished),
+            _ => return Err(TlsError::NoCloseNotify),
         }
     }
 }
@@ -422,10 +435,10 @@ fn encode(
     }
 }
 
-fn encrypt(traffic: &mut dyn Sealing, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
+fn encrypt(traffic: &mut dyn Encrypt, plain: &[u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
     let start = out.len();
-    let records_count = plain.len().div_ceil(RECORD_BYTES);
-    out.resize(start + plain.len() + records_count * SEAL_BYTES, 0);
+    let records_count = plain.len().div_ceil(RECORD_PLAIN_BYTES_MAX);
+    out.resize(start + plain.len() + records_count * SEAL_OVERHEAD_BYTES, 0);
     loop {
         match traffic.encrypt(plain, &mut out[start..]) {
             Ok(count) => {

@@ -16,7 +16,7 @@ pub enum SetupError {
         why: String,
     },
     /// The PEM input holds no certificate or no key.
-    #[error("no {what} in PEM: {why}")]
+    #[error("no {what} in the PEM data: {why}")]
     Pem {
         /// Kind of item that was expected.
         what: &'static str,
@@ -30,15 +30,15 @@ pub enum SetupError {
     #[error("{0:?} is neither a DNS name nor an address")]
     Name(String),
     /// No certificate could be generated for these names.
-    #[error("no certificate could be made: {0}")]
-    Unmade(String),
+    #[error("cannot generate a certificate: {0}")]
+    Generate(String),
     /// The input cannot be used for TLS.
     #[error("not usable for TLS: {0}")]
     Refused(String),
 }
 
 impl SetupError {
-    pub(crate) fn refused(error: Error) -> Self {
+    pub(crate) fn from_rustls(error: Error) -> Self {
         match error {
             Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Self::KeyMismatch,
             error => Self::Refused(error.to_string()),
@@ -51,30 +51,30 @@ impl SetupError {
 #[non_exhaustive]
 pub enum TlsError {
     /// The received bytes are not TLS.
-    #[error("what came is not TLS: {0}")]
+    #[error("received bytes are not TLS: {0}")]
     NotTls(String),
     /// The peer showed no certificate although one is required.
-    #[error("the peer showed no certificate")]
+    #[error("the peer sent no certificate, and one is required")]
     NoCertificate,
     /// The peer's certificate is not valid: expired, for another name, or of an unknown issuer.
     #[error("the peer's certificate is not valid: {0}")]
     Certificate(String),
     /// The peer ended the connection with an alert; usually it does not trust our certificate.
-    #[error("the peer refused: {0}")]
+    #[error("the peer sent a TLS alert: {0}")]
     Alert(String),
     /// Both sides speak TLS, but share no version, cipher suite or ALPN protocol.
-    #[error("nothing in common: {0}")]
+    #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
     /// The stream ended without `close_notify`: during the handshake, or cut off.
     #[error("the stream ended without close_notify")]
-    Unfinished,
+    NoCloseNotify,
     /// Another error; usually the peer broke the protocol.
     #[error("{0}")]
     Failed(String),
 }
 
 impl TlsError {
-    pub(crate) fn of(error: Error) -> Self {
+    pub(crate) fn from_rustls(error: Error) -> Self {
         match error {
             Error::InvalidMessage(_) | Error::PeerSentOversizedRecord => {
                 Self::NotTls(error.to_string())
@@ -83,7 +83,7 @@ impl TlsError {
                 Self::NotTls(error.to_string())
             }
             Error::NoCertificatesPresented => Self::NoCertificate,
-            Error::InvalidCertificate(why) => Self::Certificate(said(&why)),
+            Error::InvalidCertificate(why) => Self::Certificate(certificate_error_text(&why)),
             Error::AlertReceived(alert) => Self::Alert(format!("{alert:?}")),
             Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
                 Self::Incompatible(error.to_string())
@@ -94,14 +94,14 @@ impl TlsError {
 }
 
 /// Describes an error in a certificate, the common ones in our own words.
-fn said(why: &CertificateError) -> String {
+fn certificate_error_text(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".into(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "not valid yet".into()
         }
         CertificateError::UnknownIssuer => "of an unknown issuer".into(),
-        CertificateError::BadSignature => "not signed by whom it names".into(),
+        CertificateError::BadSignature => "not signed by the issuer that it names".into(),
         CertificateError::NotValidForName => "for another name".into(),
         CertificateError::NotValidForNameContext { presented, .. } => {
             format!("for another name: {}", presented.join(", "))

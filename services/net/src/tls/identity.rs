@@ -23,10 +23,11 @@ impl Identity {
     /// # Errors
     /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, SetupError> {
-        let chain =
-            certificates(&read(certificate)?).map_err(|error| in_file(error, certificate))?;
-        let private = private(&read(key)?).map_err(|error| in_file(error, key))?;
-        Self::new(chain, private)
+        let chain = certificates_from_pem(&read_file(certificate)?)
+            .map_err(|error| with_path(error, certificate))?;
+        let private_key =
+            private_key_from_pem(&read_file(key)?).map_err(|error| with_path(error, key))?;
+        Self::new(chain, private_key)
     }
 
     /// Creates an identity from the contents of two PEM files, as for
@@ -35,29 +36,29 @@ impl Identity {
     /// # Errors
     /// [`SetupError`].
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, SetupError> {
-        Self::new(certificates(certificate)?, private(key)?)
+        Self::new(certificates_from_pem(certificate)?, private_key_from_pem(key)?)
     }
 
     /// Generates a self-signed identity for `names`, DNS names or addresses. Peers that should
     /// trust it need [`certificate_pem`](Self::certificate_pem). It is valid until 2120.
     ///
     /// # Errors
-    /// [`SetupError::Unmade`] if a name is invalid.
+    /// [`SetupError::Generate`] if a name is invalid.
     pub fn made_for(names: &[&str]) -> Result<Self, SetupError> {
-        let unmade = |error: rcgen::Error| SetupError::Unmade(error.to_string());
+        let generate_error = |error: rcgen::Error| SetupError::Generate(error.to_string());
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let mut params = CertificateParams::new(names).map_err(unmade)?;
+        let mut params = CertificateParams::new(names).map_err(generate_error)?;
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2120, 1, 1);
-        let pair = KeyPair::generate().map_err(unmade)?;
+        let pair = KeyPair::generate().map_err(generate_error)?;
         // Gives each certificate an issuer name of its own: one for the same names is reported as
         // unknown.
-        let mark: String =
+        let unique_suffix: String =
             pair.public_key_raw().iter().rev().take(6).map(|it| format!("{it:02x}")).collect();
-        params.distinguished_name.push(DnType::CommonName, format!("made on the spot, {mark}"));
-        let certificate = params.self_signed(&pair).map_err(unmade)?;
+        params.distinguished_name.push(DnType::CommonName, format!("self-signed {unique_suffix}"));
+        let certificate = params.self_signed(&pair).map_err(generate_error)?;
         let key = PrivateKeyDer::try_from(pair.serialize_der())
-            .map_err(|why| SetupError::Unmade(why.to_owned()))?;
+            .map_err(|why| SetupError::Generate(why.to_owned()))?;
         Self::new(vec![certificate.der().clone()], key)
     }
 
@@ -67,14 +68,14 @@ impl Identity {
     ) -> Result<Self, SetupError> {
         // Checks that the key matches the certificate.
         CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider())
-            .map_err(SetupError::refused)?;
+            .map_err(SetupError::from_rustls)?;
         Ok(Self { chain, key })
     }
 
     /// Returns the chain in PEM, for peers that should trust it.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
-        self.chain.iter().map(|it| in_pem("CERTIFICATE", it)).collect()
+        self.chain.iter().map(|it| encode_pem("CERTIFICATE", it)).collect()
     }
 
     /// Returns the private key in PEM. Keep it secret: it allows impersonation.
@@ -85,7 +86,7 @@ impl Identity {
             PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
             _ => "PRIVATE KEY",
         };
-        in_pem(what, self.key.secret_der())
+        encode_pem(what, self.key.secret_der())
     }
 
     pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
@@ -120,7 +121,7 @@ impl Roots {
     /// # Errors
     /// [`SetupError`].
     pub fn from_file(ca: &Path) -> Result<Self, SetupError> {
-        Self::from_pem(&read(ca)?).map_err(|error| in_file(error, ca))
+        Self::from_pem(&read_file(ca)?).map_err(|error| with_path(error, ca))
     }
 
     /// Creates roots from the contents of a PEM file.
@@ -128,7 +129,7 @@ impl Roots {
     /// # Errors
     /// [`SetupError`].
     pub fn from_pem(ca: &[u8]) -> Result<Self, SetupError> {
-        Self::new(&certificates(ca)?)
+        Self::new(&certificates_from_pem(ca)?)
     }
 
     /// Creates roots that hold only the certificates of `identity`.
@@ -139,10 +140,10 @@ impl Roots {
         Self::new(&identity.chain)
     }
 
-    fn new(certificates: &[CertificateDer<'static>]) -> Result<Self, SetupError> {
+    fn new(certificates_from_pem: &[CertificateDer<'static>]) -> Result<Self, SetupError> {
         let mut store = RootCertStore::empty();
-        for certificate in certificates {
-            store.add(certificate.clone()).map_err(SetupError::refused)?;
+        for certificate in certificates_from_pem {
+            store.add(certificate.clone()).map_err(SetupError::from_rustls)?;
         }
         Ok(Self(Arc::new(store)))
     }
@@ -163,45 +164,46 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, SetupError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, SetupError> {
     std::fs::read(path)
         .map_err(|error| SetupError::File { path: path.into(), why: error.to_string() })
 }
 
-fn in_file(error: SetupError, path: &Path) -> SetupError {
+fn with_path(error: SetupError, path: &Path) -> SetupError {
     SetupError::File { path: path.into(), why: error.to_string() }
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupError> {
-    let none = |why: String| SetupError::Pem { what: "certificate", why };
+fn certificates_from_pem(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupError> {
+    let pem_error = |why: String| SetupError::Pem { what: "certificate", why };
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|error| none(error.to_string()))?;
+    let found = found.map_err(|error| pem_error(error.to_string()))?;
     match found.is_empty() {
-        true => Err(none("there is none".into())),
+        true => Err(pem_error("it has no CERTIFICATE section".into())),
         false => Ok(found),
     }
 }
 
-fn private(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError> {
+fn private_key_from_pem(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError> {
     PrivateKeyDer::from_pem_slice(pem)
         .map_err(|error| SetupError::Pem { what: "private key", why: error.to_string() })
 }
 
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Encodes `der` as in RFC 7468: base64 in lines of 64 characters, between two lines with the label
 /// `what`.
-fn in_pem(what: &str, der: &[u8]) -> String {
-    let mut letters = Vec::with_capacity(der.len().div_ceil(3) * 4);
-    for three in der.chunks(3) {
+fn encode_pem(what: &str, der: &[u8]) -> String {
+    let mut encoded = Vec::with_capacity(der.len().div_ceil(3) * 4);
+    for group in der.chunks(3) {
         let bits = (0..3)
-            .fold(0_u32, |bits, at| bits << 8 | u32::from(three.get(at).copied().unwrap_or(0)));
+            .fold(0_u32, |bits, at| bits << 8 | u32::from(group.get(at).copied().unwrap_or(0)));
         for at in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
-            letters.push(if at <= three.len() { letter } else { b'=' });
+            let symbol = BASE64_ALPHABET[(bits >> (18 - 6 * at) & 63) as usize];
+            encoded.push(if at <= group.len() { symbol } else { b'=' });
         }
     }
-    let lines: String = letters
+    let lines: String = encoded
         .chunks(64)
         .flat_map(|line| line.iter().map(|&it| char::from(it)).chain(['\n']))
         .collect();
@@ -213,13 +215,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_comes_back_from_its_pem() {
+    fn certificate_survives_pem_round_trip() {
         let identity = Identity::made_for(&["localhost", "127.0.0.1"]).unwrap();
         let pem = identity.certificate_pem();
-        assert_eq!(certificates(pem.as_bytes()).unwrap(), identity.chain);
+        assert_eq!(certificates_from_pem(pem.as_bytes()).unwrap(), identity.chain);
         for length in 0..70 {
             let der: Vec<u8> = (0..length).collect();
-            let back = certificates(in_pem("CERTIFICATE", &der).as_bytes()).unwrap();
+            let back = certificates_from_pem(encode_pem("CERTIFICATE", &der).as_bytes()).unwrap();
             assert_eq!(back, [CertificateDer::from(der)]);
         }
         assert!(!format!("{identity:?}").contains("key"));
@@ -228,15 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_refused_and_so_is_a_file_that_is_not_there() {
+    fn mismatched_key_and_missing_file_are_refused() {
         let (one, other) = (Identity::made_for(&["a.test"]), Identity::made_for(&["a.test"]));
         let mixed = Identity::new(one.unwrap().chain, other.unwrap().key);
         assert_eq!(mixed.unwrap_err(), SetupError::KeyMismatch);
         let nowhere = Path::new("/nowhere/at/all.pem");
-        let refused = Identity::from_files(nowhere, nowhere).unwrap_err();
-        assert!(refused.to_string().starts_with("/nowhere/at/all.pem: "), "{refused}");
-        let refused = Roots::from_pem(b"nothing of the kind").unwrap_err();
-        assert_eq!(refused.to_string(), "no certificate in PEM: there is none");
+        let verifier_error = Identity::from_files(nowhere, nowhere).unwrap_err();
+        assert!(
+            verifier_error.to_string().starts_with("/nowhere/at/all.pem: "),
+            "{verifier_error}"
+        );
+        let verifier_error = Roots::from_pem(b"nothing of the kind").unwrap_err();
+        assert_eq!(
+            verifier_error.to_string(),
+            "no certificate in the PEM data: it has no CERTIFICATE section"
+        );
         assert!(Identity::made_for(&["not a name\u{e9}"]).is_err());
     }
 }

@@ -30,7 +30,7 @@ impl Handler for Turns {
             Some((last, count)) if *last == conn.key() => *count += 1,
             _ => self.turns.push((conn.key(), 1)),
         }
-        conn.send(message).expect("who writes much reads as much");
+        conn.send(message).expect("the peer reads all replies");
     }
 
     fn on_close(&mut self, _: &mut Room<'_, LengthPrefixed, ()>, _: Key, (): (), _: &CloseReason) {
@@ -82,13 +82,13 @@ fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
     let (mut keys, mut peers) = (Vec::new(), Vec::new());
     for &messages_count in messages {
         let (mut near, far) = connection(&listener);
-        let said = fill(&mut near, messages_count);
-        assert_eq!(said, messages_count, "the kernel holds no more");
+        let written_count = fill(&mut near, messages_count);
+        assert_eq!(written_count, messages_count, "the kernel holds no more");
         keys.push(reactor.adopt(far).unwrap());
         peers.push(std::thread::spawn(move || {
-            let mut heard = vec![0; said as usize * MESSAGE.len()];
-            near.read_exact(&mut heard).unwrap();
-            assert!(heard.chunks(MESSAGE.len()).all(|it| it == MESSAGE));
+            let mut replies = vec![0; written_count as usize * MESSAGE.len()];
+            near.read_exact(&mut replies).unwrap();
+            assert!(replies.chunks(MESSAGE.len()).all(|it| it == MESSAGE));
         }));
     }
     reactor.run().unwrap();
@@ -99,31 +99,32 @@ fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
 }
 
 #[test]
-fn a_turn_is_one_read_and_everybody_who_waits_has_one_before_anybody_has_two() {
+fn every_ready_connection_gets_one_read_before_any_gets_two() {
     let messages = [2_000; 8];
     let (turns, keys) = turns(&messages);
-    let mut had: HashMap<Key, u64> = HashMap::new();
+    let mut served_counts: HashMap<Key, u64> = HashMap::new();
     let mut seen = std::collections::HashSet::new();
     for (at, &(key, count)) in turns.iter().enumerate() {
         assert!(count <= MESSAGES_PER_READ + 1, "{count} messages in a turn");
         if !seen.insert(key) {
             // A second turn: all unfinished connections must have had one in between.
-            let waiting = keys.iter().filter(|it| had.get(it).copied().unwrap_or(0) < 2_000);
-            let forgotten: Vec<_> = waiting.filter(|it| !seen.contains(it)).collect();
-            assert!(forgotten.is_empty(), "turn {at}: {forgotten:?} had to wait twice");
+            let waiting =
+                keys.iter().filter(|it| served_counts.get(it).copied().unwrap_or(0) < 2_000);
+            let starved: Vec<_> = waiting.filter(|it| !seen.contains(it)).collect();
+            assert!(starved.is_empty(), "turn {at}: {starved:?} had to wait twice");
             seen.clear();
             seen.insert(key);
         }
-        *had.entry(key).or_default() += count;
+        *served_counts.entry(key).or_default() += count;
     }
-    assert!(keys.iter().all(|it| had[it] == 2_000));
+    assert!(keys.iter().all(|it| served_counts[it] == 2_000));
 }
 
 #[test]
-fn who_has_one_message_waits_for_one_turn_of_who_has_thousands_and_no_more() {
+fn idle_connection_waits_at_most_one_turn() {
     let (turns, keys) = turns(&[2_000, 2_000, 1]);
-    let modest = turns.iter().position(|&(key, _)| key == keys[2]).unwrap();
-    let before: u64 = turns[..modest].iter().map(|&(_, count)| count).sum();
+    let small = turns.iter().position(|&(key, _)| key == keys[2]).unwrap();
+    let before: u64 = turns[..small].iter().map(|&(_, count)| count).sum();
     assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} messages of others came first");
 }
 
@@ -156,7 +157,7 @@ impl Handler for Accepted {
 }
 
 #[test]
-fn listener_accepts_so_many_in_a_round_while_others_go_on_connecting() {
+fn listener_accepts_at_most_accepts_max_per_round() {
     const ACCEPTS_MAX: u32 = 2;
     let config = Config { accepts_max: ACCEPTS_MAX, ..Config::default() };
     let handler = Accepted { rounds: vec![], address: None, peers: vec![], stopper: None };

@@ -14,11 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Time limit, at least ten times as long as any step takes.
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Event that a handler reports to the test.
 #[derive(Debug)]
-enum Told {
+enum Event {
     Accepted(Handle<u64>),
     Connected(u64),
     Message(Vec<u8>),
@@ -30,7 +30,7 @@ enum Told {
 }
 
 /// Echo handler that executes some messages as commands.
-struct Echo(Sender<Told>);
+struct Echo(Sender<Event>);
 
 type Peer<'a> = Conn<'a, LengthPrefixed, u64>;
 
@@ -39,11 +39,11 @@ impl Handler for Echo {
     type Data = u64;
 
     fn on_accept(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Told::Accepted(conn.handle()));
+        let _ = self.0.send(Event::Accepted(conn.handle()));
     }
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Told::Connected(*conn.data()));
+        let _ = self.0.send(Event::Connected(*conn.data()));
         let _ = conn.send(b"hello from the client");
     }
 
@@ -54,18 +54,18 @@ impl Handler for Echo {
             b"close" => conn.close(),
             b"abort" => conn.abort(),
             b"flood" => while conn.write(&[0; 1000]).is_ok() {},
-            b"tell" => drop(self.0.send(Told::Message(message.to_vec()))),
-            b"hello from the client" => drop(self.0.send(Told::Message(message.to_vec()))),
+            b"tell" => drop(self.0.send(Event::Message(message.to_vec()))),
+            b"hello from the client" => drop(self.0.send(Event::Message(message.to_vec()))),
             _ => drop(conn.send(message)),
         }
     }
 
     fn on_crossing(&mut self, _: &mut Peer<'_>, crossing: Crossing) {
-        let _ = self.0.send(Told::Crossed(crossing));
+        let _ = self.0.send(Event::Crossed(crossing));
     }
 
     fn on_trigger(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Told::Triggered);
+        let _ = self.0.send(Event::Triggered);
         let _ = conn.send(b"triggered");
     }
 
@@ -76,61 +76,61 @@ impl Handler for Echo {
         data: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Told::Closed(data, why.clone()));
+        let _ = self.0.send(Event::Closed(data, why.clone()));
     }
 
     fn on_panic(&mut self, message: &str) {
-        let _ = self.0.send(Told::Panicked(message.into()));
+        let _ = self.0.send(Event::Panicked(message.into()));
     }
 
     fn housekeep(&mut self, room: &mut Room<'_, LengthPrefixed, u64>) {
-        let _ = self.0.send(Told::Housekept(room.len()));
+        let _ = self.0.send(Event::Housekept(room.len()));
     }
 }
 
 /// Server with one thread, and the events of its handler.
-struct Served {
+struct Service {
     net: Net<Echo>,
-    told: Receiver<Told>,
+    events: Receiver<Event>,
 }
 
-fn serve(config: Config) -> Served {
-    let (sender, told) = channel();
+fn serve(config: Config) -> Service {
+    let (sender, events) = channel();
     let here = ["127.0.0.1:0".parse().unwrap()];
     let codec = LengthPrefixed::new(1 << 16);
     let make = move |_| Echo(sender.clone());
     let net = Net::start(1, &here, Spread::ReusePort, config, codec, make).unwrap();
-    Served { net, told }
+    Service { net, events }
 }
 
-impl Served {
+impl Service {
     fn address(&self) -> SocketAddr {
         self.net.addresses()[0]
     }
 
     fn connect(&self) -> (TcpStream, Handle<u64>) {
         let peer = TcpStream::connect(self.address()).unwrap();
-        peer.set_read_timeout(Some(SOON)).unwrap();
+        peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         match self.next() {
-            Told::Accepted(handle) => (peer, handle),
+            Event::Accepted(handle) => (peer, handle),
             other => panic!("{other:?} instead of a connection"),
         }
     }
 
-    fn next(&self) -> Told {
-        self.told.recv_timeout(SOON).expect("the handler is called")
+    fn next(&self) -> Event {
+        self.events.recv_timeout(TIMEOUT).expect("the handler is called")
     }
 
     fn closed(&self) -> (u64, CloseReason) {
         loop {
-            if let Told::Closed(data, why) = self.next() {
+            if let Event::Closed(data, why) = self.next() {
                 return (data, why);
             }
         }
     }
 
     /// Asserts that another connection is served normally.
-    fn is_well(&self) {
+    fn assert_serves_others(&self) {
         let (mut peer, _) = self.connect();
         ask(&mut peer, b"are you well?");
         drop(peer);
@@ -157,7 +157,7 @@ fn ask(peer: &mut TcpStream, message: &[u8]) {
 }
 
 /// Reads until the server has ended or reset the connection; returns the number of bytes.
-fn until_end(peer: &mut TcpStream) -> u64 {
+fn read_to_close(peer: &mut TcpStream) -> u64 {
     let mut buffer = [0; 65536];
     let mut bytes = 0;
     loop {
@@ -171,37 +171,40 @@ fn until_end(peer: &mut TcpStream) -> u64 {
 }
 
 #[test]
-fn an_oversize_length_closes_the_connection_after_what_was_asked_before_is_answered() {
-    let served = serve(Config::default());
-    let (mut peer, _) = served.connect();
+fn oversized_length_closes_connection_after_earlier_replies() {
+    let service = serve(Config::default());
+    let (mut peer, _) = service.connect();
     peer.write_all(&[framed(b"before"), vec![0xff; 4]].concat()).unwrap();
     assert_eq!(answer(&mut peer), b"before");
-    assert_eq!(until_end(&mut peer), 0);
-    let (data, why) = served.closed();
-    assert!(data == 1 && matches!(why, CloseReason::Broken(_)), "{why:?}");
-    served.is_well();
+    assert_eq!(read_to_close(&mut peer), 0);
+    let (data, why) = service.closed();
+    assert!(data == 1 && matches!(why, CloseReason::InvalidMessage(_)), "{why:?}");
+    service.assert_serves_others();
 }
 
 #[test]
-fn garbage_of_any_length_ends_in_a_reason_for_whom_it_comes_from_and_nobody_else() {
-    let served = serve(Config::default());
-    let (mut other, _) = served.connect();
-    let mut dice = 88_172_645_463_325_252_u64;
+fn garbage_closes_only_its_own_connection_with_a_reason() {
+    let service = serve(Config::default());
+    let (mut other, _) = service.connect();
+    let mut random = 88_172_645_463_325_252_u64;
     for length in (1..2000).step_by(37) {
-        let (mut peer, _) = served.connect();
+        let (mut peer, _) = service.connect();
         let bytes = std::iter::repeat_with(|| {
             // Marsaglia's xorshift.
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
-            dice.to_be_bytes()[0]
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random.to_be_bytes()[0]
         });
         let garbage: Vec<u8> = bytes.take(length).collect();
         peer.write_all(&garbage).unwrap();
         drop(peer);
-        let (_, why) = served.closed();
+        let (_, why) = service.closed();
         assert!(
-            matches!(why, CloseReason::Broken(_) | CloseReason::Truncated(_) | CloseReason::Peer),
+            matches!(
+                why,
+                CloseReason::InvalidMessage(_) | CloseReason::Truncated(_) | CloseReason::Peer
+            ),
             "{why:?} of {garbage:?}"
         );
         ask(&mut other, b"still there");
@@ -209,86 +212,86 @@ fn garbage_of_any_length_ends_in_a_reason_for_whom_it_comes_from_and_nobody_else
 }
 
 #[test]
-fn a_peer_that_ends_in_mid_message_is_told_apart_from_one_that_ends_between() {
-    let served = serve(Config::default());
-    let (mut peer, _) = served.connect();
+fn end_of_stream_in_mid_message_is_reported_as_truncated() {
+    let service = serve(Config::default());
+    let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"whole and half")[..9]).unwrap();
     drop(peer);
-    let (_, why) = served.closed();
+    let (_, why) = service.closed();
     assert!(matches!(why, CloseReason::Truncated(it) if it.bytes == 9), "{why:?}");
-    served.is_well();
+    service.assert_serves_others();
 }
 
 #[test]
-fn a_peer_that_has_ended_its_own_side_is_still_answered() {
-    let served = serve(Config::default());
-    let (mut peer, _) = served.connect();
+fn half_closed_peer_is_still_answered() {
+    let service = serve(Config::default());
+    let (mut peer, _) = service.connect();
     let long = vec![7; 60_000];
     peer.write_all(&framed(&long)).unwrap();
     peer.shutdown(Shutdown::Write).unwrap();
     assert_eq!(answer(&mut peer), long);
-    assert_eq!(until_end(&mut peer), 0);
-    assert_eq!(served.closed(), (1, CloseReason::Peer));
+    assert_eq!(read_to_close(&mut peer), 0);
+    assert_eq!(service.closed(), (1, CloseReason::Peer));
 }
 
 #[test]
-fn a_reset_in_mid_message_is_reported() {
-    let served = serve(Config::default());
-    let (mut peer, _) = served.connect();
+fn reset_in_mid_message_is_reported() {
+    let service = serve(Config::default());
+    let (mut peer, _) = service.connect();
     ask(&mut peer, b"first");
     peer.write_all(&framed(b"second")[..6]).unwrap();
     rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
     drop(peer);
-    assert_eq!(served.closed(), (1, CloseReason::Reset(rustix::io::Errno::CONNRESET)));
-    served.is_well();
+    assert_eq!(service.closed(), (1, CloseReason::Reset(rustix::io::Errno::CONNRESET)));
+    service.assert_serves_others();
 }
 
 #[test]
-fn a_handler_that_panics_loses_its_connection_and_nobody_elses() {
-    let served = serve(Config::default());
-    let (mut other, _) = served.connect();
-    let (mut peer, _) = served.connect();
+fn panicking_handler_closes_only_its_connection() {
+    let service = serve(Config::default());
+    let (mut other, _) = service.connect();
+    let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"panic")).unwrap();
-    assert!(matches!(served.next(), Told::Panicked(message) if message == "as asked"));
-    assert_eq!(served.closed(), (1, CloseReason::Panicked));
-    assert_eq!(until_end(&mut peer), 0);
+    assert!(matches!(service.next(), Event::Panicked(message) if message == "as asked"));
+    assert_eq!(service.closed(), (1, CloseReason::Panicked));
+    assert_eq!(read_to_close(&mut peer), 0);
     ask(&mut other, b"still there");
 }
 
 /// Returns the kind of the timer that the kernel runs for the connection from `local` to `remote`:
 /// 02 is the keepalive timer, 00 is none.
-fn timer_of(local: SocketAddr, remote: SocketAddr) -> Option<String> {
-    let place = |it: SocketAddr| format!("0100007F:{:04X}", it.port());
+fn tcp_timer(local: SocketAddr, remote: SocketAddr) -> Option<String> {
+    let hex_address = |it: SocketAddr| format!("0100007F:{:04X}", it.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let words = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut found = words.filter(|it| it[1] == place(local) && it[2] == place(remote));
+    let mut found = words.filter(|it| it[1] == hex_address(local) && it[2] == hex_address(remote));
     found.next().map(|it| it[5].split_once(':').unwrap().0.to_owned())
 }
 
 #[test]
-fn silent_connection_is_kept_alive_by_the_kernel_unless_it_is_told_not_to() {
+fn keepalive_timer_runs_unless_disabled() {
     for (config, timer) in [
         (Config::default(), "02"),
         (Config { keepalive_ms: 1, ..Config::default() }, "02"),
         (Config { keepalive_ms: 0, ..Config::default() }, "00"),
     ] {
-        let served = serve(config);
-        let (mut peer, _) = served.connect();
+        let service = serve(config);
+        let (mut peer, _) = service.connect();
         ask(&mut peer, b"first");
         let (here, there) = (peer.local_addr().unwrap(), peer.peer_addr().unwrap());
         // Until the sent bytes are acknowledged, another timer runs.
         let began = std::time::Instant::now();
-        while timer_of(there, here).as_deref() != Some(timer) {
-            assert!(began.elapsed() < SOON, "{:?}, not {timer}", timer_of(there, here));
+        while tcp_timer(there, here).as_deref() != Some(timer) {
+            assert!(began.elapsed() < TIMEOUT, "{:?}, not {timer}", tcp_timer(there, here));
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
 #[test]
-fn one_byte_at_a_time_runs_out_of_time() {
-    let served = serve(Config { message_timeout_ms: 150, ..Config::default() });
-    let (mut peer, _) = served.connect();
+fn trickled_message_times_out() {
+    let service = serve(Config { message_timeout_ms: 150, ..Config::default() });
+    let (mut peer, _) = service.connect();
     // The message is too long to be complete in time. A write fails once the server has closed.
     for byte in framed(&[7; 60_000]) {
         if peer.write_all(&[byte]).is_err() {
@@ -296,15 +299,15 @@ fn one_byte_at_a_time_runs_out_of_time() {
         }
         std::thread::sleep(Duration::from_millis(30));
     }
-    assert_eq!(served.closed(), (0, CloseReason::TimedOut(TimedOut::Message)));
+    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimedOut::Message)));
 }
 
 #[test]
-fn a_peer_that_we_do_not_read_does_not_run_out_of_time() {
+fn suspended_connection_does_not_time_out() {
     // Long enough even if this test gets the CPU late.
     let config = Config { message_timeout_ms: 1000, idle_timeout_ms: 1000, ..Config::default() };
-    let served = serve(config);
-    let (mut peer, handle) = served.connect();
+    let service = serve(config);
+    let (mut peer, handle) = service.connect();
     let message = framed(b"in two parts");
     peer.write_all(&message[..5]).unwrap();
     handle.suspend().unwrap();
@@ -314,36 +317,36 @@ fn a_peer_that_we_do_not_read_does_not_run_out_of_time() {
     assert_eq!(answer(&mut peer), b"in two parts");
     // Now the timeout applies.
     peer.write_all(&message[..5]).unwrap();
-    assert_eq!(until_end(&mut peer), 0);
+    assert_eq!(read_to_close(&mut peer), 0);
 }
 
 #[test]
-fn a_connection_without_a_byte_is_closed_when_its_time_is_over() {
-    let served = serve(Config { idle_timeout_ms: 1000, ..Config::default() });
-    let (mut peer, _) = served.connect();
+fn idle_connection_is_closed_after_idle_timeout() {
+    let service = serve(Config { idle_timeout_ms: 1000, ..Config::default() });
+    let (mut peer, _) = service.connect();
     ask(&mut peer, b"first");
-    assert_eq!(until_end(&mut peer), 0);
-    assert_eq!(served.closed(), (1, CloseReason::Idle));
+    assert_eq!(read_to_close(&mut peer), 0);
+    assert_eq!(service.closed(), (1, CloseReason::Idle));
 }
 
 #[test]
-fn a_peer_that_never_reads_is_not_read_either_and_then_runs_out_of_time() {
-    let served = serve(Config { write_timeout_ms: 300, ..Config::default() });
-    let (mut peer, _) = served.connect();
-    peer.set_write_timeout(Some(SOON)).unwrap();
+fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
+    let service = serve(Config { write_timeout_ms: 300, ..Config::default() });
+    let (mut peer, _) = service.connect();
+    peer.set_write_timeout(Some(TIMEOUT)).unwrap();
     let message = framed(&[7; 60_000]);
     // Until all buffers are full and the server closes the connection.
     while peer.write_all(&message).is_ok() {}
-    assert!(matches!(served.next(), Told::Crossed(Crossing::High)));
-    let (_, why) = served.closed();
+    assert!(matches!(service.next(), Event::Crossed(Crossing::High)));
+    let (_, why) = service.closed();
     assert_eq!(why, CloseReason::TimedOut(TimedOut::Write));
-    served.is_well();
+    service.assert_serves_others();
 }
 
 #[test]
-fn a_peer_that_reads_again_gets_everything_and_both_marks_are_told() {
-    let served = serve(Config::default());
-    let (mut peer, _) = served.connect();
+fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
+    let service = serve(Config::default());
+    let (mut peer, _) = service.connect();
     peer.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let message = framed(&[7; 60_000]);
     let mut written = 0_u64;
@@ -359,52 +362,52 @@ fn a_peer_that_reads_again_gets_everything_and_both_marks_are_told() {
             }
         }
     }
-    assert!(matches!(served.next(), Told::Crossed(Crossing::High)));
+    assert!(matches!(service.next(), Event::Crossed(Crossing::High)));
     let whole_bytes = written / message.len() as u64 * message.len() as u64;
     let mut read = vec![0; usize::try_from(whole_bytes).unwrap()];
     peer.read_exact(&mut read).unwrap();
     assert!(read.chunks(message.len()).all(|it| it == message), "what came is not what was sent");
-    assert!(matches!(served.next(), Told::Crossed(Crossing::Low)));
+    assert!(matches!(service.next(), Event::Crossed(Crossing::Low)));
 }
 
 #[test]
-fn who_floods_a_peer_beyond_the_limit_loses_the_connection_and_memory_stays_bounded() {
-    let served = serve(Config { queued_bytes_max: 1 << 18, ..Config::default() });
-    let (mut peer, handle) = served.connect();
+fn flooding_beyond_queued_bytes_max_closes_the_connection() {
+    let service = serve(Config { queued_bytes_max: 1 << 18, ..Config::default() });
+    let (mut peer, handle) = service.connect();
     peer.write_all(&framed(b"flood")).unwrap();
-    let (_, why) = served.closed();
+    let (_, why) = service.closed();
     assert!(
         matches!(why, CloseReason::SlowReader(it) if it.queued_bytes_max == 1 << 18),
         "{why:?}"
     );
     // A handle of a closed connection has no effect.
     handle.write(b"too late".to_vec()).unwrap();
-    served.is_well();
-    let (stats, _) = served.net.stop(SOON).unwrap();
+    service.assert_serves_others();
+    let (stats, _) = service.net.stop(TIMEOUT).unwrap();
     assert_eq!(stats.slow_readers_count, 1);
 }
 
 #[test]
-fn a_connection_that_we_close_is_sent_what_was_written_before() {
-    let served = serve(Config::default());
-    let (mut peer, _) = served.connect();
+fn close_sends_queued_bytes_first() {
+    let service = serve(Config::default());
+    let (mut peer, _) = service.connect();
     let long = vec![7; 60_000];
     peer.write_all(&[framed(&long), framed(b"close"), framed(b"ignored")].concat()).unwrap();
     assert_eq!(answer(&mut peer), long);
-    assert_eq!(until_end(&mut peer), 0);
+    assert_eq!(read_to_close(&mut peer), 0);
     drop(peer);
-    assert_eq!(served.closed(), (2, CloseReason::Ours));
+    assert_eq!(service.closed(), (2, CloseReason::Local));
 }
 
 #[test]
-fn a_handle_writes_triggers_suspends_resumes_and_closes_from_any_thread() {
-    let served = serve(Config::default());
-    let (mut peer, handle) = served.connect();
+fn handle_controls_connection_from_another_thread() {
+    let service = serve(Config::default());
+    let (mut peer, handle) = service.connect();
     handle.write(framed(b"out of the blue")).unwrap();
     assert_eq!(answer(&mut peer), b"out of the blue");
     handle.trigger().unwrap();
     assert_eq!(answer(&mut peer), b"triggered");
-    assert!(matches!(served.next(), Told::Triggered));
+    assert!(matches!(service.next(), Event::Triggered));
     handle.suspend().unwrap();
     // Commands are executed in order: once this is answered, the connection is suspended.
     handle.trigger().unwrap();
@@ -412,72 +415,72 @@ fn a_handle_writes_triggers_suspends_resumes_and_closes_from_any_thread() {
     peer.write_all(&framed(b"who is there?")).unwrap();
     peer.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert!(peer.read(&mut [0; 1]).is_err());
-    peer.set_read_timeout(Some(SOON)).unwrap();
+    peer.set_read_timeout(Some(TIMEOUT)).unwrap();
     handle.resume().unwrap();
     assert_eq!(answer(&mut peer), b"who is there?");
     handle.close().unwrap();
-    assert_eq!(until_end(&mut peer), 0);
+    assert_eq!(read_to_close(&mut peer), 0);
     drop(peer);
-    assert_eq!(served.closed(), (1, CloseReason::Ours));
+    assert_eq!(service.closed(), (1, CloseReason::Local));
 }
 
 #[test]
-fn clients_and_servers_live_on_one_handler() {
-    let served = serve(Config::default());
-    served.net.connect(served.address(), 42).unwrap();
+fn one_handler_serves_accepted_and_outgoing_connections() {
+    let service = serve(Config::default());
+    service.net.connect(service.address(), 42).unwrap();
     let mut seen = (false, false, false);
     while seen != (true, true, true) {
-        match served.next() {
-            Told::Accepted(_) => seen.0 = true,
-            Told::Connected(data) => {
+        match service.next() {
+            Event::Accepted(_) => seen.0 = true,
+            Event::Connected(data) => {
                 assert_eq!(data, 42);
                 seen.1 = true;
             }
-            Told::Message(message) => {
+            Event::Message(message) => {
                 assert_eq!(message, b"hello from the client");
                 seen.2 = true;
             }
             other => panic!("{other:?}"),
         }
     }
-    let (stats, _) = served.net.stop(Duration::from_secs(5)).unwrap();
+    let (stats, _) = service.net.stop(Duration::from_secs(5)).unwrap();
     assert_eq!((stats.accepted_count, stats.connected_count, stats.open_count), (1, 1, 0));
 }
 
 #[test]
-fn a_connection_that_nobody_accepts_is_reported() {
-    let served = serve(Config::default());
+fn refused_connect_is_reported() {
+    let service = serve(Config::default());
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);
-    served.net.connect(address, 7).unwrap();
-    let refused = CloseReason::Unconnected(rustix::io::Errno::CONNREFUSED);
-    assert_eq!(served.closed(), (7, refused));
+    service.net.connect(address, 7).unwrap();
+    let refused = CloseReason::ConnectFailed(rustix::io::Errno::CONNREFUSED);
+    assert_eq!(service.closed(), (7, refused));
 }
 
 #[test]
-fn the_housekeeper_comes_as_often_as_it_should() {
-    let served = serve(Config { housekeep_ms: 10, ..Config::default() });
-    assert!((0..3).all(|_| matches!(served.next(), Told::Housekept(0))));
+fn housekeep_is_called_repeatedly() {
+    let service = serve(Config { housekeep_ms: 10, ..Config::default() });
+    assert!((0..3).all(|_| matches!(service.next(), Event::Housekept(0))));
 }
 
 #[test]
-fn where_there_is_no_room_peers_wait_until_another_is_gone() {
-    let served = serve(Config { connections_max: 2, ..Config::default() });
-    let (first, _) = served.connect();
-    let (mut second, _) = served.connect();
-    let mut third = TcpStream::connect(served.address()).unwrap();
+fn full_server_accepts_waiting_peer_after_a_close() {
+    let service = serve(Config { connections_max: 2, ..Config::default() });
+    let (first, _) = service.connect();
+    let (mut second, _) = service.connect();
+    let mut third = TcpStream::connect(service.address()).unwrap();
     third.write_all(&framed(b"patient")).unwrap();
     ask(&mut second, b"still served");
     drop(first);
     assert_eq!(answer(&mut third), b"patient");
     drop((second, third));
-    let (stats, _) = served.net.stop(SOON).unwrap();
+    let (stats, _) = service.net.stop(TIMEOUT).unwrap();
     assert!(stats.accept_pauses_count >= 1);
 }
 
 #[test]
-fn where_no_thread_has_room_peers_wait_until_another_is_gone() {
+fn full_threads_accept_waiting_peer_after_a_close() {
     let (sender, _told) = channel();
     let here = ["127.0.0.1:0".parse().unwrap()];
     let config = Config { connections_max: 2, ..Config::default() };
@@ -491,19 +494,19 @@ fn where_no_thread_has_room_peers_wait_until_another_is_gone() {
     peers.iter_mut().for_each(|peer| ask(peer, b"still served"));
     drop(peers.remove(1));
     assert_eq!(answer(&mut fifth), b"patient");
-    let (stats, _) = net.stop(SOON).unwrap();
+    let (stats, _) = net.stop(TIMEOUT).unwrap();
     assert_eq!((stats.accepted_count, stats.turned_away_count), (5, 0));
 }
 
 /// Handler that connects and closes the connection at once.
-struct Hasty(Sender<Told>, SocketAddr);
+struct ClosesAtOnce(Sender<Event>, SocketAddr);
 
-impl Handler for Hasty {
+impl Handler for ClosesAtOnce {
     type Codec = LengthPrefixed;
     type Data = u64;
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Told::Connected(*conn.data()));
+        let _ = self.0.send(Event::Connected(*conn.data()));
     }
 
     fn on_message(&mut self, _: &mut Peer<'_>, _: &[u8]) {}
@@ -515,7 +518,7 @@ impl Handler for Hasty {
         data: u64,
         why: &CloseReason,
     ) {
-        let _ = self.0.send(Told::Closed(data, why.clone()));
+        let _ = self.0.send(Event::Closed(data, why.clone()));
     }
 
     fn housekeep(&mut self, room: &mut Room<'_, LengthPrefixed, u64>) {
@@ -525,50 +528,50 @@ impl Handler for Hasty {
 }
 
 #[test]
-fn a_connection_that_is_closed_before_it_is_there_is_never_there() {
-    let (sender, told) = channel();
+fn connection_closed_while_connecting_never_calls_on_connect() {
+    let (sender, events) = channel();
     let there = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = there.local_addr().unwrap();
     let config = Config { housekeep_ms: 5, connect_timeout_ms: 60_000, ..Config::default() };
-    let make = |_| Hasty(sender.clone(), address);
+    let make = |_| ClosesAtOnce(sender.clone(), address);
     let codec = LengthPrefixed::new(100);
     let _net = Net::start(1, &[], Spread::ReusePort, config, codec, make).unwrap();
     for _ in 0..3 {
-        match told.recv_timeout(SOON).unwrap() {
-            Told::Closed(7, CloseReason::Ours) => {}
+        match events.recv_timeout(TIMEOUT).unwrap() {
+            Event::Closed(7, CloseReason::Local) => {}
             other => panic!("{other:?} instead of its end"),
         }
     }
 }
 
 #[test]
-fn where_peers_are_turned_away_they_know_at_once() {
+fn turned_away_peer_is_closed_at_once() {
     let config = Config { connections_max: 1, when_full: WhenFull::TurnAway, ..Config::default() };
-    let served = serve(config);
-    let (mut first, _) = served.connect();
-    let mut second = TcpStream::connect(served.address()).unwrap();
-    second.set_read_timeout(Some(SOON)).unwrap();
-    assert_eq!(until_end(&mut second), 0);
+    let service = serve(config);
+    let (mut first, _) = service.connect();
+    let mut second = TcpStream::connect(service.address()).unwrap();
+    second.set_read_timeout(Some(TIMEOUT)).unwrap();
+    assert_eq!(read_to_close(&mut second), 0);
     ask(&mut first, b"still served");
     drop(first);
-    assert_eq!(served.closed(), (1, CloseReason::Peer));
-    served.is_well();
+    assert_eq!(service.closed(), (1, CloseReason::Peer));
+    service.assert_serves_others();
 }
 
 #[test]
-fn an_address_gets_as_many_connections_as_it_may_and_no_more() {
-    let served = serve(Config { connections_per_address_max: 1, ..Config::default() });
-    let (first, _) = served.connect();
-    let mut second = TcpStream::connect(served.address()).unwrap();
-    second.set_read_timeout(Some(SOON)).unwrap();
-    assert_eq!(until_end(&mut second), 0);
+fn connections_beyond_per_address_limit_are_closed() {
+    let service = serve(Config { connections_per_address_max: 1, ..Config::default() });
+    let (first, _) = service.connect();
+    let mut second = TcpStream::connect(service.address()).unwrap();
+    second.set_read_timeout(Some(TIMEOUT)).unwrap();
+    assert_eq!(read_to_close(&mut second), 0);
     drop(first);
-    assert_eq!(served.closed(), (0, CloseReason::Peer));
-    served.is_well();
+    assert_eq!(service.closed(), (0, CloseReason::Peer));
+    service.assert_serves_others();
 }
 
 #[test]
-fn refusal_of_one_connection_too_many_from_an_address_names_address_and_limit() {
+fn per_address_refusal_names_address_and_limit() {
     let config = Config { connections_per_address_max: 1, ..Config::default() };
     let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -585,7 +588,7 @@ fn refusal_of_one_connection_too_many_from_an_address_names_address_and_limit() 
 }
 
 #[test]
-fn connect_while_stopping_is_refused_as_stopping_and_not_as_full() {
+fn connect_while_stopping_returns_stopping() {
     let config = Config::default();
     let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
     reactor.stopper().stop(Duration::ZERO);
@@ -615,7 +618,7 @@ impl Handler for Busy {
 }
 
 #[test]
-fn counters_are_published_while_the_thread_never_runs_out_of_work() {
+fn counters_are_published_under_constant_load() {
     let is_done = Arc::new(AtomicBool::new(false));
     let handler = Busy(Arc::clone(&is_done));
     let mut reactor = Reactor::new(Config::default(), Raw, handler).unwrap();
@@ -623,7 +626,7 @@ fn counters_are_published_while_the_thread_never_runs_out_of_work() {
     reactor.adopt(ours).unwrap();
     let stopper = reactor.stopper();
     let thread = std::thread::spawn(move || reactor.run().unwrap());
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TIMEOUT;
     for _ in 0..3 {
         let rounds_count = stopper.stats().rounds_count;
         while stopper.stats().rounds_count == rounds_count {
@@ -632,15 +635,15 @@ fn counters_are_published_while_the_thread_never_runs_out_of_work() {
         }
     }
     is_done.store(true, SeqCst);
-    stopper.stop(SOON);
+    stopper.stop(TIMEOUT);
     drop(peer);
     assert_eq!(thread.join().unwrap().accepted_count, 1);
 }
 
 #[test]
-fn every_message_that_had_come_is_answered_when_the_service_stops_under_load() {
-    let served = serve(Config::default());
-    let address = served.address();
+fn stop_under_load_answers_every_received_message() {
+    let service = serve(Config::default());
+    let address = service.address();
     let clients: Vec<_> = (0..4)
         .map(|_| {
             // Connected before any other client makes the server stop.
@@ -668,24 +671,24 @@ fn every_message_that_had_come_is_answered_when_the_service_stops_under_load() {
             })
         })
         .collect();
-    let Served { net, told } = served;
+    let Service { net, events } = service;
     // By then one of the four has sent more than fifty of these, and must get an answer.
     let mut silent = 0;
     while silent <= 4 * 50 {
-        silent += u64::from(matches!(told.recv_timeout(SOON).unwrap(), Told::Message(_)));
+        silent += u64::from(matches!(events.recv_timeout(TIMEOUT).unwrap(), Event::Message(_)));
     }
-    let (stats, handlers) = net.stop(SOON).unwrap();
+    let (stats, handlers) = net.stop(TIMEOUT).unwrap();
     drop(handlers);
     let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
-    silent += told.into_iter().filter(|it| matches!(it, Told::Message(_))).count() as u64;
+    silent += events.into_iter().filter(|it| matches!(it, Event::Message(_))).count() as u64;
     assert!(answers > 0);
     assert_eq!(answers + silent, stats.messages_count, "messages that were read but not answered");
     assert_eq!(stats.sent_bytes, 8 * answers);
 }
 
 #[test]
-fn connections_are_handed_out_to_threads_in_turn() {
-    let (sender, told) = channel();
+fn connections_are_distributed_to_threads_in_turn() {
+    let (sender, events) = channel();
     let here = ["127.0.0.1:0".parse().unwrap()];
     let codec = LengthPrefixed::new(100);
     let make = |_| Echo(sender.clone());
@@ -695,13 +698,13 @@ fn connections_are_handed_out_to_threads_in_turn() {
     for peer in &mut peers {
         ask(peer, b"anybody?");
     }
-    drop(told);
+    drop(events);
     let (_, handlers) = net.stop(Duration::ZERO).unwrap();
     assert_eq!(handlers.len(), 2);
 }
 
 #[test]
-fn who_was_accepted_when_the_service_stops_is_answered_whatever_thread_it_was_to_be_handed_to() {
+fn stop_answers_accepted_connections_not_yet_handed_over() {
     for round in 0..20 {
         let (sender, _told) = channel();
         let here = ["127.0.0.1:0".parse().unwrap()];
@@ -714,15 +717,15 @@ fn who_was_accepted_when_the_service_stops_is_answered_whatever_thread_it_was_to
         let peers: Vec<_> = (0..40)
             .map(|_| {
                 let mut peer = TcpStream::connect(net.addresses()[0]).unwrap();
-                peer.set_read_timeout(Some(SOON)).unwrap();
+                peer.set_read_timeout(Some(TIMEOUT)).unwrap();
                 peer.write_all(&framed(b"just in time")).unwrap();
                 peer
             })
             .collect();
-        let stopping = std::thread::spawn(move || net.stop(SOON).unwrap().0);
+        let stopping = std::thread::spawn(move || net.stop(TIMEOUT).unwrap().0);
         for mut peer in peers {
             assert_eq!(answer(&mut peer), b"just in time", "round {round}");
-            assert_eq!(until_end(&mut peer), 0);
+            assert_eq!(read_to_close(&mut peer), 0);
         }
         let stats = stopping.join().unwrap();
         assert_eq!((stats.accepted_count, stats.messages_count), (40, 40), "round {round}");
@@ -743,7 +746,7 @@ impl Handler for Slow {
 }
 
 #[test]
-fn who_goes_on_sending_through_a_stop_is_answered_to_an_end_and_not_cut_off() {
+fn peer_sending_during_stop_gets_orderly_end() {
     // A Unix socket has no TCP window: there are always more bytes than one read takes.
     let (mut peer, far) = UnixStream::pair().unwrap();
     let config = Config { read_bytes: 4096, ..Config::default() };
@@ -754,13 +757,13 @@ fn who_goes_on_sending_through_a_stop_is_answered_to_an_end_and_not_cut_off() {
         reactor.run().unwrap();
         reactor.stats().messages_count
     });
-    peer.set_read_timeout(Some(SOON)).unwrap();
+    peer.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut writer = peer.try_clone().unwrap();
     let message = framed(&[7; 1000]);
     let mut answer = message.clone();
     let writing = std::thread::spawn(move || while writer.write_all(&message).is_ok() {});
     peer.read_exact(&mut answer).unwrap();
-    stopper.stop(SOON);
+    stopper.stop(TIMEOUT);
     let mut answers_count = 1;
     let end = loop {
         match peer.read_exact(&mut answer) {
@@ -775,31 +778,31 @@ fn who_goes_on_sending_through_a_stop_is_answered_to_an_end_and_not_cut_off() {
 }
 
 #[test]
-fn a_peer_that_is_suspended_and_ends_or_breaks_off_is_found_out() {
-    for breaks_off in [false, true] {
-        let served = serve(Config::default());
-        let (mut peer, handle) = served.connect();
+fn end_or_reset_of_suspended_peer_is_detected() {
+    for is_reset in [false, true] {
+        let service = serve(Config::default());
+        let (mut peer, handle) = service.connect();
         handle.suspend().unwrap();
         handle.trigger().unwrap();
         assert_eq!(answer(&mut peer), b"triggered");
-        if breaks_off {
+        if is_reset {
             // The server does not read this message, and its answer would have no receiver.
             peer.write_all(&framed(b"last words")).unwrap();
             rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
         }
         drop(peer);
-        let expected = match breaks_off {
+        let expected = match is_reset {
             false => CloseReason::Peer,
             true => CloseReason::Reset(rustix::io::Errno::CONNRESET),
         };
-        assert_eq!(served.closed(), (0, expected));
+        assert_eq!(service.closed(), (0, expected));
     }
 }
 
 #[test]
-fn what_a_suspended_peer_said_before_it_ended_is_answered_when_it_is_resumed() {
-    let served = serve(Config::default());
-    let (mut peer, handle) = served.connect();
+fn resumed_connection_answers_messages_sent_before_shutdown() {
+    let service = serve(Config::default());
+    let (mut peer, handle) = service.connect();
     handle.suspend().unwrap();
     handle.trigger().unwrap();
     assert_eq!(answer(&mut peer), b"triggered");
@@ -808,6 +811,6 @@ fn what_a_suspended_peer_said_before_it_ended_is_answered_when_it_is_resumed() {
     std::thread::sleep(Duration::from_millis(30));
     handle.resume().unwrap();
     assert_eq!(answer(&mut peer), b"last words");
-    assert_eq!(until_end(&mut peer), 0);
-    assert_eq!(served.closed(), (1, CloseReason::Peer));
+    assert_eq!(read_to_close(&mut peer), 0);
+    assert_eq!(service.closed(), (1, CloseReason::Peer));
 }

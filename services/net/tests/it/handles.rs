@@ -21,7 +21,7 @@ impl Handler for Counting {
 }
 
 #[test]
-fn handle_may_go_where_its_data_may_be_sent() {
+fn handle_is_send_and_sync_if_data_is_send() {
     assert_eq!(auto_traits!((Handle<Cell<u8>>, Stopper<Cell<u8>>)), "Send + Sync");
     assert_eq!(auto_traits!(Handle<Lent>), "neither");
     assert_eq!(auto_traits!(Handle<Rc<u8>>), "neither");
@@ -32,7 +32,7 @@ fn handle_may_go_where_its_data_may_be_sent() {
 }
 
 #[test]
-fn threads_connections_go_where_handler_and_data_may() {
+fn reactor_and_conn_auto_traits_follow_handler_and_data() {
     assert_eq!(auto_traits!(Net<Counting>), "Send + Sync", "handlers stay with their threads");
     assert_eq!(auto_traits!(Reactor<Counting>), "Send");
     assert_eq!(auto_traits!(Conn<'static, Lines, u8>), "Send + Sync");

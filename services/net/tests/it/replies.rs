@@ -9,10 +9,10 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// Commands, one per first letter of a message.
-const ASKED: &[u8] = b"abcdefgh";
+const COMMANDS: &[u8] = b"abcdefgh";
 
 /// Returns the replies that a message asks for.
-fn answers(message: &[u8]) -> Vec<Vec<u8>> {
+fn expected_replies(message: &[u8]) -> Vec<Vec<u8>> {
     let own = |it: &[u8]| it.to_vec();
     match message[0] {
         b'a' => vec![own(message)],
@@ -26,12 +26,12 @@ fn answers(message: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-struct Obeying<C> {
+struct CommandHandler<C> {
     codec: C,
     stopper: Option<Stopper<()>>,
 }
 
-impl<C: Codec> Handler for Obeying<C> {
+impl<C: Codec> Handler for CommandHandler<C> {
     type Codec = C;
     type Data = ();
 
@@ -59,14 +59,14 @@ impl<C: Codec> Handler for Obeying<C> {
 
     fn on_close(&mut self, _: &mut Room<'_, C, ()>, _: Key, (): (), why: &CloseReason) {
         assert!(matches!(why, CloseReason::Peer), "{why}");
-        self.stopper.as_ref().expect("it was given one").stop(Duration::ZERO);
+        self.stopper.as_ref().expect("stopper is set before run").stop(Duration::ZERO);
     }
 }
 
 /// Reproducible random generator: xorshift64*.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -76,29 +76,29 @@ impl Dice {
 }
 
 /// Returns the framed messages of a run and the framed replies expected for them.
-fn asked(codec: &impl Codec, dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
-    let (mut asked, mut expected) = (Vec::new(), Vec::new());
+fn requests(codec: &impl Codec, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
+    let (mut requests, mut expected) = (Vec::new(), Vec::new());
     for number in 0..400 {
         // Runs of the same command, so that many messages are sent back together.
-        let letter = if number % 4 == 0 { dice.below(ASKED.len()) } else { 0 };
-        let mut message = vec![ASKED[letter]];
-        message.extend((0..dice.below(60)).map(|at| b'a' + ((at + number) % 26) as u8));
-        codec.encode(&message, &mut asked).unwrap();
-        answers(&message).iter().for_each(|it| codec.encode(it, &mut expected).unwrap());
+        let letter = if number % 4 == 0 { random.below(COMMANDS.len()) } else { 0 };
+        let mut message = vec![COMMANDS[letter]];
+        message.extend((0..random.below(60)).map(|at| b'a' + ((at + number) % 26) as u8));
+        codec.encode(&message, &mut requests).unwrap();
+        expected_replies(&message).iter().for_each(|it| codec.encode(it, &mut expected).unwrap());
     }
-    (asked, expected)
+    (requests, expected)
 }
 
-/// Runs a server against a client `hear`, which sends the messages in random pieces and gets the
+/// Runs a server against a client `receive`, which sends the messages in random pieces and gets the
 /// number of reply bytes to expect.
-fn talk(
+fn exchange(
     codec: impl Codec,
     seed: u64,
     server: Option<&Server>,
-    hear: impl FnOnce(&TcpStream, &[u8], Dice, usize) -> Vec<u8> + Send + 'static,
+    receive: impl FnOnce(&TcpStream, &[u8], Random, usize) -> Vec<u8> + Send + 'static,
 ) {
-    let mut dice = Dice(seed);
-    let (asked, expected) = asked(&codec, &mut dice);
+    let mut random = Random(seed);
+    let (requests, expected) = requests(&codec, &mut random);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
@@ -111,7 +111,7 @@ fn talk(
         low_water_bytes: 100,
         ..Config::default()
     };
-    let handler = Obeying { codec: codec.clone(), stopper: None };
+    let handler = CommandHandler { codec: codec.clone(), stopper: None };
     let mut reactor = Reactor::new(config, codec, handler).unwrap();
     let stopper = reactor.stopper();
     reactor.handler().stopper = Some(stopper);
@@ -119,44 +119,45 @@ fn talk(
         None => reactor.adopt(far).unwrap(),
         Some(server) => reactor.adopt_tls(far, server).unwrap(),
     };
-    let peer = std::thread::spawn(move || hear(&near, &asked, dice, expected.len()).eq(&expected));
+    let peer =
+        std::thread::spawn(move || receive(&near, &requests, random, expected.len()).eq(&expected));
     reactor.run().unwrap();
     assert!(peer.join().unwrap(), "seed {seed}");
 }
 
-fn hear_in_the_clear(
+fn receive_plain(
     mut near: &TcpStream,
-    asked: &[u8],
-    mut dice: Dice,
+    requests: &[u8],
+    mut random: Random,
     _expected_bytes: usize,
 ) -> Vec<u8> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| near.try_clone().unwrap().read_to_end(&mut heard).unwrap());
-        let mut rest = asked;
+        scope.spawn(|| near.try_clone().unwrap().read_to_end(&mut received).unwrap());
+        let mut rest = requests;
         while !rest.is_empty() {
-            let (now, later) = rest.split_at((1 + dice.below(3_000)).min(rest.len()));
+            let (now, later) = rest.split_at((1 + random.below(3_000)).min(rest.len()));
             near.write_all(now).unwrap();
             rest = later;
         }
         near.shutdown(Shutdown::Write).unwrap();
     });
-    heard
+    received
 }
 
 const SEEDS: std::ops::Range<u64> = 1..20;
 
 #[test]
-fn what_goes_back_as_it_came_and_what_was_written_keep_their_order() {
-    SEEDS.for_each(|seed| talk(LengthPrefixed::new(100), seed, None, hear_in_the_clear));
+fn unchanged_and_written_replies_keep_their_order() {
+    SEEDS.for_each(|seed| exchange(LengthPrefixed::new(100), seed, None, receive_plain));
     SEEDS.for_each(|seed| {
-        talk(LengthPrefixed::new(100).with_header(0), seed, None, hear_in_the_clear);
+        exchange(LengthPrefixed::new(100).with_header(0), seed, None, receive_plain);
     });
 }
 
 #[test]
-fn a_codec_that_does_not_write_as_it_reads_has_each_message_written_anew() {
-    SEEDS.for_each(|seed| talk(Lines::new(100), seed, None, hear_in_the_clear));
+fn inexact_codec_encodes_each_reply() {
+    SEEDS.for_each(|seed| exchange(Lines::new(100), seed, None, receive_plain));
 }
 
 #[cfg(feature = "tls")]
@@ -166,7 +167,7 @@ mod secured {
     use handover_net::tls::{Client, ClientOptions, Identity, ServerOptions, Verify};
 
     #[test]
-    fn by_tls_they_keep_their_order_too() {
+    fn replies_keep_their_order_with_tls() {
         let identity = Identity::made_for(&["localhost"]).unwrap();
         for record_per_message in [false, true] {
             let options = ServerOptions { record_per_message, ..ServerOptions::default() };
@@ -174,39 +175,41 @@ mod secured {
             let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
             SEEDS.step_by(4).for_each(|seed| {
                 let client = client.clone();
-                talk(
+                exchange(
                     LengthPrefixed::new(100),
                     seed,
                     Some(&server),
-                    move |near, asked, dice, bytes| hear_by_tls(near, &client, asked, dice, bytes),
+                    move |near, requests, random, bytes| {
+                        receive_tls(near, &client, requests, random, bytes)
+                    },
                 );
             });
         }
     }
 
     /// Sends and receives in turns, each time as much as there is space for.
-    fn hear_by_tls(
+    fn receive_tls(
         mut near: &TcpStream,
         client: &Client,
-        asked: &[u8],
-        mut dice: Dice,
+        requests: &[u8],
+        mut random: Random,
         expected_bytes: usize,
     ) -> Vec<u8> {
         let mut tls = Tls::client(client, "localhost", 0).unwrap();
-        let (mut heard, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4_096]);
-        tls.open(&mut [], &mut heard, &mut out).unwrap();
-        let mut rest = asked;
+        let (mut received, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4_096]);
+        tls.open(&mut [], &mut received, &mut out).unwrap();
+        let mut rest = requests;
         loop {
             if tls.is_ready() && !rest.is_empty() {
-                let (now, later) = rest.split_at((1 + dice.below(3_000)).min(rest.len()));
+                let (now, later) = rest.split_at((1 + random.below(3_000)).min(rest.len()));
                 tls.seal(now, &[], &mut out).unwrap();
                 rest = later;
             }
-            if rest.is_empty() && heard.len() >= expected_bytes {
+            if rest.is_empty() && received.len() >= expected_bytes {
                 tls.part(&mut out);
                 near.write_all(&out).unwrap();
                 near.shutdown(Shutdown::Write).unwrap();
-                return heard;
+                return received;
             }
             near.write_all(&out).unwrap();
             out.clear();
@@ -214,7 +217,7 @@ mod secured {
             near.set_read_timeout(Some(Duration::from_millis(1 + 20 * u64::from(rest.is_empty()))))
                 .unwrap();
             if let Ok(count) = near.read(&mut buffer) {
-                tls.open(&mut buffer[..count], &mut heard, &mut out).unwrap();
+                tls.open(&mut buffer[..count], &mut received, &mut out).unwrap();
             }
         }
     }

@@ -15,13 +15,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// Time limit, at least ten times as long as any step takes.
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Data of a client connection that asks the server to suspend it.
 const SUSPEND: u64 = 1;
 
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Event {
     Accepted { resumed: bool, alpn: Option<Vec<u8>> },
     Connected,
     Message(String),
@@ -29,11 +29,11 @@ enum Told {
 }
 
 /// Handler that answers lines in capitals; as a client it sends hello first.
-struct Shout(Sender<Told>);
+struct Uppercase(Sender<Event>);
 
 type Peer<'a> = Conn<'a, Lines, u64>;
 
-impl Handler for Shout {
+impl Handler for Uppercase {
     type Codec = Lines;
     type Data = u64;
 
@@ -46,13 +46,13 @@ impl Handler for Shout {
             }
             None => (false, None),
         };
-        let _ = self.0.send(Told::Accepted { resumed, alpn });
+        let _ = self.0.send(Event::Accepted { resumed, alpn });
     }
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
         let certificate = conn.session().and_then(|it| it.peer_certificate().map(<[u8]>::len));
         assert!(certificate.is_none_or(|it| it > 100));
-        let _ = self.0.send(Told::Connected);
+        let _ = self.0.send(Event::Connected);
         // The data decides what the client sends.
         let word: &[u8] =
             if *conn.data() == SUSPEND { b"suspend" } else { b"hello from the client" };
@@ -71,59 +71,59 @@ impl Handler for Shout {
             }
             _ => {}
         }
-        let _ = self.0.send(Told::Message(line));
+        let _ = self.0.send(Event::Message(line));
     }
 
     fn on_close(&mut self, _: &mut Room<'_, Lines, u64>, _: Key, _: u64, why: &CloseReason) {
-        let _ = self.0.send(Told::Closed(why.clone()));
+        let _ = self.0.send(Event::Closed(why.clone()));
     }
 }
 
-struct Served {
-    net: Net<Shout>,
-    told: Receiver<Told>,
+struct Service {
+    net: Net<Uppercase>,
+    events: Receiver<Event>,
     identity: Identity,
 }
 
-fn serve(config: Config, options: ServerOptions) -> Served {
+fn serve(config: Config, options: ServerOptions) -> Service {
     let identity = Identity::made_for(&["localhost", "127.0.0.1"]).unwrap();
     let server = Server::new(&identity, options).unwrap();
-    let (sender, told) = channel();
+    let (sender, events) = channel();
     let here = [Listen::at("127.0.0.1:0".parse().unwrap()).tls(&server)];
-    let make = move |_| Shout(sender.clone());
+    let make = move |_| Uppercase(sender.clone());
     let net = Net::start_at(1, &here, Spread::ReusePort, config, Lines::new(1 << 16), make);
-    Served { net: net.unwrap(), told, identity }
+    Service { net: net.unwrap(), events, identity }
 }
 
-impl Served {
+impl Service {
     fn address(&self) -> SocketAddr {
         self.net.addresses()[0]
     }
 
-    fn next(&self) -> Told {
-        self.told.recv_timeout(SOON).expect("the handler is called")
+    fn next(&self) -> Event {
+        self.events.recv_timeout(TIMEOUT).expect("the handler is called")
     }
 
     fn closed(&self) -> CloseReason {
         loop {
-            if let Told::Closed(why) = self.next() {
+            if let Event::Closed(why) = self.next() {
                 return why;
             }
         }
     }
 
     fn stop(self) -> Stats {
-        self.net.stop(SOON).unwrap().0
+        self.net.stop(TIMEOUT).unwrap().0
     }
 }
 
 /// Starts a thread that has outgoing connections only.
-fn clients() -> (Net<Shout>, Receiver<Told>) {
-    let (sender, told) = channel();
-    let make = move |_| Shout(sender.clone());
+fn clients() -> (Net<Uppercase>, Receiver<Event>) {
+    let (sender, events) = channel();
+    let make = move |_| Uppercase(sender.clone());
     let codec = Lines::new(1 << 16);
     let net = Net::start(1, &[], Spread::ReusePort, Config::default(), codec, make).unwrap();
-    (net, told)
+    (net, events)
 }
 
 fn trusting(identity: &Identity) -> Client {
@@ -133,81 +133,81 @@ fn trusting(identity: &Identity) -> Client {
 }
 
 #[test]
-fn a_client_of_ours_talks_to_a_server_of_ours_and_resumes_its_session() {
+fn own_client_and_server_exchange_messages_and_resume_session() {
     let options = ServerOptions { alpn: vec![b"shout".into()], ..ServerOptions::default() };
-    let served = serve(Config::default(), options);
-    let client = trusting(&served.identity);
-    let (net, heard) = clients();
+    let service = serve(Config::default(), options);
+    let client = trusting(&service.identity);
+    let (net, client_events) = clients();
     for resumed in [false, true] {
-        let dial = Dial::to(served.address()).tls(&client, "localhost").unwrap();
+        let dial = Dial::to(service.address()).tls(&client, "localhost").unwrap();
         net.dial(dial, 0).unwrap();
-        assert_eq!(served.next(), Told::Accepted { resumed, alpn: Some(b"shout".into()) });
-        assert_eq!(heard.recv_timeout(SOON).unwrap(), Told::Connected);
-        let answer = Told::Message("HELLO FROM THE CLIENT".into());
-        assert_eq!(heard.recv_timeout(SOON).unwrap(), answer);
-        assert_eq!(served.next(), Told::Message("hello from the client".into()));
+        assert_eq!(service.next(), Event::Accepted { resumed, alpn: Some(b"shout".into()) });
+        assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
+        let answer = Event::Message("HELLO FROM THE CLIENT".into());
+        assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), answer);
+        assert_eq!(service.next(), Event::Message("hello from the client".into()));
     }
     // The client ends both connections with a close_notify, which the server receives.
-    net.stop(SOON).unwrap();
-    assert_eq!([(); 2].map(|()| served.closed()), [CloseReason::Peer, CloseReason::Peer]);
-    let stats = served.stop();
+    net.stop(TIMEOUT).unwrap();
+    assert_eq!([(); 2].map(|()| service.closed()), [CloseReason::Peer, CloseReason::Peer]);
+    let stats = service.stop();
     assert_eq!((stats.handshakes_count, stats.resumed_count, stats.tls_failed_count), (2, 1, 0));
 }
 
 #[test]
-fn a_stop_says_good_bye_to_a_client_that_is_not_finished() {
-    let served = serve(Config::default(), ServerOptions::default());
-    let (net, heard) = clients();
-    let dial = Dial::to(served.address());
-    net.dial(dial.tls(&trusting(&served.identity), "127.0.0.1").unwrap(), 0).unwrap();
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), Told::Connected);
-    let answer = Told::Message("HELLO FROM THE CLIENT".into());
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), answer);
-    served.stop();
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), Told::Closed(CloseReason::Peer));
+fn stop_sends_close_notify_to_connected_client() {
+    let service = serve(Config::default(), ServerOptions::default());
+    let (net, client_events) = clients();
+    let dial = Dial::to(service.address());
+    net.dial(dial.tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0).unwrap();
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
+    let answer = Event::Message("HELLO FROM THE CLIENT".into());
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), answer);
+    service.stop();
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Closed(CloseReason::Peer));
 }
 
 #[test]
-fn a_server_whose_name_is_another_or_whom_nobody_knows_is_not_talked_to() {
-    let served = serve(Config::default(), ServerOptions::default());
-    let (net, heard) = clients();
+fn wrong_name_or_unknown_issuer_fails_handshake() {
+    let service = serve(Config::default(), ServerOptions::default());
+    let (net, client_events) = clients();
     let stranger = Identity::made_for(&["localhost"]).unwrap();
     for (client, name, expected) in [
-        (trusting(&served.identity), "elsewhere.test", "for another name: "),
+        (trusting(&service.identity), "elsewhere.test", "for another name: "),
         (trusting(&stranger), "localhost", "of an unknown issuer"),
     ] {
-        net.dial(Dial::to(served.address()).tls(&client, name).unwrap(), 7).unwrap();
-        match heard.recv_timeout(SOON).unwrap() {
-            Told::Closed(CloseReason::Tls(TlsError::Certificate(why))) => {
+        net.dial(Dial::to(service.address()).tls(&client, name).unwrap(), 7).unwrap();
+        match client_events.recv_timeout(TIMEOUT).unwrap() {
+            Event::Closed(CloseReason::Tls(TlsError::Certificate(why))) => {
                 assert!(why.starts_with(expected), "{why}");
             }
             other => panic!("{other:?}"),
         }
-        let why = served.closed();
+        let why = service.closed();
         assert!(matches!(why, CloseReason::Tls(TlsError::Alert(_))), "{why:?}");
     }
-    assert!(Dial::to(served.address()).tls(&trusting(&stranger), "no name at all").is_err());
-    assert_eq!(served.stop().tls_failed_count, 2);
+    assert!(Dial::to(service.address()).tls(&trusting(&stranger), "no name at all").is_err());
+    assert_eq!(service.stop().tls_failed_count, 2);
 }
 
 #[test]
-fn whoever_does_not_shake_hands_is_closed_and_the_handler_knows_nothing_of_it_before() {
+fn failed_handshake_closes_connection_without_on_accept() {
     let config = Config { handshake_timeout_ms: 200, ..Config::default() };
-    let served = serve(config, ServerOptions::default());
-    let silent = TcpStream::connect(served.address()).unwrap();
-    let late = Told::Closed(CloseReason::TimedOut(TimedOut::Handshake));
-    assert_eq!(served.next(), late);
+    let service = serve(config, ServerOptions::default());
+    let silent = TcpStream::connect(service.address()).unwrap();
+    let late = Event::Closed(CloseReason::TimedOut(TimedOut::Handshake));
+    assert_eq!(service.next(), late);
     drop(silent);
-    let mut loud = TcpStream::connect(served.address()).unwrap();
+    let mut loud = TcpStream::connect(service.address()).unwrap();
     loud.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let why = served.closed();
+    let why = service.closed();
     assert!(matches!(why, CloseReason::Tls(TlsError::NotTls(_))), "{why:?}");
     let mut alert = Vec::new();
     loud.read_to_end(&mut alert).unwrap();
     assert_eq!(alert.first(), Some(&21), "an alert");
-    drop(TcpStream::connect(served.address()).unwrap());
-    assert_eq!(served.next(), Told::Closed(CloseReason::Tls(TlsError::Unfinished)));
-    let stats = served.stop();
+    drop(TcpStream::connect(service.address()).unwrap());
+    assert_eq!(service.next(), Event::Closed(CloseReason::Tls(TlsError::NoCloseNotify)));
+    let stats = service.stop();
     assert_eq!((stats.handshakes_count, stats.timed_out_count), (0, 1));
 }
 
@@ -226,7 +226,7 @@ fn openssl(arguments: &[&str]) -> Option<Child> {
 }
 
 /// Reads lines up to `expected`.
-fn hear(lines: &mut impl BufRead, expected: &str) {
+fn read_until_line(lines: &mut impl BufRead, expected: &str) {
     let mut line = String::new();
     loop {
         line.clear();
@@ -238,31 +238,31 @@ fn hear(lines: &mut impl BufRead, expected: &str) {
 }
 
 #[test]
-fn openssl_as_a_client_verifies_us_and_is_answered_in_both_versions() {
-    let served = serve(Config::default(), ServerOptions::default());
+fn openssl_client_is_answered_in_tls_1_2_and_1_3() {
+    let service = serve(Config::default(), ServerOptions::default());
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
-    std::fs::write(&ca, served.identity.certificate_pem()).unwrap();
+    std::fs::write(&ca, service.identity.certificate_pem()).unwrap();
     for version in ["-tls1_3", "-tls1_2"] {
-        let to = served.address().to_string();
+        let to = service.address().to_string();
         let arguments = ["s_client", "-quiet", "-connect", &to, version];
         let verified = ["-verify_return_error", "-servername", "localhost", "-CAfile"];
         let arguments = [&arguments[..], &verified[..], &[ca.to_str().unwrap()]].concat();
         let Some(mut peer) = openssl(&arguments) else { return };
         let mut answers = BufReader::new(peer.stdout.take().unwrap());
         peer.stdin.as_mut().unwrap().write_all(b"good day\n").unwrap();
-        hear(&mut answers, "GOOD DAY");
-        assert!(matches!(served.next(), Told::Accepted { resumed: false, alpn: None }));
-        assert_eq!(served.next(), Told::Message("good day".into()));
+        read_until_line(&mut answers, "GOOD DAY");
+        assert!(matches!(service.next(), Event::Accepted { resumed: false, alpn: None }));
+        assert_eq!(service.next(), Event::Message("good day".into()));
         peer.stdin.as_mut().unwrap().write_all(b"close\n").unwrap();
         assert!(peer.wait().unwrap().success(), "{version}");
-        assert_eq!(served.closed(), CloseReason::Ours);
+        assert_eq!(service.closed(), CloseReason::Local);
     }
-    assert_eq!(served.stop().handshakes_count, 2);
+    assert_eq!(service.stop().handshakes_count, 2);
 }
 
 #[test]
-fn openssl_as_a_server_is_verified_and_heard() {
+fn openssl_server_is_verified_and_answers() {
     let identity = Identity::made_for(&["localhost"]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -276,29 +276,29 @@ fn openssl_as_a_server_is_verified_and_heard() {
     let arguments = [&["s_server", "-accept", &accept, "-naccept", "1"], &files[..]].concat();
     let Some(mut peer) = openssl(&arguments) else { return };
     let mut lines = BufReader::new(peer.stdout.take().unwrap());
-    hear(&mut lines, "ACCEPT");
-    let (net, heard) = clients();
+    read_until_line(&mut lines, "ACCEPT");
+    let (net, client_events) = clients();
     let dial = Dial::to(accept.parse().unwrap());
     net.dial(dial.tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), Told::Connected);
-    hear(&mut lines, "hello from the client");
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
+    read_until_line(&mut lines, "hello from the client");
     peer.stdin.as_mut().unwrap().write_all(b"GOOD EVENING\n").unwrap();
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), Told::Message("GOOD EVENING".into()));
-    net.stop(SOON).unwrap();
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Message("GOOD EVENING".into()));
+    net.stop(TIMEOUT).unwrap();
     drop(peer.stdin.take());
     assert!(peer.wait().unwrap().success());
 }
 
 #[test]
-fn a_peer_that_is_suspended_and_says_good_bye_is_found_out() {
-    let served = serve(Config::default(), ServerOptions::default());
-    let (net, heard) = clients();
-    let dial = Dial::to(served.address());
-    let dial = dial.tls(&trusting(&served.identity), "localhost").unwrap();
+fn close_notify_of_suspended_peer_is_detected() {
+    let service = serve(Config::default(), ServerOptions::default());
+    let (net, client_events) = clients();
+    let dial = Dial::to(service.address());
+    let dial = dial.tls(&trusting(&service.identity), "localhost").unwrap();
     net.dial(dial, SUSPEND).unwrap();
-    assert_eq!(heard.recv_timeout(SOON).unwrap(), Told::Connected);
-    assert!(matches!(served.next(), Told::Accepted { .. }));
-    assert_eq!(served.next(), Told::Message("suspend".into()));
-    net.stop(SOON).unwrap();
-    assert_eq!(served.closed(), CloseReason::Peer);
+    assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
+    assert!(matches!(service.next(), Event::Accepted { .. }));
+    assert_eq!(service.next(), Event::Message("suspend".into()));
+    net.stop(TIMEOUT).unwrap();
+    assert_eq!(service.closed(), CloseReason::Peer);
 }

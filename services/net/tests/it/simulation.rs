@@ -3,17 +3,17 @@
 //! bounded.
 
 use handover_net::engine::{
-    Codec, CodecError, Decoded, Inbound, LengthPrefixed, Lines, Link, Raw, Rules, TimedOut,
+    Codec, CodecError, Decoded, Inbound, LengthPrefixed, Limits, Lines, Link, Raw, TimedOut,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 /// Reproducible random generator: xorshift64*.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Random {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -21,12 +21,12 @@ impl Dice {
     }
 
     fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n.max(1)
+        self.next() % n.max(1)
     }
 }
 
 const MESSAGE_MAX: u32 = 3_000;
-const RULES: Rules = Rules {
+const LIMITS: Limits = Limits {
     queued_bytes_max: 20_000,
     high_bytes: 5_000,
     low_bytes: 1_000,
@@ -46,14 +46,14 @@ struct Wire {
 
 impl Wire {
     /// Takes as many bytes as there is space for, cut into pieces with random delays, in order.
-    fn accept(&mut self, bytes: &[u8], now_ns: u64, dice: &mut Dice) -> usize {
+    fn accept(&mut self, bytes: &[u8], now_ns: u64, random: &mut Random) -> usize {
         let taken = bytes.len().min(WIRE_MAX - self.held_bytes);
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let size_max = if dice.below(4) == 0 { 3 } else { 1_500 };
-            let size = (1 + dice.below(size_max) as usize).min(rest.len());
+            let size_max = if random.below(4) == 0 { 3 } else { 1_500 };
+            let size = (1 + random.below(size_max) as usize).min(rest.len());
             let earliest = self.segments.back().map_or(now_ns, |last| last.0.max(now_ns));
-            self.segments.push_back((earliest + dice.below(3_000), rest[..size].to_vec()));
+            self.segments.push_back((earliest + random.below(3_000), rest[..size].to_vec()));
             rest = &rest[size..];
         }
         self.held_bytes += taken;
@@ -82,9 +82,9 @@ impl Wire {
 struct Peer {
     link: Link,
     sent_count: u64,
-    came_count: u64,
+    received_count: u64,
     /// Time before which it reads nothing.
-    deaf_until_ns: u64,
+    paused_until_ns: u64,
     is_closed: Option<String>,
 }
 
@@ -93,8 +93,8 @@ impl Peer {
         Self {
             link: Link::default(),
             sent_count: 0,
-            came_count: 0,
-            deaf_until_ns: 0,
+            received_count: 0,
+            paused_until_ns: 0,
             is_closed: None,
         }
     }
@@ -102,26 +102,26 @@ impl Peer {
 
 /// Returns the message with this number, which determines its length and its bytes.
 fn message(number: u64) -> Vec<u8> {
-    let mut dice = Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let length = match dice.below(10) {
-        0 => dice.below(u64::from(MESSAGE_MAX) + 1),
-        _ => dice.below(40),
+    let mut random = Random(number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let length = match random.below(10) {
+        0 => random.below(u64::from(MESSAGE_MAX) + 1),
+        _ => random.below(40),
     };
     // Letters only, so that the line codec accepts them too.
-    (0..length).map(|_| b'a' + (dice.roll() % 26) as u8).collect()
+    (0..length).map(|_| b'a' + (random.next() % 26) as u8).collect()
 }
 
 /// Simulates one connection; returns the number of messages that arrived, and `true` if it was cut.
-fn play<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64, bool) {
-    let mut dice = Dice(seed | 1);
+fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64, bool) {
+    let mut random = Random(seed | 1);
     let mut peers = [Peer::new(), Peer::new()];
     let mut wires = [Wire::default(), Wire::default()];
-    let cut_after = cut.then(|| dice.below(messages_count * 4));
+    let cut_after = cut.then(|| random.below(messages_count * 4));
     let mut now_ns = 0;
     for step in 0..u64::MAX {
         assert!(step < 3_000_000, "seed {seed}: it never ends");
-        now_ns += dice.below(400);
-        let who = dice.below(2) as usize;
+        now_ns += random.below(400);
+        let sender = random.below(2) as usize;
         if cut_after == Some(step) {
             // Both ends learn of the cut, here at once.
             for peer in &mut peers {
@@ -129,33 +129,33 @@ fn play<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64,
             }
             break;
         }
-        let (mine, theirs) = (who, 1 - who);
+        let (mine, theirs) = (sender, 1 - sender);
         let peer = &mut peers[mine];
-        match dice.below(4) {
+        match random.below(4) {
             0 if peer.sent_count < messages_count && !peer.link.is_above() => {
                 let mut framed = Vec::new();
                 codec.encode(&message(peer.sent_count), &mut framed).unwrap();
                 let mut rest = &framed[..];
                 if peer.link.queued_bytes() == 0 {
-                    rest = &rest[wires[mine].accept(rest, now_ns, &mut dice)..];
+                    rest = &rest[wires[mine].accept(rest, now_ns, &mut random)..];
                 }
-                peer.link.queue(rest, &RULES, now_ns).unwrap();
+                peer.link.queue(rest, &LIMITS, now_ns).unwrap();
                 peer.sent_count += 1;
             }
             1 => {
-                let taken = wires[mine].accept(peer.link.waiting(), now_ns, &mut dice);
-                peer.link.sent(taken, &RULES, now_ns);
+                let taken = wires[mine].accept(peer.link.unsent(), now_ns, &mut random);
+                peer.link.mark_sent(taken, &LIMITS, now_ns);
             }
-            2 if now_ns >= peer.deaf_until_ns => {
-                if dice.below(50) == 0 {
-                    peer.deaf_until_ns = now_ns + dice.below(20_000);
+            2 if now_ns >= peer.paused_until_ns => {
+                if random.below(50) == 0 {
+                    peer.paused_until_ns = now_ns + random.below(20_000);
                 }
-                let bytes_max = 1 + dice.below(4_000) as usize;
+                let bytes_max = 1 + random.below(4_000) as usize;
                 let bytes = wires[theirs].deliver(now_ns, bytes_max);
-                let (came, mut enough) = (&mut peer.came_count, dice.below(6));
+                let (received, mut enough) = (&mut peer.received_count, random.below(6));
                 let taken = peer.link.receive(&bytes, codec, now_ns, |it| {
-                    assert_eq!(it, message(*came), "seed {seed}: message {came}");
-                    *came += 1;
+                    assert_eq!(it, message(*received), "seed {seed}: message {received}");
+                    *received += 1;
                     enough = enough.wrapping_sub(1);
                     if enough == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 });
@@ -163,69 +163,73 @@ fn play<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (u64,
             }
             _ => {}
         }
-        let held_max = RULES.high_bytes + (2 * MESSAGE_MAX) as usize + 2 * WIRE_MAX;
+        let held_max = LIMITS.high_bytes + (2 * MESSAGE_MAX) as usize + 2 * WIRE_MAX;
         assert!(peer.link.held_bytes() <= 2 * held_max, "seed {seed}: {}", peer.link.held_bytes());
-        assert_eq!(peer.link.timed_out(&RULES, now_ns), None, "seed {seed}");
-        if peers.iter().all(|it| it.came_count == messages_count) {
+        assert_eq!(peer.link.timed_out(&LIMITS, now_ns), None, "seed {seed}");
+        if peers.iter().all(|it| it.received_count == messages_count) {
             break;
         }
     }
-    let through = peers.iter().map(|it| it.came_count).sum();
-    (through, peers[0].is_closed.is_some())
+    let received_count = peers.iter().map(|it| it.received_count).sum();
+    (received_count, peers[0].is_closed.is_some())
 }
 
 #[test]
-fn every_message_comes_once_in_order_and_intact_whatever_the_network_does() {
+fn every_message_arrives_once_in_order_and_intact() {
     for seed in 1..=120 {
         let codec = LengthPrefixed::new(MESSAGE_MAX);
-        assert_eq!(play(&codec, seed * 7_919, 60, false), (120, false));
-        assert_eq!(play(&Lines::new(MESSAGE_MAX), seed * 104_729, 60, false), (120, false));
+        assert_eq!(simulate(&codec, seed * 7_919, 60, false), (120, false));
+        assert_eq!(simulate(&Lines::new(MESSAGE_MAX), seed * 104_729, 60, false), (120, false));
     }
 }
 
 #[test]
-fn a_cut_connection_is_reported_and_what_came_before_came_in_order() {
+fn cut_connection_is_reported_after_messages_in_order() {
     let mut cut_count = 0;
     for seed in 1..=120 {
-        let (through, was_cut) = play(&LengthPrefixed::new(MESSAGE_MAX), seed * 6_007, 60, true);
-        assert!(was_cut || through == 120, "seed {seed}: {through} came and nobody was told");
+        let (received_count, was_cut) =
+            simulate(&LengthPrefixed::new(MESSAGE_MAX), seed * 6_007, 60, true);
+        assert!(
+            was_cut || received_count == 120,
+            "seed {seed}: {received_count} came and nobody was told"
+        );
         cut_count += u32::from(was_cut);
     }
     assert!(cut_count > 60, "only {cut_count} of 120 were cut");
 }
 
 #[test]
-fn a_peer_that_stops_in_mid_message_or_reads_nothing_is_found_out() {
+fn incomplete_message_and_unread_queue_time_out() {
     let codec = LengthPrefixed::new(MESSAGE_MAX);
     let mut link = Link::default();
-    let go = |_: &[u8]| ControlFlow::Continue(());
-    link.receive(&[0, 0, 0, 9, 1], &codec, 100, go).unwrap();
-    assert_eq!(link.timed_out(&RULES, 100 + RULES.message_timeout_ns), Some(TimedOut::Message));
+    let continue_all = |_: &[u8]| ControlFlow::Continue(());
+    link.receive(&[0, 0, 0, 9, 1], &codec, 100, continue_all).unwrap();
+    assert_eq!(link.timed_out(&LIMITS, 100 + LIMITS.message_timeout_ns), Some(TimedOut::Message));
     assert_eq!(link.receive_end().unwrap_err().bytes, 5);
 
     let mut link = Link::default();
-    link.queue(&[7; 100], &RULES, 0).unwrap();
-    assert_eq!(link.timed_out(&RULES, RULES.write_timeout_ns), Some(TimedOut::Write));
-    let refused = link.queue(&vec![7; RULES.queued_bytes_max], &RULES, 0).unwrap_err();
-    assert_eq!(refused.queued_bytes, RULES.queued_bytes_max + 100);
+    link.queue(&[7; 100], &LIMITS, 0).unwrap();
+    assert_eq!(link.timed_out(&LIMITS, LIMITS.write_timeout_ns), Some(TimedOut::Write));
+    let refused = link.queue(&vec![7; LIMITS.queued_bytes_max], &LIMITS, 0).unwrap_err();
+    assert_eq!(refused.queued_bytes, LIMITS.queued_bytes_max + 100);
     assert_eq!(link.queued_bytes(), 100);
 }
 
 #[test]
-fn a_length_that_promises_much_takes_memory_only_as_bytes_come() {
+fn memory_grows_with_received_bytes_not_announced_length() {
     let codec = LengthPrefixed::new(1 << 30);
     let mut link = Link::default();
-    let go = |_: &[u8]| ControlFlow::Continue(());
-    link.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, go).unwrap();
-    link.receive(&[0; 10_000], &codec, 0, go).unwrap();
+    let continue_all = |_: &[u8]| ControlFlow::Continue(());
+    link.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
+    link.receive(&[0; 10_000], &codec, 0, continue_all).unwrap();
     assert!(link.held_bytes() < 50_000, "{} bytes for 10,004", link.held_bytes());
 }
 
 /// Codec that claims to have used more, or fewer, bytes than it was given.
 #[derive(Clone)]
-struct Liar(usize);
+struct InvalidCodec(usize);
 
-impl Codec for Liar {
+impl Codec for InvalidCodec {
     fn decode(&self, bytes: &[u8], _: usize) -> Result<Decoded, CodecError> {
         Ok(Decoded::Message { body: 0..bytes.len().min(self.0), used_bytes: self.0 })
     }
@@ -236,11 +240,11 @@ impl Codec for Liar {
 }
 
 #[test]
-fn a_codec_that_uses_nothing_or_more_than_there_is_ends_in_an_error_not_in_a_loop() {
+fn codec_with_invalid_used_bytes_returns_error() {
     for used_bytes in [0, 100] {
-        let taken =
-            Inbound::default().take(b"abc", &Liar(used_bytes), |_| ControlFlow::Continue(()));
-        assert_eq!(taken, Err(CodecError::Impossible));
+        let taken = Inbound::default()
+            .take(b"abc", &InvalidCodec(used_bytes), |_| ControlFlow::Continue(()));
+        assert_eq!(taken, Err(CodecError::InvalidRange));
     }
 }
 
@@ -252,9 +256,9 @@ fn taken_in_pieces<C: Codec>(
     stops: u32,
 ) -> Result<Vec<Vec<u8>>, CodecError> {
     let mut inbound = Inbound::default();
-    let (mut came, mut turn, mut rest) = (Vec::new(), 0_u32, stream);
+    let (mut received, mut turn, mut rest) = (Vec::new(), 0_u32, stream);
     let mut each = |message: &[u8]| {
-        came.push(message.to_vec());
+        received.push(message.to_vec());
         turn += 1;
         match stops >> (turn % 32) & 1 {
             1 => ControlFlow::Break(()),
@@ -265,19 +269,19 @@ fn taken_in_pieces<C: Codec>(
         let (now, later) = rest.split_at(cut.min(rest.len()));
         rest = later;
         let mut taken = inbound.take(now, codec, &mut each)?;
-        while taken.stopped {
+        while taken.is_stopped {
             taken = inbound.take(&[], codec, &mut each)?;
         }
     }
     assert!(inbound.is_empty() && inbound.capacity_bytes() == 0);
-    Ok(came)
+    Ok(received)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn lengths_come_back_however_the_stream_is_cut(
+    fn length_prefixed_messages_survive_any_split(
         messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 3..200), 0..12),
         cuts in prop::collection::vec(0_usize..90, 0..40),
         stops in any::<u32>(),
@@ -291,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_come_back_however_the_stream_is_cut(
+    fn lines_survive_any_split(
         messages in prop::collection::vec("[a-z ]{0,60}", 0..12),
         cuts in prop::collection::vec(0_usize..40, 0..40),
         stops in any::<u32>(),
@@ -306,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn raw_bytes_come_back_in_order(
+    fn raw_bytes_keep_their_order(
         stream in prop::collection::vec(any::<u8>(), 0..300),
         cuts in prop::collection::vec(0_usize..90, 0..10),
     ) {
@@ -314,37 +318,37 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_messages_or_an_error_and_cutting_it_does_not_change_which(
+    fn garbage_decodes_the_same_for_any_split(
         stream in prop::collection::vec(prop_oneof![Just(0_u8), Just(b'\n'), any::<u8>()], 0..200),
         cuts in prop::collection::vec(0_usize..40, 0..20),
     ) {
         let whole = |codec: &LengthPrefixed| {
-            let mut came = Vec::new();
+            let mut received = Vec::new();
             let taken = Inbound::default().take_framed(&stream, codec, |message, frame| {
-                came.push(message.to_vec());
+                received.push(message.to_vec());
                 let mut written = Vec::new();
                 let exact = codec.encode(message, &mut written).is_ok() && written == stream[frame];
-                assert!(exact, "it promises to write as it reads");
+                assert!(exact, "IS_EXACT promises that encode reverses decode");
                 ControlFlow::Continue(())
             });
-            (came, taken.is_err())
+            (received, taken.is_err())
         };
         let codec = LengthPrefixed::new(50);
-        let (expected, is_wrong) = whole(&codec);
+        let (expected, is_error) = whole(&codec);
         let mut inbound = Inbound::default();
-        let (mut came, mut rest, mut was_wrong) = (Vec::new(), &stream[..], false);
+        let (mut received, mut rest, mut had_error) = (Vec::new(), &stream[..], false);
         for &cut in cuts.iter().chain([&usize::MAX]) {
             let (now, later) = rest.split_at(cut.min(rest.len()));
             rest = later;
             let taken = inbound.take(now, &codec, |message| {
-                came.push(message.to_vec());
+                received.push(message.to_vec());
                 ControlFlow::Continue(())
             });
             if taken.is_err() {
-                was_wrong = true;
+                had_error = true;
                 break;
             }
         }
-        prop_assert_eq!((came, was_wrong), (expected, is_wrong));
+        prop_assert_eq!((received, had_error), (expected, is_error));
     }
 }

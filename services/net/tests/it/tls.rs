@@ -1,17 +1,17 @@
 //! TLS without a socket: two ends on a simulated network that cuts and delays by a seed, and peers
 //! that must not be trusted.
 
-use handover_net::engine::{Codec, LengthPrefixed, Link, Opened, Rules, TimedOut, Tls};
+use handover_net::engine::{Codec, LengthPrefixed, Limits, Link, Opened, TimedOut, Tls};
 use handover_net::tls::{
-    Client, ClientOptions, Clients, Identity, Roots, Server, ServerOptions, TlsError, Verify,
+    Client, ClientAuth, ClientOptions, Identity, Roots, Server, ServerOptions, TlsError, Verify,
 };
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use std::ops::ControlFlow;
 
 /// Reproducible random generator: xorshift64*.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -21,62 +21,62 @@ impl Dice {
 }
 
 /// One end: its TLS, the bytes it has to send, and the plaintext it has received.
-struct End {
+struct Endpoint {
     tls: Tls,
     out: Vec<u8>,
-    came: Vec<u8>,
+    received: Vec<u8>,
     ready: bool,
     ended: bool,
 }
 
-impl End {
+impl Endpoint {
     fn new(tls: Tls) -> Self {
-        let (out, came) = (Vec::new(), Vec::new());
-        Self { tls, out, came, ready: false, ended: false }
+        let (out, received) = (Vec::new(), Vec::new());
+        Self { tls, out, received, ready: false, ended: false }
     }
 
-    fn take(&mut self, sealed: &[u8]) -> Result<(), TlsError> {
+    fn open(&mut self, sealed: &[u8]) -> Result<(), TlsError> {
         let mut sealed = sealed.to_vec();
-        let Opened { ready, ended, .. } =
-            self.tls.open(&mut sealed, &mut self.came, &mut self.out)?;
-        assert!(!(self.ready && ready), "the handshake is done only once");
-        self.ready |= ready;
-        self.ended |= ended;
+        let Opened { is_ready, is_ended } =
+            self.tls.open(&mut sealed, &mut self.received, &mut self.out)?;
+        assert!(!(self.ready && is_ready), "the handshake is done only once");
+        self.ready |= is_ready;
+        self.ended |= is_ended;
         Ok(())
     }
 
-    fn say(&mut self, plain: &[u8]) {
+    fn seal(&mut self, plain: &[u8]) {
         self.tls.seal(plain, &[], &mut self.out).unwrap();
     }
 }
 
 /// Both ends of one connection: the client, the server.
-struct Pair([End; 2]);
+struct Pair([Endpoint; 2]);
 
 impl Pair {
     fn new(client: &Client, server: &Server, name: &str) -> Self {
         let client = Tls::client(client, name, 0).unwrap();
-        Self([End::new(client), End::new(Tls::server(server, 0).unwrap())])
+        Self([Endpoint::new(client), Endpoint::new(Tls::server(server, 0).unwrap())])
     }
 
     /// Carries bytes between the ends until none are left, at most `bytes_max` at a time; returns
     /// the first error of each end.
-    fn run(&mut self, dice: &mut Dice, bytes_max: usize) -> [Option<TlsError>; 2] {
+    fn run(&mut self, random: &mut Random, bytes_max: usize) -> [Option<TlsError>; 2] {
         let mut errors = [None, None];
         if !self.0[0].tls.is_ready() && self.0[0].out.is_empty() {
-            self.0[0].take(&[]).unwrap();
+            self.0[0].open(&[]).unwrap();
         }
         while let Some(from) = (0..2).find(|&it| !self.0[it].out.is_empty()) {
             // Now and then the other end sends first.
-            let from = match self.0[1 - from].out.is_empty() || dice.below(2) == 0 {
+            let from = match self.0[1 - from].out.is_empty() || random.below(2) == 0 {
                 true => from,
                 false => 1 - from,
             };
-            let count = (1 + dice.below(bytes_max)).min(self.0[from].out.len());
+            let count = (1 + random.below(bytes_max)).min(self.0[from].out.len());
             let sealed: Vec<u8> = self.0[from].out.drain(..count).collect();
             let to = 1 - from;
             if errors[to].is_none() {
-                errors[to] = self.0[to].take(&sealed).err();
+                errors[to] = self.0[to].open(&sealed).err();
             }
         }
         errors
@@ -121,45 +121,48 @@ fn pem(what: &str, der: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_said_comes_whole_and_in_order_however_the_network_cuts_it() {
+fn plaintext_arrives_in_order_for_any_split() {
     let identity = identity();
     let server = server(&identity, ServerOptions::default());
     let client = trusting(&identity);
     for seed in 1..=12_u64 {
-        let mut dice = Dice(seed * 7_919);
+        let mut random = Random(seed * 7_919);
         let bytes_max = [1, 7, 100, 70_000][seed as usize % 4];
         let mut pair = Pair::new(&client, &server, "localhost");
         // Written before the handshake has begun: it waits.
-        pair.0[0].say(b"early bird");
+        pair.0[0].seal(b"early bird");
         assert_eq!(pair.0[0].tls.early_bytes(), 10);
-        assert_eq!(pair.run(&mut dice, bytes_max), [None, None], "seed {seed}");
+        assert_eq!(pair.run(&mut random, bytes_max), [None, None], "seed {seed}");
         assert!(pair.0.iter().all(|it| it.ready && it.tls.is_ready()));
-        assert_eq!(pair.0[1].came, b"early bird");
-        pair.0[1].came.clear();
-        let lot: Vec<u8> = (0..60_000_u32).map(|it| (it % 251) as u8).collect();
+        assert_eq!(pair.0[1].received, b"early bird");
+        pair.0[1].received.clear();
+        let bytes: Vec<u8> = (0..60_000_u32).map(|it| (it % 251) as u8).collect();
         let mut expected = [Vec::new(), Vec::new()];
         for _ in 0..4 {
             for (from, expected) in expected.iter_mut().enumerate() {
-                let part = &lot[..dice.below(if bytes_max > 10 { lot.len() } else { 500 })];
-                pair.0[from].say(part);
+                let part = &bytes[..random.below(if bytes_max > 10 { bytes.len() } else { 500 })];
+                pair.0[from].seal(part);
                 expected.extend_from_slice(part);
             }
-            assert_eq!(pair.run(&mut dice, bytes_max), [None, None], "seed {seed}");
+            assert_eq!(pair.run(&mut random, bytes_max), [None, None], "seed {seed}");
         }
-        assert!(pair.0[1].came == expected[0] && pair.0[0].came == expected[1], "seed {seed}");
+        assert!(
+            pair.0[1].received == expected[0] && pair.0[0].received == expected[1],
+            "seed {seed}"
+        );
         assert_eq!(pair.0.each_ref().map(|it| it.tls.held_bytes()), [0, 0], "buffers are held");
         for from in [0, 1] {
             let mut out = Vec::new();
             pair.0[from].tls.part(&mut out);
             pair.0[from].out = out;
-            assert_eq!(pair.run(&mut dice, bytes_max), [None, None]);
+            assert_eq!(pair.run(&mut random, bytes_max), [None, None]);
             assert!(pair.0[1 - from].ended);
         }
     }
 }
 
 #[test]
-fn a_session_is_resumed_by_its_ticket_and_not_where_there_are_none() {
+fn session_resumes_only_with_tickets_and_session_cache() {
     let identity = identity();
     for (tickets_count, sessions_max, expected) in
         [(2, 16, [false, true, true]), (0, 16, [false; 3]), (2, 0, [false; 3])]
@@ -171,7 +174,7 @@ fn a_session_is_resumed_by_its_ticket_and_not_where_there_are_none() {
         let client = Client::new(verify, options).unwrap();
         let resumed = [(); 3].map(|()| {
             let mut pair = Pair::new(&client, &server, "localhost");
-            assert_eq!(pair.run(&mut Dice(1), 2_000), [None, None]);
+            assert_eq!(pair.run(&mut Random(1), 2_000), [None, None]);
             let [client, server] = pair.0.each_ref().map(|it| it.tls.is_resumed().unwrap());
             assert_eq!(client, server);
             client
@@ -181,7 +184,7 @@ fn a_session_is_resumed_by_its_ticket_and_not_where_there_are_none() {
 }
 
 #[test]
-fn who_has_expired_or_is_somebody_else_or_of_nobody_is_not_talked_to() {
+fn invalid_server_certificate_is_refused() {
     let (roots, expired) = issued("localhost", |it| {
         it.not_before = date_time_ymd(2000, 1, 1);
         it.not_after = date_time_ymd(2001, 1, 1);
@@ -196,7 +199,7 @@ fn who_has_expired_or_is_somebody_else_or_of_nobody_is_not_talked_to() {
         let server = server(shown, ServerOptions::default());
         let client = Client::new(Verify::Roots(roots.clone()), ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
-        let [ours, theirs] = pair.run(&mut Dice(3), 500);
+        let [ours, theirs] = pair.run(&mut Random(3), 500);
         assert!(
             matches!(&ours, Some(TlsError::Certificate(why)) if why.starts_with(expected)),
             "{ours:?} instead of {expected}"
@@ -205,12 +208,12 @@ fn who_has_expired_or_is_somebody_else_or_of_nobody_is_not_talked_to() {
         // A client that verifies nothing accepts any server.
         let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
-        assert_eq!(pair.run(&mut Dice(3), 500), [None, None]);
+        assert_eq!(pair.run(&mut Random(3), 500), [None, None]);
     }
 }
 
 #[test]
-fn a_client_shows_a_certificate_where_it_must_and_is_refused_without() {
+fn required_client_certificate_is_enforced() {
     let (roots, shown) = issued("client.test", |_| {});
     let (_, stranger) = issued("client.test", |_| {});
     let identity = identity();
@@ -218,13 +221,14 @@ fn a_client_shows_a_certificate_where_it_must_and_is_refused_without() {
         let options = ClientOptions { identity, ..ClientOptions::default() };
         Client::new(Verify::Nothing, options).unwrap()
     };
-    let must = ServerOptions { clients: Clients::MustShow(roots.clone()), ..Default::default() };
+    let must =
+        ServerOptions { client_auth: ClientAuth::Required(roots.clone()), ..Default::default() };
     let must = server(&identity, must);
-    let may = ServerOptions { clients: Clients::MayShow(roots), ..Default::default() };
+    let may = ServerOptions { client_auth: ClientAuth::Optional(roots), ..Default::default() };
     let may = server(&identity, may);
     let run = |server: &Server, shown: Option<&Identity>| {
         let mut pair = Pair::new(&client(shown.cloned()), server, "localhost");
-        let [_, refused] = pair.run(&mut Dice(5), 3_000);
+        let [_, refused] = pair.run(&mut Random(5), 3_000);
         refused
     };
     assert_eq!(run(&must, Some(&shown)), None);
@@ -237,7 +241,7 @@ fn a_client_shows_a_certificate_where_it_must_and_is_refused_without() {
 }
 
 #[test]
-fn where_no_protocol_is_common_there_is_no_connection() {
+fn handshake_fails_without_common_alpn_protocol() {
     let identity = identity();
     let alpn = |names: &[&str]| names.iter().map(|it| it.as_bytes().to_vec()).collect::<Vec<_>>();
     let run = |theirs: &[&str], ours: &[&str]| {
@@ -245,7 +249,7 @@ fn where_no_protocol_is_common_there_is_no_connection() {
         let server = server(&identity, options);
         let options = ClientOptions { alpn: alpn(ours), ..Default::default() };
         let client = Client::new(Verify::Nothing, options).unwrap();
-        Pair::new(&client, &server, "localhost").run(&mut Dice(9), 400)
+        Pair::new(&client, &server, "localhost").run(&mut Random(9), 400)
     };
     assert_eq!(run(&["echo/2", "echo/1"], &["echo/1"]), [None, None]);
     let [ours, theirs] = run(&["echo/2"], &["echo/1"]);
@@ -254,15 +258,15 @@ fn where_no_protocol_is_common_there_is_no_connection() {
 }
 
 #[test]
-fn garbage_instead_of_a_hello_is_not_tls_and_is_answered_with_an_alert() {
+fn garbage_instead_of_client_hello_is_answered_with_alert() {
     let server = server(&identity(), ServerOptions::default());
     for garbage in [
         &b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
         &[0; 64],
         &[0x16, 3, 1, 0, 4, 1, 0, 0, 0],
     ] {
-        let mut end = End::new(Tls::server(&server, 0).unwrap());
-        let refused = end.take(garbage).unwrap_err();
+        let mut end = Endpoint::new(Tls::server(&server, 0).unwrap());
+        let refused = end.open(garbage).unwrap_err();
         assert!(matches!(refused, TlsError::NotTls(_)), "{refused:?}");
         // An alert is record type 21.
         assert_eq!(end.out.first(), Some(&21), "{garbage:?}");
@@ -270,27 +274,27 @@ fn garbage_instead_of_a_hello_is_not_tls_and_is_answered_with_an_alert() {
 }
 
 #[test]
-fn a_record_that_was_tampered_with_ends_the_connection() {
+fn tampered_record_closes_the_connection() {
     let identity = identity();
     let server = server(&identity, ServerOptions::default());
     let mut pair = Pair::new(&trusting(&identity), &server, "localhost");
-    assert_eq!(pair.run(&mut Dice(1), 5_000), [None, None]);
-    pair.0[0].say(b"one pound");
+    assert_eq!(pair.run(&mut Random(1), 5_000), [None, None]);
+    pair.0[0].seal(b"one pound");
     *pair.0[0].out.last_mut().unwrap() ^= 1;
-    let [ours, theirs] = pair.run(&mut Dice(1), 5_000);
+    let [ours, theirs] = pair.run(&mut Random(1), 5_000);
     assert!(matches!(theirs, Some(TlsError::Failed(_))), "{theirs:?}");
     assert!(matches!(ours, Some(TlsError::Alert(_))), "{ours:?}");
-    assert!(pair.0[1].came.is_empty());
+    assert!(pair.0[1].received.is_empty());
 }
 
 #[test]
-fn a_turn_is_one_record_or_one_for_each_message_as_is_asked_for() {
+fn seal_makes_one_record_per_turn_or_per_message() {
     let identity = identity();
     for (record_per_message, expected) in [(false, 1), (true, 3)] {
         let options = ServerOptions { record_per_message, ..ServerOptions::default() };
         let server = server(&identity, options);
         let mut pair = Pair::new(&trusting(&identity), &server, "localhost");
-        assert_eq!(pair.run(&mut Dice(1), 5_000), [None, None]);
+        assert_eq!(pair.run(&mut Random(1), 5_000), [None, None]);
         let mut out = Vec::new();
         pair.0[1].tls.seal(b"onetwothree", &[3, 6, 11], &mut out).unwrap();
         let (mut rest, mut records_count) = (&out[..], 0);
@@ -300,14 +304,14 @@ fn a_turn_is_one_record_or_one_for_each_message_as_is_asked_for() {
         }
         assert_eq!(records_count, expected);
         pair.0[1].out = out;
-        assert_eq!(pair.run(&mut Dice(1), 5_000), [None, None]);
-        assert_eq!(pair.0[0].came, b"onetwothree");
+        assert_eq!(pair.run(&mut Random(1), 5_000), [None, None]);
+        assert_eq!(pair.0[0].received, b"onetwothree");
     }
 }
 
 #[test]
-fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
-    let rules = Rules {
+fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
+    let limits = Limits {
         queued_bytes_max: 1_000,
         high_bytes: 500,
         low_bytes: 100,
@@ -318,45 +322,45 @@ fn a_link_runs_out_of_time_for_its_handshake_and_holds_no_buffer_when_idle() {
     let identity = identity();
     let server = server(&identity, ServerOptions::default());
     let mut link = Link::secured(Tls::server(&server, 100).unwrap());
-    assert_eq!(link.deadline_ns(&rules), Some(5_100));
-    assert_eq!(link.timed_out(&rules, 5_100), Some(TimedOut::Handshake));
+    assert_eq!(link.deadline_ns(&limits), Some(5_100));
+    assert_eq!(link.timed_out(&limits, 5_100), Some(TimedOut::Handshake));
     let bare = link.held_bytes();
     // Bytes written before the end of the handshake are kept, as many as the queue allows.
-    assert_eq!(link.write(&[7; 900], &rules, 0).unwrap(), None);
-    assert!(link.write(&[7; 200], &rules, 0).is_err());
-    assert_eq!((link.queued_bytes(), link.waiting().len()), (900, 0));
+    assert_eq!(link.write(&[7; 900], &limits, 0).unwrap(), None);
+    assert!(link.write(&[7; 200], &limits, 0).is_err());
+    assert_eq!((link.queued_bytes(), link.unsent().len()), (900, 0));
 
-    let mut client = End::new(Tls::client(&trusting(&identity), "localhost", 0).unwrap());
-    client.take(&[]).unwrap();
+    let mut client = Endpoint::new(Tls::client(&trusting(&identity), "localhost", 0).unwrap());
+    client.open(&[]).unwrap();
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let mut sealed = std::mem::take(&mut client.out);
         link.open(&mut sealed, &mut plain, &mut out, 200).unwrap();
-        client.take(&std::mem::take(&mut out)).unwrap();
+        client.open(&std::mem::take(&mut out)).unwrap();
     }
-    assert_eq!(client.came, [7; 900]);
-    assert_eq!((link.deadline_ns(&rules), link.held_bytes()), (None, bare));
+    assert_eq!(client.received, [7; 900]);
+    assert_eq!((link.deadline_ns(&limits), link.held_bytes()), (None, bare));
     let codec = LengthPrefixed::new(100);
     let mut framed = Vec::new();
     codec.encode(b"hello", &mut framed).unwrap();
-    client.say(&framed);
+    client.seal(&framed);
     // The message timeout applies to an incomplete record.
     let mut records = std::mem::take(&mut client.out);
     let (first, second) = records.split_at_mut(7);
-    let rules = Rules { message_timeout_ns: 1_000, ..rules };
+    let limits = Limits { message_timeout_ns: 1_000, ..limits };
     for (now_ns, part) in (7_000..).step_by(100).zip(first.chunks_mut(3)) {
         link.open(part, &mut plain, &mut out, now_ns).unwrap();
-        assert_eq!(link.deadline_ns(&rules), Some(8_000));
+        assert_eq!(link.deadline_ns(&limits), Some(8_000));
     }
-    assert_eq!(link.timed_out(&rules, 7_999), None);
-    assert_eq!(link.timed_out(&rules, 8_000), Some(TimedOut::Message));
+    assert_eq!(link.timed_out(&limits, 7_999), None);
+    assert_eq!(link.timed_out(&limits, 8_000), Some(TimedOut::Message));
     link.open(second, &mut plain, &mut out, 7_900).unwrap();
-    assert_eq!(link.deadline_ns(&rules), None);
-    let mut came = Vec::new();
+    assert_eq!(link.deadline_ns(&limits), None);
+    let mut received = Vec::new();
     let each = |message: &[u8]| {
-        came.extend_from_slice(message);
+        received.extend_from_slice(message);
         ControlFlow::Continue(())
     };
     link.receive(&plain, &codec, 0, each).unwrap();
-    assert_eq!((came, link.held_bytes()), (b"hello".to_vec(), bare));
+    assert_eq!((received, link.held_bytes()), (b"hello".to_vec(), bare));
 }

@@ -12,6 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+/// Maximum number of waiting requests of a peer, in terms of the room that is left for others.
+const ROOM_MULTIPLE: usize = 4;
+
 /// Pooled handler: appends the result, or the text of a refusal, to the vector.
 pub(crate) type Work = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
 
@@ -203,12 +206,22 @@ impl Pool {
     }
 
     /// Queues a request, or returns it if too many wait.
+    ///
+    /// A peer may have [`ROOM_MULTIPLE`] times as many requests waiting as there is room left (a
+    /// dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one
+    /// peer takes at most four fifths of the queue, and others are served.
     pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
         let mut queue = locked(&self.shared.queue);
         // The number of threads bounds running requests; fibers are as many as requests, so they
         // count here.
-        let is_full = queue.jobs_count.max(queue.fibers_count) >= self.queue_max;
-        if is_full || queue.bytes + job.bytes() > self.queue_bytes_max {
+        let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
+        let room_bytes = self.queue_bytes_max.saturating_sub(queue.bytes);
+        let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.bytes()));
+        let (peer_count, peer_bytes) = waiting.unwrap_or_default();
+        let is_full = room_count == 0 || job.bytes() > room_bytes;
+        let has_too_many = peer_count >= room_count.saturating_mul(ROOM_MULTIPLE)
+            || peer_bytes > room_bytes.saturating_mul(ROOM_MULTIPLE);
+        if is_full || has_too_many {
             return Err(job);
         }
         let peer = job.peer;

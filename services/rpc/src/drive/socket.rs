@@ -144,6 +144,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// ends.
 const ASKED_EACH: Duration = Duration::from_secs(5);
 const ASKED_TIMES: u32 = 3;
+/// Time after which a connection ends whose sent bytes are not acknowledged: meanwhile the kernel
+/// sends no probes.
+const UNACKNOWLEDGED_MS: u32 = 25_000;
 
 /// Makes a TCP socket send small messages at once, and notice within half a minute that the peer's
 /// machine is gone. Other sockets reject these options and do not need them.
@@ -153,5 +156,6 @@ pub(crate) fn prompt(fd: BorrowedFd<'_>) {
         let _ = sockopt::set_tcp_keepidle(fd, SILENCE);
         let _ = sockopt::set_tcp_keepintvl(fd, ASKED_EACH);
         let _ = sockopt::set_tcp_keepcnt(fd, ASKED_TIMES);
+        let _ = sockopt::set_tcp_user_timeout(fd, UNACKNOWLEDGED_MS);
     }
 }

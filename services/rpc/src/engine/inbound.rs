@@ -109,12 +109,16 @@ impl Inbound {
         self.bytes.len() > ROOM_BYTES
     }
 
-    /// Frees a buffer that has [grown](Self::is_grown), if no bytes are pending and no long frame
-    /// was returned since the last call.
+    /// Frees a buffer that has [grown](Self::is_grown), if the pending bytes fit into one of the
+    /// usual size and no long frame was returned since the last call.
     pub fn shrink(&mut self) {
-        if !std::mem::take(&mut self.had_long) && self.is_grown() && self.pending_bytes() == 0 {
-            self.bytes = Vec::new();
-            (self.start, self.end) = (0, 0);
+        let pending_bytes = self.pending_bytes();
+        if !std::mem::take(&mut self.had_long) && self.is_grown() && pending_bytes < ROOM_BYTES / 2
+        {
+            let mut bytes = vec![0; if pending_bytes == 0 { 0 } else { ROOM_BYTES }];
+            bytes[..pending_bytes].copy_from_slice(&self.bytes[self.start..self.end]);
+            self.bytes = bytes;
+            (self.start, self.end) = (0, pending_bytes);
         }
     }
 
@@ -163,5 +167,22 @@ mod tests {
         receive(&mut inbound, &short.encode());
         assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
         assert_eq!(inbound.capacity_bytes(), ROOM_BYTES);
+    }
+
+    #[test]
+    fn pending_byte_does_not_keep_the_memory_of_a_long_frame() {
+        let mut inbound = Inbound::new(1 << 20);
+        let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
+        receive(&mut inbound, &[&long.encode()[..], &[7; 1 << 20]].concat());
+        assert!(matches!(inbound.frame(), Ok(Some(_))));
+        let short = Header { body_bytes: 0, ..long };
+        let (first, rest) =
+            short.encode().split_first().map_or((0, vec![]), |(a, b)| (*a, b.into()));
+        receive(&mut inbound, &[first]);
+        inbound.shrink();
+        inbound.shrink();
+        assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, ROOM_BYTES));
+        receive(&mut inbound, &rest);
+        assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
     }
 }

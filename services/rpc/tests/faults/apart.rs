@@ -176,7 +176,8 @@ pub fn here() -> ExitCode {
     ip("link set near up");
     all_sorts(&mut client, peer, 3);
     if is_long() {
-        silence_is_the_end(&address);
+        silence_is_the_end(&address, true);
+        silence_is_the_end(&address, false);
         // That connection used the same cable, and was closed too.
         (client, peer) = connected(&address);
     }
@@ -189,12 +190,19 @@ pub fn here() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Checks that a call without a deadline ends if the cable is pulled while the connection is idle.
-fn silence_is_the_end(address: &Address) {
+/// Checks that a call without a deadline ends if the cable is pulled: while the connection is idle,
+/// or before the request is acknowledged.
+fn silence_is_the_end(address: &Address, is_acknowledged: bool) {
     let (mut client, peer) = connected(address);
-    let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
+    let start = |client: &mut Endpoint| {
+        client.start::<_, ()>(peer, Method::named("late"), &()).expect("room")
+    };
+    let mut asked = start(&mut client);
     std::thread::sleep(SECOND);
     ip("link set near down");
+    if !is_acknowledged {
+        asked = start(&mut client);
+    }
     let began = Instant::now();
     let ended = client.wait(asked);
     println!("  a silent cable: {ended:?} within {:?}", began.elapsed());

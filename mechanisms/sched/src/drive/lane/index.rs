@@ -1,7 +1,7 @@
 //! Lanes whose two indices tell which slots are full: the classic ring, and the ring with cached
 //! indices.
 
-use super::slots::Slots;
+use super::slots::LaneSlots;
 use super::{Collect, Lane, LaneError, Post, validate};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
@@ -14,8 +14,8 @@ pub enum Plain {}
 #[derive(Debug)]
 pub enum Cached {}
 
-struct Shared<const W: usize> {
-    slots: Slots<W>,
+struct SharedRing<const W: usize> {
+    slots: LaneSlots<W>,
     /// Slots before this position are full, or have been.
     tail: CachePadded<AtomicU64>,
     /// Slots before this position have been taken.
@@ -23,70 +23,70 @@ struct Shared<const W: usize> {
     slots_count: u64,
 }
 
-/// End that pushes; it caches the other's index if `REMEMBERS`.
-pub struct Sender<const W: usize, const REMEMBERS: bool> {
+/// End that pushes; it caches the other's index if `CACHES`.
+pub struct IndexSender<const W: usize, const CACHES: bool> {
     tail: u64,
     limit: u64,
-    shared: Arc<Shared<W>>,
+    shared: Arc<SharedRing<W>>,
 }
 
-/// End that pops; it caches the other's index if `REMEMBERS`.
-pub struct Receiver<const W: usize, const REMEMBERS: bool> {
+/// End that pops; it caches the other's index if `CACHES`.
+pub struct IndexReceiver<const W: usize, const CACHES: bool> {
     head: u64,
     ready: u64,
-    shared: Arc<Shared<W>>,
+    shared: Arc<SharedRing<W>>,
 }
 
 #[allow(clippy::type_complexity)]
-fn pair<const W: usize, const REMEMBERS: bool>(
+fn pair<const W: usize, const CACHES: bool>(
     slots_count: u32,
-) -> Result<(Sender<W, REMEMBERS>, Receiver<W, REMEMBERS>), LaneError> {
+) -> Result<(IndexSender<W, CACHES>, IndexReceiver<W, CACHES>), LaneError> {
     validate(slots_count)?;
     let index = || CachePadded::new(AtomicU64::new(0));
-    let slots = Slots::new(slots_count as usize);
+    let slots = LaneSlots::new(slots_count as usize);
     let slots_count = u64::from(slots_count);
-    let shared = Arc::new(Shared { slots, tail: index(), head: index(), slots_count });
-    let sender = Sender { tail: 0, limit: slots_count, shared: Arc::clone(&shared) };
-    Ok((sender, Receiver { head: 0, ready: 0, shared }))
+    let shared = Arc::new(SharedRing { slots, tail: index(), head: index(), slots_count });
+    let sender = IndexSender { tail: 0, limit: slots_count, shared: Arc::clone(&shared) };
+    Ok((sender, IndexReceiver { head: 0, ready: 0, shared }))
 }
 
 impl Lane for Plain {
     const NAME: &'static str = "plain";
-    type Sender<const W: usize> = Sender<W, false>;
-    type Receiver<const W: usize> = Receiver<W, false>;
+    type Sender<const W: usize> = IndexSender<W, false>;
+    type Receiver<const W: usize> = IndexReceiver<W, false>;
 
     fn pair<const W: usize>(
         slots_count: u32,
-    ) -> Result<(Sender<W, false>, Receiver<W, false>), LaneError> {
+    ) -> Result<(IndexSender<W, false>, IndexReceiver<W, false>), LaneError> {
         pair(slots_count)
     }
 }
 
 impl Lane for Cached {
     const NAME: &'static str = "cached";
-    type Sender<const W: usize> = Sender<W, true>;
-    type Receiver<const W: usize> = Receiver<W, true>;
+    type Sender<const W: usize> = IndexSender<W, true>;
+    type Receiver<const W: usize> = IndexReceiver<W, true>;
 
     fn pair<const W: usize>(
         slots_count: u32,
-    ) -> Result<(Sender<W, true>, Receiver<W, true>), LaneError> {
+    ) -> Result<(IndexSender<W, true>, IndexReceiver<W, true>), LaneError> {
         pair(slots_count)
     }
 }
 
-impl<const W: usize, const REMEMBERS: bool> Post<W> for Sender<W, REMEMBERS> {
+impl<const W: usize, const CACHES: bool> Post<W> for IndexSender<W, CACHES> {
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
         if !self.has_room() {
             return false;
         }
         let slots = &self.shared.slots;
-        slots.claim_ahead(self.tail);
-        slots.put_rest(self.tail, &words);
+        slots.prefetch_ahead(self.tail);
+        slots.write_rest(self.tail, &words);
         // Relaxed: published by the index.
         slots.first(self.tail).store(words[0], Ordering::Relaxed);
         self.tail += 1;
-        if !REMEMBERS {
+        if !CACHES {
             self.publish();
         }
         true
@@ -94,8 +94,9 @@ impl<const W: usize, const REMEMBERS: bool> Post<W> for Sender<W, REMEMBERS> {
 
     #[inline(always)]
     fn has_room(&mut self) -> bool {
-        if !REMEMBERS || self.tail == self.limit {
-            // Acquire: pairs with the Release in Receiver::release(): the old contents were taken.
+        if !CACHES || self.tail == self.limit {
+            // Acquire: pairs with the Release in IndexReceiver::release(): the old contents were
+            // taken.
             self.limit = self.shared.head.load(Ordering::Acquire) + self.shared.slots_count;
         }
         self.tail < self.limit
@@ -103,16 +104,16 @@ impl<const W: usize, const REMEMBERS: bool> Post<W> for Sender<W, REMEMBERS> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Release: publishes the slots before `tail` to the Acquire in Receiver::pop().
+        // Release: publishes the slots before `tail` to the Acquire in IndexReceiver::pop().
         self.shared.tail.store(self.tail, Ordering::Release);
     }
 }
 
-impl<const W: usize, const REMEMBERS: bool> Collect<W> for Receiver<W, REMEMBERS> {
+impl<const W: usize, const CACHES: bool> Collect<W> for IndexReceiver<W, CACHES> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
-        if !REMEMBERS || self.head == self.ready {
-            // Acquire: pairs with the Release in Sender::publish().
+        if !CACHES || self.head == self.ready {
+            // Acquire: pairs with the Release in IndexSender::publish().
             self.ready = self.shared.tail.load(Ordering::Acquire);
             if self.head == self.ready {
                 return None;
@@ -120,9 +121,9 @@ impl<const W: usize, const REMEMBERS: bool> Collect<W> for Receiver<W, REMEMBERS
         }
         // Relaxed: slots that the index reports as full were published by it.
         let first = self.shared.slots.first(self.head).load(Ordering::Relaxed);
-        let words = self.shared.slots.take(self.head, first);
+        let words = self.shared.slots.read(self.head, first);
         self.head += 1;
-        if !REMEMBERS {
+        if !CACHES {
             self.release();
         }
         Some(words)
@@ -130,7 +131,8 @@ impl<const W: usize, const REMEMBERS: bool> Collect<W> for Receiver<W, REMEMBERS
 
     #[inline(always)]
     fn release(&mut self) {
-        // Release: the slots before `head` were read; pairs with the Acquire in Sender::has_room().
+        // Release: the slots before `head` were read; pairs with the Acquire in
+        // IndexSender::has_room().
         self.shared.head.store(self.head, Ordering::Release);
     }
 }

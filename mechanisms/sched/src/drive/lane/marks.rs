@@ -1,6 +1,6 @@
 //! Lane whose slots are full if they are not null; the receiver resets them to null.
 
-use super::slots::Slots;
+use super::slots::LaneSlots;
 use super::{Collect, LANE_BIT, Lane, LaneError, Post, validate};
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::Ordering;
@@ -12,46 +12,48 @@ use handover_base::sync::atomic::Ordering;
 pub enum Marks {}
 
 /// Pushing end of [`Marks`].
-pub struct Sender<const W: usize> {
+pub struct MarksSender<const W: usize> {
     tail: u64,
     /// Slots before this position, and one more line, are known to be null.
     limit: u64,
-    slots: Arc<Slots<W>>,
+    slots: Arc<LaneSlots<W>>,
 }
 
 /// Popping end of [`Marks`].
-pub struct Receiver<const W: usize> {
+pub struct MarksReceiver<const W: usize> {
     head: u64,
     /// Slots before this position are null again.
     cleared: u64,
-    slots: Arc<Slots<W>>,
+    slots: Arc<LaneSlots<W>>,
 }
 
 impl Lane for Marks {
     const NAME: &'static str = "marks";
-    type Sender<const W: usize> = Sender<W>;
-    type Receiver<const W: usize> = Receiver<W>;
+    type Sender<const W: usize> = MarksSender<W>;
+    type Receiver<const W: usize> = MarksReceiver<W>;
 
     /// Makes two more lines than hold `slots_count`, since the line being filled and the line being
     /// emptied cannot be reused yet; the number is rounded up to a power of two.
-    fn pair<const W: usize>(slots_count: u32) -> Result<(Sender<W>, Receiver<W>), LaneError> {
+    fn pair<const W: usize>(
+        slots_count: u32,
+    ) -> Result<(MarksSender<W>, MarksReceiver<W>), LaneError> {
         validate(slots_count)?;
-        let slots = Arc::new(Slots::new(slots_count as usize + 2 * Slots::<W>::PER_LINE));
-        let sender = Sender { tail: 0, limit: 0, slots: Arc::clone(&slots) };
-        Ok((sender, Receiver { head: 0, cleared: 0, slots }))
+        let slots = Arc::new(LaneSlots::new(slots_count as usize + 2 * LaneSlots::<W>::PER_LINE));
+        let sender = MarksSender { tail: 0, limit: 0, slots: Arc::clone(&slots) };
+        Ok((sender, MarksReceiver { head: 0, cleared: 0, slots }))
     }
 }
 
-impl<const W: usize> Post<W> for Sender<W> {
-    const LAZY: bool = false;
+impl<const W: usize> Post<W> for MarksSender<W> {
+    const NEEDS_PUBLISH: bool = false;
 
     #[inline(always)]
     fn push(&mut self, words: [u64; W]) -> bool {
         if !self.has_room() {
             return false;
         }
-        self.slots.put_rest(self.tail, &words);
-        // Release: publishes the slot's other words to the Acquire in Receiver::pop().
+        self.slots.write_rest(self.tail, &words);
+        // Release: publishes the slot's other words to the Acquire in MarksReceiver::pop().
         self.slots.first(self.tail).store(words[0] | LANE_BIT, Ordering::Release);
         self.tail += 1;
         true
@@ -63,14 +65,14 @@ impl<const W: usize> Post<W> for Sender<W> {
             return true;
         }
         // The receiver clears in order, so both lines are null if the last slot of the next one is.
-        let line = Slots::<W>::PER_LINE as u64;
+        let line = LaneSlots::<W>::PER_LINE as u64;
         let last = self.limit + 2 * line - 1;
-        // Acquire: pairs with the Release in Receiver::clear(): the old contents were taken.
+        // Acquire: pairs with the Release in MarksReceiver::clear(): the old contents were taken.
         if self.slots.first(last).load(Ordering::Acquire) != 0 {
             return false;
         }
         self.limit += line;
-        self.slots.claim_ahead(self.limit);
+        self.slots.prefetch_ahead(self.limit);
         true
     }
 
@@ -78,34 +80,35 @@ impl<const W: usize> Post<W> for Sender<W> {
     fn publish(&mut self) {}
 }
 
-impl<const W: usize> Receiver<W> {
+impl<const W: usize> MarksReceiver<W> {
     /// Clears the slots before `until`, which is the begin of a line.
     #[inline(always)]
     fn clear(&mut self, until: u64) {
         while self.cleared < until {
-            // Release: the slot's words were read; pairs with the Acquire in Sender::has_room().
+            // Release: the slot's words were read; pairs with the Acquire in
+            // MarksSender::has_room().
             self.slots.first(self.cleared).store(0, Ordering::Release);
             self.cleared += 1;
         }
     }
 }
 
-impl<const W: usize> Collect<W> for Receiver<W> {
+impl<const W: usize> Collect<W> for MarksReceiver<W> {
     #[inline(always)]
     fn pop(&mut self) -> Option<[u64; W]> {
-        // Acquire: pairs with the Release in Sender::push().
+        // Acquire: pairs with the Release in MarksSender::push().
         let first = self.slots.first(self.head).load(Ordering::Acquire);
         if first == 0 {
             return None;
         }
-        let words = self.slots.take(self.head, first & !LANE_BIT);
+        let words = self.slots.read(self.head, first & !LANE_BIT);
         self.head += 1;
         Some(words)
     }
 
     #[inline(always)]
     fn release(&mut self) {
-        let line = Slots::<W>::PER_LINE as u64;
+        let line = LaneSlots::<W>::PER_LINE as u64;
         // Not the line of `head`: the sender may be filling it.
         self.clear(self.head - self.head % line);
     }

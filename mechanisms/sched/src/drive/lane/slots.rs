@@ -9,7 +9,7 @@ pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
 /// Cache line. Loom's atomics are larger than a word; no code depends on their size.
 #[repr(align(64))]
-struct Line([AtomicU64; LINE_WORDS]);
+struct CacheLine([AtomicU64; LINE_WORDS]);
 
 /// Lines ahead that a sender prefetches before it writes them: as many as are in transfer at once.
 #[cfg(not(handover_loom))]
@@ -17,8 +17,8 @@ const AHEAD_LINES: usize = 4;
 
 /// Slots of `W` words, a power of two of them. Each end has a clone.
 #[derive(Clone)]
-pub(super) struct Slots<const W: usize> {
-    lines: Arc<[Line]>,
+pub(super) struct LaneSlots<const W: usize> {
+    lines: Arc<[CacheLine]>,
     /// Binary logarithm of the number of slots.
     lap_shift: u32,
 }
@@ -26,12 +26,12 @@ pub(super) struct Slots<const W: usize> {
 /// Borrowed slots, for loops over many of them: the compiler must assume that an atomic access
 /// changes any memory, but not these copied fields.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a, const W: usize> {
-    lines: &'a [Line],
+pub(super) struct SlotsView<'a, const W: usize> {
+    lines: &'a [CacheLine],
     lap_shift: u32,
 }
 
-impl<const W: usize> Slots<W> {
+impl<const W: usize> LaneSlots<W> {
     /// Slots in a line; no slot spans two lines.
     pub(super) const PER_LINE: usize = {
         assert!(W > 0 && LINE_WORDS.is_multiple_of(W));
@@ -41,7 +41,7 @@ impl<const W: usize> Slots<W> {
     /// Makes at least `slots_count` slots, in whole lines and a power of two of them.
     pub(super) fn new(slots_count: usize) -> Self {
         let lines_count = slots_count.div_ceil(Self::PER_LINE).next_power_of_two();
-        let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        let line = || CacheLine(std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
             lines: (0..lines_count).map(|_| line()).collect(),
             lap_shift: (lines_count * Self::PER_LINE).ilog2(),
@@ -56,42 +56,42 @@ impl<const W: usize> Slots<W> {
 
     /// Returns a view of the slots, for a loop.
     #[inline(always)]
-    pub(super) fn view(&self) -> View<'_, W> {
-        View { lines: &self.lines, lap_shift: self.lap_shift }
+    pub(super) fn view(&self) -> SlotsView<'_, W> {
+        SlotsView { lines: &self.lines, lap_shift: self.lap_shift }
     }
 
-    /// Returns the first word of a slot: [`View::first`].
+    /// Returns the first word of a slot: [`SlotsView::first`].
     #[inline(always)]
     pub(super) fn first(&self, position: u64) -> &AtomicU64 {
         self.view().first(position)
     }
 
-    /// Writes the other words of a slot: [`View::put_rest`].
+    /// Writes the other words of a slot: [`SlotsView::write_rest`].
     #[inline(always)]
-    pub(super) fn put_rest(&self, position: u64, words: &[u64; W]) {
-        self.view().put_rest(position, words);
+    pub(super) fn write_rest(&self, position: u64, words: &[u64; W]) {
+        self.view().write_rest(position, words);
     }
 
-    /// Returns all words of a slot: [`View::take`].
+    /// Returns all words of a slot: [`SlotsView::read`].
     #[inline(always)]
-    pub(super) fn take(&self, position: u64, first: u64) -> [u64; W] {
-        self.view().take(position, first)
+    pub(super) fn read(&self, position: u64, first: u64) -> [u64; W] {
+        self.view().read(position, first)
     }
 
-    /// Returns the lap of a position: [`View::lap`].
+    /// Returns the lap of a position: [`SlotsView::lap`].
     #[inline(always)]
     pub(super) fn lap(&self, position: u64) -> u64 {
         self.view().lap(position)
     }
 
-    /// Prefetches a line ahead: [`View::claim_ahead`].
+    /// Prefetches a line ahead: [`SlotsView::prefetch_ahead`].
     #[inline(always)]
-    pub(super) fn claim_ahead(&self, position: u64) {
-        self.view().claim_ahead(position);
+    pub(super) fn prefetch_ahead(&self, position: u64) {
+        self.view().prefetch_ahead(position);
     }
 }
 
-impl<'a, const W: usize> View<'a, W> {
+impl<'a, const W: usize> SlotsView<'a, W> {
     /// Returns word `word` of the slot at `position`, which wraps around.
     #[inline(always)]
     fn word(self, position: u64, word: usize) -> &'a AtomicU64 {
@@ -108,7 +108,7 @@ impl<'a, const W: usize> View<'a, W> {
 
     /// Writes all words but the first of a slot that the caller owns.
     #[inline(always)]
-    pub(super) fn put_rest(self, position: u64, words: &[u64; W]) {
+    pub(super) fn write_rest(self, position: u64, words: &[u64; W]) {
         for (word, &value) in words.iter().enumerate().skip(1) {
             // Relaxed: the first word, or an index, publishes them.
             self.word(position, word).store(value, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl<'a, const W: usize> View<'a, W> {
 
     /// Returns all words of a slot whose first word was loaded as `first`.
     #[inline(always)]
-    pub(super) fn take(self, position: u64, first: u64) -> [u64; W] {
+    pub(super) fn read(self, position: u64, first: u64) -> [u64; W] {
         // Relaxed: the word or index that showed the slot as full was loaded with Acquire.
         std::array::from_fn(|word| match word {
             0 => first,
@@ -133,20 +133,22 @@ impl<'a, const W: usize> View<'a, W> {
 
     /// Prefetches a line further on, if the position begins a line.
     #[inline(always)]
-    pub(super) fn claim_ahead(self, position: u64) {
+    pub(super) fn prefetch_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]
-        if (position as usize).is_multiple_of(Slots::<W>::PER_LINE) {
-            raw::claim(self.first(position + (AHEAD_LINES * Slots::<W>::PER_LINE) as u64));
+        if (position as usize).is_multiple_of(LaneSlots::<W>::PER_LINE) {
+            raw::prefetch_for_write(
+                self.first(position + (AHEAD_LINES * LaneSlots::<W>::PER_LINE) as u64),
+            );
         }
         #[cfg(handover_loom)]
-        raw::claim(self.first(position));
+        raw::prefetch_for_write(self.first(position));
     }
 
     /// Prefetches, for reading, the lines of `slots_count` slots from `position` on.
     #[inline(always)]
-    pub(super) fn fetch(self, position: u64, slots_count: usize) {
-        for slot in (0..slots_count).step_by(Slots::<W>::PER_LINE) {
-            crate::raw::fetch(self.first(position + slot as u64));
+    pub(super) fn prefetch(self, position: u64, slots_count: usize) {
+        for slot in (0..slots_count).step_by(LaneSlots::<W>::PER_LINE) {
+            crate::raw::prefetch(self.first(position + slot as u64));
         }
     }
 

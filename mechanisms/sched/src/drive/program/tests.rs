@@ -18,13 +18,13 @@ fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: 
 }
 
 /// Returns line, column and message of the error.
-fn wrong(text: &str) -> (usize, usize, String) {
-    let wrong = parse(text).unwrap_err();
-    (wrong.line, wrong.column, wrong.to_string())
+fn parse_error(text: &str) -> (usize, usize, String) {
+    let error = parse(text).unwrap_err();
+    (error.line, error.column, error.to_string())
 }
 
 #[test]
-fn each_client_has_its_specifications_in_order_and_the_absent_ones_are_named() {
+fn specifications_are_in_order_and_absent_clients_are_listed() {
     let program = parse(TWO_CLIENTS).unwrap();
     let first = spec(1_000_000_000, 100_000_000, 64, 1);
     assert_eq!(program.of(0), [first, spec(2_000_000_000, 1_000_000_000, 1500, 8)]);
@@ -36,7 +36,7 @@ fn each_client_has_its_specifications_in_order_and_the_absent_ones_are_named() {
 }
 
 #[test]
-fn a_client_s_specifications_may_stand_in_several_places() {
+fn specifications_of_one_client_may_be_in_several_sections() {
     let program =
         parse("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n").unwrap();
     let [first, second] = program.of(1) else { panic!("{program:?}") };
@@ -45,7 +45,7 @@ fn a_client_s_specifications_may_stand_in_several_places() {
 }
 
 #[test]
-fn the_words_thread_n_begin_a_client_wherever_they_stand_in_a_line() {
+fn thread_and_number_anywhere_in_a_line_begin_a_client() {
     for line in [
         "thread 2",
         "--- thread 2 ---",
@@ -66,35 +66,35 @@ fn the_words_thread_n_begin_a_client_wherever_they_stand_in_a_line() {
 }
 
 #[test]
-fn a_missing_column_is_named_with_its_place() {
-    let (line, column, text) = wrong("thread 0\n1s 100M 64\n");
+fn missing_column_error_has_the_position() {
+    let (line, column, text) = parse_error("thread 0\n1s 100M 64\n");
     assert_eq!((line, column), (2, 11));
     assert!(text.contains("burst") && text.contains("end of the line"), "{text}");
 }
 
 #[test]
-fn a_duration_without_a_unit_is_named_with_its_place() {
-    let (line, column, text) = wrong("1s 100M 64 1\n1 parsec 100M 64 1\n");
+fn duration_without_a_unit_error_has_the_position() {
+    let (line, column, text) = parse_error("1s 100M 64 1\n1 parsec 100M 64 1\n");
     assert_eq!((line, column), (2, 1));
     assert!(text.contains("duration such as 1s"), "{text}");
 }
 
 #[test]
-fn a_packet_of_no_bytes_is_named_with_its_place() {
-    let (line, column, text) = wrong("1s 100M 0 1\n");
+fn zero_length_error_has_the_position() {
+    let (line, column, text) = parse_error("1s 100M 0 1\n");
     assert_eq!((line, column), (1, 9));
     assert!(text.contains("packet size") && text.contains("65535"), "{text}");
 }
 
 #[test]
-fn a_negative_thread_is_named_with_its_place() {
-    let (line, column, text) = wrong("thread -1\n1s 100M 64 1\n");
+fn negative_thread_error_has_the_position() {
+    let (line, column, text) = parse_error("thread -1\n1s 100M 64 1\n");
     assert_eq!((line, column), (1, 8));
     assert!(text.contains("thread's number") && text.contains("-1"), "{text}");
 }
 
 #[test]
-fn every_limit_is_kept_and_what_is_too_much_is_told_with_its_column() {
+fn values_beyond_a_limit_are_refused_with_the_column() {
     for (text, column) in [
         ("0s 1M 64 1", 1),
         ("1s 0 64 1", 4),
@@ -114,7 +114,7 @@ fn every_limit_is_kept_and_what_is_too_much_is_told_with_its_column() {
         ("é 1M 64 1", 1),
         ("1s\u{a0}é 64 1", 4),
     ] {
-        let (line, found, message) = wrong(text);
+        let (line, found, message) = parse_error(text);
         assert_eq!((line, found), (1, column), "{text}: {message}");
     }
     let most = parse("1h 1000T 65535 1M\nthread 65535").unwrap();
@@ -122,9 +122,9 @@ fn every_limit_is_kept_and_what_is_too_much_is_told_with_its_column() {
 }
 
 #[test]
-fn the_file_stands_before_the_place() {
-    let wrong = parse("x").unwrap_err();
-    let text = wrong.in_file(Path::new("dir/sched.txt")).to_string();
+fn error_begins_with_the_file_and_the_position() {
+    let error = parse("x").unwrap_err();
+    let text = error.in_file(Path::new("dir/sched.txt")).to_string();
     assert!(text.starts_with("dir/sched.txt: line 1, column 1: expected a duration"), "{text}");
 }
 
@@ -142,15 +142,15 @@ fn text_of(program: &Program) -> String {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic_and_every_error_lies_in_the_text(text in "([0-9a-zé#. \n\t-]|thread){0,60}") {
-        if let Err(wrong) = parse(&text) {
-            let line = text.lines().nth(wrong.line - 1).unwrap();
-            prop_assert!((1..=line.chars().count() + 1).contains(&wrong.column));
+    fn any_text_parses_without_panic_and_error_positions_are_in_the_text(text in "([0-9a-zé#. \n\t-]|thread){0,60}") {
+        if let Err(error) = parse(&text) {
+            let line = text.lines().nth(error.line - 1).unwrap();
+            prop_assert!((1..=line.chars().count() + 1).contains(&error.column));
         }
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_program_parses_to_the_same_program(
         specs in prop::collection::vec(
             (0u32..THREADS_MAX, 1..u64::MAX / 2, 1u64..1_000_000_000_000_000,
              1u32..65_536, 1u32..=BURST_MAX_PACKETS), 0..20)

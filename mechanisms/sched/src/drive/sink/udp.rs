@@ -28,7 +28,7 @@ const HEADER_BYTES: usize = 16;
 pub struct Udp {
     socket: UdpSocket,
     /// Length and header of each buffered datagram.
-    waiting: Vec<(usize, [u8; HEADER_BYTES])>,
+    buffered: Vec<(usize, [u8; HEADER_BYTES])>,
     zeros: Box<[u8]>,
     number: u64,
     datagrams: u64,
@@ -55,7 +55,7 @@ impl Udp {
         let socket = connect().map_err(|error| SinkError::Connect { to, error })?;
         Ok(Self {
             socket,
-            waiting: Vec::with_capacity(BURST_MAX),
+            buffered: Vec::with_capacity(BURST_MAX),
             zeros: vec![0; DATAGRAM_MAX_BYTES as usize].into(),
             number: 0,
             datagrams: 0,
@@ -81,13 +81,13 @@ impl Udp {
         self.lost
     }
 
-    fn send_waiting(&mut self) {
+    fn send_buffered(&mut self) {
         let mut sent = 0;
-        while sent < self.waiting.len() && self.failed.is_none() {
-            match send(&self.socket, &self.waiting[sent..], &self.zeros) {
+        while sent < self.buffered.len() && self.failed.is_none() {
+            match send(&self.socket, &self.buffered[sent..], &self.zeros) {
                 Ok(count) => {
                     self.datagrams += count as u64;
-                    let lengths = self.waiting[sent..sent + count].iter().map(|it| it.0 as u64);
+                    let lengths = self.buffered[sent..sent + count].iter().map(|it| it.0 as u64);
                     self.bytes += lengths.sum::<u64>();
                     sent += count;
                 }
@@ -101,24 +101,25 @@ impl Udp {
                 Err(errno) => self.failed = Some(errno.into()),
             }
         }
-        self.lost += (self.waiting.len() - sent) as u64;
-        self.waiting.clear();
+        self.lost += (self.buffered.len() - sent) as u64;
+        self.buffered.clear();
     }
 }
 
 /// Sends as many datagrams as possible; returns their number.
 fn send(
     socket: &UdpSocket,
-    waiting: &[(usize, [u8; HEADER_BYTES])],
+    buffered: &[(usize, [u8; HEADER_BYTES])],
     zeros: &[u8],
 ) -> Result<usize, Errno> {
-    let parts = waiting.iter().map(|(length, header)| {
+    let parts = buffered.iter().map(|(length, header)| {
         let (head, rest) = ((*length).min(HEADER_BYTES), length.saturating_sub(HEADER_BYTES));
         [IoSlice::new(&header[..head]), IoSlice::new(&zeros[..rest])]
     });
     let parts: Vec<_> = parts.collect();
-    let mut nothing: Vec<_> = parts.iter().map(|_| SendAncillaryBuffer::default()).collect();
-    let headers = parts.iter().zip(&mut nothing).map(|(parts, none)| MMsgHdr::new(parts, none));
+    let mut no_ancillary: Vec<_> = parts.iter().map(|_| SendAncillaryBuffer::default()).collect();
+    let headers =
+        parts.iter().zip(&mut no_ancillary).map(|(parts, none)| MMsgHdr::new(parts, none));
     sendmmsg(socket, &mut headers.collect::<Vec<_>>(), SendFlags::empty())
 }
 
@@ -128,14 +129,14 @@ impl Sink for Udp {
         header[..8].copy_from_slice(&u64::from(packet.flow).to_be_bytes());
         header[8..].copy_from_slice(&self.number.to_be_bytes());
         self.number += 1;
-        self.waiting.push((packet.length_bytes.min(DATAGRAM_MAX_BYTES) as usize, header));
-        if self.waiting.len() == BURST_MAX {
-            self.send_waiting();
+        self.buffered.push((packet.length_bytes.min(DATAGRAM_MAX_BYTES) as usize, header));
+        if self.buffered.len() == BURST_MAX {
+            self.send_buffered();
         }
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.send_waiting();
+        self.send_buffered();
         self.failed.take().map_or(Ok(()), |error| Err(SinkError::Send { error }))
     }
 }

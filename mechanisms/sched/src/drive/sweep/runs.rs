@@ -7,7 +7,7 @@
 use super::super::arbiter::Token;
 use super::super::lane::{Collect, Lane};
 use super::super::word::Offer;
-use super::{Sweeper, Wait, Waits, back};
+use super::{PendingPacket, PendingPackets, Sweeper, returned_words};
 use crate::{Accepted, Packet, Refused, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
@@ -28,13 +28,13 @@ pub(super) struct Runs<const IN: usize, const OUT: usize> {
     /// Clients of `marks`, by index.
     clients: [u32; RUN_MAX],
     /// Number of `marks` that were not sent yet.
-    drawn_count: usize,
+    pending_count: usize,
 }
 
 impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
     fn default() -> Self {
         let (taken, marks) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
-        Self { taken, marks, clients: [0; RUN_MAX], drawn_count: 0 }
+        Self { taken, marks, clients: [0; RUN_MAX], pending_count: 0 }
     }
 }
 
@@ -45,7 +45,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     pub(super) fn sweep_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
         let taken = self.take_runs(runs);
         let marked = self.mark_runs(runs);
-        if runs.drawn_count >= MARKS_MIN || taken == 0 || self.interval_ns > 0 {
+        if runs.pending_count >= MARKS_MIN || taken == 0 || self.interval_ns > 0 {
             self.deliver(runs);
         }
         taken + marked
@@ -56,7 +56,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
         let mut taken_all = 0;
         for &client in &self.present {
             let Some(port) = &mut self.ports[client as usize] else { continue };
-            if !port.is_clear() {
+            if !port.flush_spill() {
                 continue;
             }
             let (mut taken, mut ticks) = (0, 0);
@@ -70,9 +70,17 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 if Self::STAMPED && taken == 0 {
                     ticks = clock::ticks();
                 }
-                let (waits, dropped) = (&mut self.waits, &mut self.replaced);
+                let (pending_packets, dropped) = (&mut self.pending_packets, &mut self.replaced);
                 let run = &runs.taken[..count];
-                feed(&mut self.scheduler, self.now_ns, client, run, waits, ticks, dropped);
+                enqueue_run(
+                    &mut self.scheduler,
+                    self.now_ns,
+                    client,
+                    run,
+                    pending_packets,
+                    ticks,
+                    dropped,
+                );
                 probe!("sched.scheduled", port.ledger.client, count);
                 taken += count;
                 if count < wanted {
@@ -81,12 +89,12 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             }
             port.inbox.release();
             port.ledger.taken += taken as u64;
-            self.gave_all |= taken == self.batch_max;
+            self.may_have_more |= taken == self.batch_max;
             taken_all += taken;
         }
         if !self.replaced.is_empty() {
             self.deliver_all(runs);
-            self.give_back();
+            self.return_replaced();
         }
         taken_all
     }
@@ -95,26 +103,27 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     fn mark_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
         let marks_max = self.batch_max * self.present.len().max(1);
         let mut marked = 0;
-        self.holds_back = false;
+        self.is_holding_back = false;
         while marked < marks_max {
-            if runs.drawn_count == RUN_MAX {
+            if runs.pending_count == RUN_MAX {
                 self.deliver_all(runs);
             }
-            let wanted = (RUN_MAX - runs.drawn_count).min(marks_max - marked);
-            let free = runs.drawn_count..runs.drawn_count + wanted;
+            let wanted = (RUN_MAX - runs.pending_count).min(marks_max - marked);
+            let free = runs.pending_count..runs.pending_count + wanted;
             let (marks, clients) = (&mut runs.marks[free.clone()], &mut runs.clients[free]);
             let stamps = Self::STAMPED && !self.scheduler.is_empty();
             let ticks = if stamps { clock::ticks() } else { 0 };
-            let (waits, now_ns) = (&mut self.waits, self.now_ns);
-            let count = draw(&mut self.scheduler, now_ns, marks, clients, waits, ticks);
-            runs.drawn_count += count;
+            let (pending_packets, now_ns) = (&mut self.pending_packets, self.now_ns);
+            let count =
+                dequeue_run(&mut self.scheduler, now_ns, marks, clients, pending_packets, ticks);
+            runs.pending_count += count;
             marked += count;
             if count < wanted {
-                self.holds_back = !self.scheduler.is_empty();
+                self.is_holding_back = !self.scheduler.is_empty();
                 break;
             }
         }
-        self.gave_all |= marked == marks_max;
+        self.may_have_more |= marked == marks_max;
         marked
     }
 
@@ -127,7 +136,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
     /// Sends each client its marks.
     #[inline(always)]
     fn deliver(&mut self, runs: &mut Runs<IN, OUT>) {
-        let count = std::mem::take(&mut runs.drawn_count);
+        let count = std::mem::take(&mut runs.pending_count);
         let mut from = 0;
         while from < count {
             let client = runs.clients[from];
@@ -137,7 +146,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 marks.iter().map(|mark| u64::from(Offer::length_bytes_of(mark[0]))).sum();
             from += marks.len();
             let Some(port) = &mut self.ports[client as usize] else { continue };
-            if port.ledger.gone {
+            if port.ledger.has_left {
                 port.ledger.discarded += marks.len() as u64;
                 self.retire_if_empty(client);
                 continue;
@@ -154,50 +163,56 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
 /// Passes a client's packets to the scheduler; appends to `dropped` the packets that it refused, or
 /// dropped for these.
 #[inline(never)]
-fn feed<S: Scheduler<Token>, const IN: usize>(
+fn enqueue_run<S: Scheduler<Token>, const IN: usize>(
     scheduler: &mut S,
     now_ns: u64,
     client: u32,
     run: &[[u64; IN]],
-    waits: &mut Waits,
+    pending_packets: &mut PendingPackets,
     sch_enq_ticks: u64,
     dropped: &mut Vec<Packet<Token>>,
 ) {
     for words in run {
         let (Offer { flow, length_bytes, mut tag }, _) = Offer::unpack(words[0]);
         if IN > 1 {
-            tag = waits.put(Wait { cli_enq_ticks: words[IN - 1], sch_enq_ticks, tag });
+            tag = pending_packets.insert(PendingPacket {
+                cli_enq_ticks: words[IN - 1],
+                sch_enq_ticks,
+                tag,
+            });
         }
         let packet = Packet { flow, length_bytes, token: Token::new(client, tag) };
         match scheduler.enqueue(now_ns, packet) {
             Ok(Accepted::Queued) => {}
-            Ok(Accepted::InsteadOf(packet)) | Err(Refused { packet, .. }) => keep(dropped, packet),
+            Ok(Accepted::InsteadOf(packet)) | Err(Refused { packet, .. }) => {
+                push_dropped(dropped, packet)
+            }
         }
     }
 }
 
 #[cold]
 #[inline(never)]
-fn keep(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
+fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
     dropped.push(packet);
 }
 
 /// Takes packets out of the scheduler, as marks; returns their number.
 #[inline(never)]
-fn draw<S: Scheduler<Token>, const OUT: usize>(
+fn dequeue_run<S: Scheduler<Token>, const OUT: usize>(
     scheduler: &mut S,
     now_ns: u64,
     marks: &mut [[u64; OUT]],
     clients: &mut [u32],
-    waits: &mut Waits,
+    pending_packets: &mut PendingPackets,
     sch_deq_ticks: u64,
 ) -> usize {
-    let mut drawn = 0;
+    let mut dequeued = 0;
     for (mark, client) in marks.iter_mut().zip(clients) {
         let Some(packet) = scheduler.dequeue(now_ns) else { break };
         *client = packet.token.client();
-        *mark = back(waits, packet, false, sch_deq_ticks);
-        drawn += 1;
+        *mark = returned_words(pending_packets, packet, false, sch_deq_ticks);
+        dequeued += 1;
     }
-    drawn
+    dequeued
 }

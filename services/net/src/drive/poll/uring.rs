@@ -1,7 +1,7 @@
 //! Readiness from `io_uring`: each socket has one multishot poll, which reports every edge until
 //! the poll is removed. One system call per wait submits new polls and collects completions.
 
-use super::{Flags, Told, Watch, Whose, told};
+use super::{EventSource, Flags, PollBackend, Readiness, readiness};
 use crate::raw;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue};
@@ -10,21 +10,21 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Size of the submission queue. Each entry completes at once.
-const CALLS: u32 = 64;
+const SUBMISSION_ENTRIES: u32 = 64;
 /// Size of the completion queue; further completions are kept by the kernel, which is slower.
-const COMPLETIONS: u32 = 4096;
+const COMPLETION_ENTRIES: u32 = 4096;
 /// `user_data` of a removal, whose completion is ignored.
-const TAKEN_BACK: u64 = u64::MAX;
+const REMOVAL: u64 = u64::MAX;
 
 pub(crate) struct Uring {
     ring: IoUring,
     ready_max: usize,
     /// Sources other than connections, polled again if the kernel has ended their poll.
-    specials: Vec<(Whose, RawFd)>,
+    rearmed: Vec<(EventSource, RawFd)>,
     /// Polls to be submitted by the next wait. The kernel runs a poll's work on the thread that
     /// submitted it, which interrupts that thread's sleep, and cancels the poll when that thread
     /// ends: so only the thread that waits submits.
-    asked: Vec<(Whose, RawFd, Flags)>,
+    pending_polls: Vec<(EventSource, RawFd, Flags)>,
 }
 
 /// Returns the kernel's error code of `error`.
@@ -33,7 +33,7 @@ fn errno(error: &io::Error) -> Errno {
 }
 
 impl Uring {
-    fn hand_over(&mut self) -> Result<(), Errno> {
+    fn submit(&mut self) -> Result<(), Errno> {
         loop {
             match self.ring.submit().map_err(|error| errno(&error)) {
                 // The completion queue has to be emptied first: the next wait does both.
@@ -44,75 +44,75 @@ impl Uring {
         }
     }
 
-    /// Submits the polls in `asked`; those without space in the queue stay there until the next
-    /// wait.
-    fn ask(&mut self) -> Result<(), Errno> {
-        while let Some(&(whose, fd, flags)) = self.asked.last() {
+    /// Submits the polls in `pending_polls`; those without space in the queue stay there until the
+    /// next wait.
+    fn submit_polls(&mut self) -> Result<(), Errno> {
+        while let Some(&(source, fd, flags)) = self.pending_polls.last() {
             // A multishot poll reports edges anyway.
             let events = (flags - Flags::ET).bits();
-            if !raw::poll_add(&mut self.ring, fd, events, whose.pack()) {
-                self.hand_over()?;
-                if !raw::poll_add(&mut self.ring, fd, events, whose.pack()) {
+            if !raw::poll_add(&mut self.ring, fd, events, source.pack()) {
+                self.submit()?;
+                if !raw::poll_add(&mut self.ring, fd, events, source.pack()) {
                     return Ok(());
                 }
             }
-            self.asked.pop();
+            self.pending_polls.pop();
         }
         Ok(())
     }
 }
 
-impl Watch for Uring {
+impl PollBackend for Uring {
     const CREATE: &str = "io_uring_setup";
     const ADD: &str = "io_uring_enter";
     const WAIT: &str = "io_uring_enter";
 
     fn new(ready_max: usize) -> Result<Self, Errno> {
         let ring = IoUring::builder()
-            .setup_cqsize(COMPLETIONS)
+            .setup_cqsize(COMPLETION_ENTRIES)
             .setup_coop_taskrun()
-            .build(CALLS)
+            .build(SUBMISSION_ENTRIES)
             .map_err(|error| errno(&error))?;
-        Ok(Self { ring, ready_max, specials: Vec::new(), asked: Vec::new() })
+        Ok(Self { ring, ready_max, rearmed: Vec::new(), pending_polls: Vec::new() })
     }
 
-    fn add(&mut self, fd: BorrowedFd<'_>, whose: Whose, flags: Flags) -> Result<(), Errno> {
+    fn add(&mut self, fd: BorrowedFd<'_>, source: EventSource, flags: Flags) -> Result<(), Errno> {
         let fd = fd.as_raw_fd();
-        if !matches!(whose, Whose::Connection(_)) {
-            self.specials.push((whose, fd));
+        if !matches!(source, EventSource::Connection(_)) {
+            self.rearmed.push((source, fd));
         }
-        self.asked.push((whose, fd, flags));
+        self.pending_polls.push((source, fd, flags));
         Ok(())
     }
 
     /// Removes the poll of a socket: the kernel keeps a closed socket open as long as its poll
     /// exists.
-    fn remove(&mut self, whose: Whose) {
-        // A completion that has already come may say that the poll has ended; it must not be
+    fn remove(&mut self, source: EventSource) {
+        // A completion that is already queued may report that the poll has ended; it must not be
         // submitted again, for a descriptor that is closed or belongs to another file by then.
-        self.specials.retain(|it| it.0 != whose);
-        if let Some(at) = self.asked.iter().rposition(|it| it.0 == whose) {
-            self.asked.swap_remove(at);
+        self.rearmed.retain(|it| it.0 != source);
+        if let Some(at) = self.pending_polls.iter().rposition(|it| it.0 == source) {
+            self.pending_polls.swap_remove(at);
             return;
         }
-        if !raw::poll_remove(&mut self.ring, whose.pack(), TAKEN_BACK) {
+        if !raw::poll_remove(&mut self.ring, source.pack(), REMOVAL) {
             // After submission the queue has space again.
-            let _ = self.hand_over();
-            raw::poll_remove(&mut self.ring, whose.pack(), TAKEN_BACK);
+            let _ = self.submit();
+            raw::poll_remove(&mut self.ring, source.pack(), REMOVAL);
         }
         // Submitted now, as the peer waits for the end of the connection; if the kernel refuses,
         // the next wait submits it.
-        let _ = self.hand_over();
+        let _ = self.submit();
     }
 
     fn wait(
         &mut self,
         timeout_ns: Option<u64>,
-        mut each: impl FnMut(Whose, Told),
+        mut each: impl FnMut(EventSource, Readiness),
     ) -> Result<usize, Errno> {
-        self.ask()?;
-        let has_come = !self.ring.completion().is_empty();
-        let is_waiting = !has_come && self.asked.is_empty() && timeout_ns != Some(0);
+        self.submit_polls()?;
+        let has_completions = !self.ring.completion().is_empty();
+        let is_waiting = !has_completions && self.pending_polls.is_empty() && timeout_ns != Some(0);
         let wanted = usize::from(is_waiting);
         let until = timeout_ns.map(|ns| {
             // Below 10^9.
@@ -131,26 +131,28 @@ impl Watch for Uring {
         }
         let mut count = 0;
         for completion in self.ring.completion().take(self.ready_max) {
-            if completion.user_data() == TAKEN_BACK {
+            if completion.user_data() == REMOVAL {
                 continue;
             }
-            let whose = Whose::unpack(completion.user_data());
-            let is_connection = matches!(whose, Whose::Connection(_));
-            let lapsed = !cqueue::more(completion.flags());
+            let source = EventSource::unpack(completion.user_data());
+            let is_connection = matches!(source, EventSource::Connection(_));
+            let is_disarmed = !cqueue::more(completion.flags());
             let it = match u32::try_from(completion.result()) {
-                Ok(events) => Told { lapsed, ..told(Flags::from_bits_retain(events)) },
+                Ok(events) => {
+                    Readiness { is_disarmed, ..readiness(Flags::from_bits_retain(events)) }
+                }
                 // The poll was removed.
                 Err(_) if completion.result() == -Errno::CANCELED.raw_os_error() => continue,
                 // The error is found when the socket is read.
-                Err(_) => Told { lapsed, ..told(Flags::ERR) },
+                Err(_) => Readiness { is_disarmed, ..readiness(Flags::ERR) },
             };
-            if lapsed
+            if is_disarmed
                 && !is_connection
-                && let Some(&(_, fd)) = self.specials.iter().find(|it| it.0 == whose)
+                && let Some(&(_, fd)) = self.rearmed.iter().find(|it| it.0 == source)
             {
-                self.asked.push((whose, fd, Flags::IN));
+                self.pending_polls.push((source, fd, Flags::IN));
             }
-            each(whose, it);
+            each(source, it);
             count += 1;
         }
         Ok(count)
@@ -164,19 +166,19 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn removed_listener_is_not_polled_again_when_its_poll_has_lapsed() {
+    fn removed_listener_is_not_polled_again() {
         let mut ring = match Uring::new(8) {
             Ok(ring) => ring,
             Err(errno) => return println!("skipped: io_uring_setup: {errno}"),
         };
         let file = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-        for whose in [Whose::Wake, Whose::Listener(0), Whose::Listener(1)] {
-            ring.add(file.as_fd(), whose, Flags::IN).expect("queued");
+        for source in [EventSource::Wake, EventSource::Listener(0), EventSource::Listener(1)] {
+            ring.add(file.as_fd(), source, Flags::IN).expect("queued");
         }
         ring.wait(Some(0), |_, _| ()).expect("polled");
-        ring.remove(Whose::Listener(0));
+        ring.remove(EventSource::Listener(0));
         ring.wait(Some(0), |_, _| ()).expect("removed");
-        let polled_again: Vec<_> = ring.specials.iter().map(|it| it.0).collect();
-        assert_eq!(polled_again, [Whose::Wake, Whose::Listener(1)]);
+        let polled_again: Vec<_> = ring.rearmed.iter().map(|it| it.0).collect();
+        assert_eq!(polled_again, [EventSource::Wake, EventSource::Listener(1)]);
     }
 }

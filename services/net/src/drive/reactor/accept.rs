@@ -1,10 +1,10 @@
 //! Accepting connections, and the cases without space for them.
 
 use super::{Reactor, socket};
-use crate::drive::core::Due;
+use crate::drive::core::TimerPurpose;
 use crate::drive::handler::Handler;
 use crate::drive::inbox::{Command, Inbox};
-use crate::drive::poll::Whose;
+use crate::drive::poll::EventSource;
 use crate::tls::Server;
 use crate::{Listen, NetError, WhenFull};
 use rustix::io::Errno;
@@ -24,44 +24,44 @@ pub(crate) struct Listener<D> {
     /// TLS of its connections; `None` if they are not secured.
     tls: Option<Server>,
     /// Threads that get connections in turn; empty if this thread keeps all of them.
-    threads: Vec<Taker<D>>,
+    threads: Vec<AcceptTarget<D>>,
     next: usize,
 }
 
 /// Thread that connections are handed to. It does not end while such a value of another thread
-/// exists; dropping the value tells it, even if the listener's thread panics.
-struct Taker<D> {
+/// exists; dropping the value unregisters the listener, even if the listener's thread panics.
+struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_own: bool,
 }
 
-impl<D> Drop for Taker<D> {
+impl<D> Drop for AcceptTarget<D> {
     fn drop(&mut self) {
         if !self.is_own {
-            self.inbox.giver_gone();
+            self.inbox.remove_remote_listener();
         }
     }
 }
 
 /// Result of the search for a thread with space for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Has {
+enum Placement {
     Own,
     /// Thread with this index in the listener's list, which has reserved a slot.
-    KeptBy(usize),
-    NoRoom,
+    Reserved(usize),
+    NoSpace,
 }
 
 impl<H: Handler> Reactor<H> {
     /// Listens at `address` and returns it with the port that the kernel chose if 0 was given.
     ///
     /// # Errors
-    /// [`NetError::Refused`], usually because the address is in use.
+    /// [`NetError::SystemCall`], usually because the address is in use.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
         self.listen_at(&address.into())
     }
 
-    /// Listens like [`listen`](Self::listen), by TLS if `listen` says so.
+    /// Listens like [`listen`](Self::listen), by TLS if `listen` has a TLS server.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -78,7 +78,7 @@ impl<H: Handler> Reactor<H> {
         self.listen_shared_at(&address.into())
     }
 
-    /// Listens like [`listen_shared`](Self::listen_shared), by TLS if `listen` says so.
+    /// Listens like [`listen_shared`](Self::listen_shared), by TLS if `listen` has a TLS server.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -97,38 +97,38 @@ impl<H: Handler> Reactor<H> {
         if index == u16::MAX {
             return Err(("listen", Errno::MFILE).into());
         }
-        self.core.poll.add(fd.as_fd(), Whose::Listener(index))?;
+        self.core.poll.add(fd.as_fd(), EventSource::Listener(index))?;
         let address = socket::address(fd.as_fd()).map_err(|errno| ("getsockname", errno))?;
         let tls = listen.tls.clone();
-        let takers = threads.into_iter().map(|inbox| {
+        let targets = threads.into_iter().map(|inbox| {
             let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
             if !is_own {
-                inbox.expect_giver();
+                inbox.add_remote_listener();
             }
-            Taker { inbox, is_own }
+            AcceptTarget { inbox, is_own }
         });
-        let threads = takers.collect();
+        let threads = targets.collect();
         self.listeners.push(Listener { fd, paused: false, tls, threads, next: 0 });
         Ok(address)
     }
 
     /// Accepts all connections in the kernel's queues, as far as there is space, then closes the
     /// listeners.
-    pub(super) fn accept_the_last(&mut self) {
+    pub(super) fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
             let rounds_max = socket::BACKLOG as u32 / self.core.config.accepts_max + 1;
             for _ in 0..rounds_max {
-                self.core.ready.retain(|it| *it != Whose::Listener(index as u16));
+                self.core.ready.retain(|it| *it != EventSource::Listener(index as u16));
                 self.accept(index as u16);
-                if !self.core.ready.contains(&Whose::Listener(index as u16)) {
+                if !self.core.ready.contains(&EventSource::Listener(index as u16)) {
                     break;
                 }
             }
         }
-        // Dropping the listeners also drops their `Taker`s.
+        // Dropping the listeners also drops their `AcceptTarget`s.
         for (index, _) in (0..).zip(&self.listeners) {
-            self.core.poll.remove(Whose::Listener(index));
+            self.core.poll.remove(EventSource::Listener(index));
         }
         self.listeners.clear();
     }
@@ -136,71 +136,75 @@ impl<H: Handler> Reactor<H> {
     /// Accepts connections from the listener `index`, at most `accepts_max` in a turn.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
-            let Some((taker, turn)) = self.taker(index) else { return };
-            if taker == Has::NoRoom && self.core.config.when_full == WhenFull::Wait {
+            let Some((placement, turn)) = self.choose_target(index) else { return };
+            if placement == Placement::NoSpace && self.core.config.when_full == WhenFull::Wait {
                 return self.pause(index);
             }
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
-            match (&accepted, taker) {
+            match (&accepted, placement) {
                 (Ok(_), _) => listener.next = turn,
-                (Err(_), Has::KeptBy(thread)) => listener.threads[thread].inbox.took_given(),
+                (Err(_), Placement::Reserved(thread)) => {
+                    listener.threads[thread].inbox.release_reservation()
+                }
                 (Err(_), _) => {}
             }
             match accepted {
-                Ok(_turned_away) if taker == Has::NoRoom => self.core.stats.turned_away_count += 1,
-                Ok((fd, peer)) => self.place(index, taker, fd, peer),
+                Ok(_turned_away) if placement == Placement::NoSpace => {
+                    self.core.stats.turned_away_count += 1
+                }
+                Ok((fd, peer)) => self.deliver(index, placement, fd, peer),
                 Err(Errno::AGAIN) => return,
                 // The connection was aborted before it was accepted, or not established.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
-                Err(Errno::MFILE | Errno::NFILE) if self.turn_one_away(index) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.refuse_one(index) => {}
                 Err(_) => return self.pause(index),
             }
         }
-        self.core.list_listener(index);
+        self.core.enqueue_listener(index);
     }
 
     /// Returns the thread that takes the next connection of the listener `index`, and its position
     /// in the listener's list: the next in turn with space. `None` if there is no such listener.
-    fn taker(&self, index: u16) -> Option<(Has, usize)> {
+    fn choose_target(&self, index: u16) -> Option<(Placement, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
-        let own = if self.core.slab.is_full() { Has::NoRoom } else { Has::Own };
+        let own = if self.core.slab.is_full() { Placement::NoSpace } else { Placement::Own };
         let count = listener.threads.len();
         for step in 1..=count {
             let at = (listener.next + step) % count;
             let thread = &listener.threads[at];
             let found = match thread.is_own {
                 true => own,
-                false if thread.inbox.keeps_place() => Has::KeptBy(at),
-                false => Has::NoRoom,
+                false if thread.inbox.try_reserve() => Placement::Reserved(at),
+                false => Placement::NoSpace,
             };
-            if found != Has::NoRoom {
+            if found != Placement::NoSpace {
                 return Some((found, at));
             }
         }
-        Some((if count > 0 { Has::NoRoom } else { own }, listener.next))
+        Some((if count > 0 { Placement::NoSpace } else { own }, listener.next))
     }
 
     /// Gives an accepted connection to the thread that has space for it.
-    fn place(&mut self, index: u16, taker: Has, fd: OwnedFd, peer: Option<SocketAddr>) {
+    fn deliver(&mut self, index: u16, placement: Placement, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
         let tls = listener.tls.clone();
-        if let Has::KeptBy(thread) = taker {
+        if let Placement::Reserved(thread) = placement {
             let inbox = &listener.threads[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push(adopt).map_err(|it| it.into_inner()) {
                 // The thread's queue of commands is full, or the thread has ended: this thread
                 // keeps it.
                 Err(Command::Adopt(refused, ..)) => {
-                    inbox.took_given();
+                    inbox.release_reservation();
                     fd = refused;
                 }
                 _ => return,
             }
         }
         // Without space here the connection is closed and counted as turned away.
-        if self.take_in(fd, peer, tls.as_ref()).is_err() {
+        if self.add_accepted(fd, peer, tls.as_ref()).is_err() {
             self.resume_accepting();
         }
     }
@@ -208,20 +212,20 @@ impl<H: Handler> Reactor<H> {
     /// Turns one connection away without a free descriptor: closes the reserve, accepts with it and
     /// closes the connection. Returns `false` if `WhenFull::Wait` is set or nothing was turned
     /// away.
-    fn turn_one_away(&mut self, index: u16) -> bool {
-        if self.core.config.when_full == WhenFull::Wait || self.reserve.take().is_none() {
+    fn refuse_one(&mut self, index: u16) -> bool {
+        if self.core.config.when_full == WhenFull::Wait || self.reserve_fd.take().is_none() {
             return false;
         }
         let Some(listener) = self.listeners.get(usize::from(index)) else { return false };
         let turned_away = socket::accept(listener.fd.as_fd()).is_ok();
         self.core.stats.turned_away_count += u64::from(turned_away);
-        self.refill_reserve();
+        self.open_reserve_fd();
         turned_away
     }
 
-    pub(super) fn refill_reserve(&mut self) {
-        if self.core.config.when_full == WhenFull::TurnAway && self.reserve.is_none() {
-            self.reserve = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok();
+    pub(super) fn open_reserve_fd(&mut self) {
+        if self.core.config.when_full == WhenFull::TurnAway && self.reserve_fd.is_none() {
+            self.reserve_fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok();
         }
     }
 
@@ -232,19 +236,19 @@ impl<H: Handler> Reactor<H> {
             listener.paused = true;
             self.core.stats.accept_pauses_count += 1;
         }
-        if !self.accept_due {
-            self.accept_due = true;
-            self.later(RETRY_NS, Due::Accept);
+        if !self.is_retry_scheduled {
+            self.is_retry_scheduled = true;
+            self.start_timer(RETRY_NS, TimerPurpose::RetryAccept);
         }
     }
 
     /// Resumes all paused listeners, as there may be space again.
     pub(super) fn resume_accepting(&mut self) {
-        self.refill_reserve();
+        self.open_reserve_fd();
         for (index, listener) in (0..).zip(&mut self.listeners) {
             if listener.paused {
                 listener.paused = false;
-                self.core.list_listener(index);
+                self.core.enqueue_listener(index);
             }
         }
     }

@@ -3,11 +3,11 @@
 
 use super::{Reactor, socket};
 use crate::CloseReason;
-use crate::drive::conn::{Came, Conn};
+use crate::drive::conn::{Conn, Received};
 use crate::drive::core::{Core, REPLIES_KEPT_BYTES};
 use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
-use crate::engine::{Crossing, Opened, Taken};
+use crate::engine::{Crossing, Delivered, Opened};
 use crate::stage;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
@@ -15,11 +15,14 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Flags that forbid reading a connection, if any of them is set.
-const NOT_READ: Flags =
-    Flags::SUSPENDED.or(Flags::ABOVE).or(Flags::CLOSING).or(Flags::CONNECTING).or(Flags::ABORTED);
+const READ_BLOCKERS: Flags = Flags::SUSPENDED
+    .or(Flags::ABOVE_HIGH_WATER)
+    .or(Flags::CLOSING)
+    .or(Flags::CONNECTING)
+    .or(Flags::ABORTED);
 /// Flags that forbid reading during the TLS handshake, which goes on even if the program has
 /// suspended or closed the connection.
-const NOT_SECURED: Flags = Flags::CONNECTING.or(Flags::ABORTED);
+const HANDSHAKE_BLOCKERS: Flags = Flags::CONNECTING.or(Flags::ABORTED);
 /// Maximum number of discarding reads in a turn.
 const DISCARDS_MAX: u32 = 16;
 
@@ -27,12 +30,12 @@ impl<H: Handler> Reactor<H> {
     /// Serves one turn of a connection.
     pub(super) fn serve(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        slot.flags.clear(Flags::LISTED);
+        slot.flags.clear(Flags::QUEUED);
         if slot.flags.any(Flags::CONNECTING) {
             if slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
-                return self.after(key); // The program has closed it already.
+                return self.finish_turn(key); // The program has closed it already.
             }
-            if !self.has_connected(key) {
+            if !self.finish_connect(key) {
                 return;
             }
         }
@@ -42,11 +45,11 @@ impl<H: Handler> Reactor<H> {
             self.call(key, |handler, conn| handler.on_trigger(conn));
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        if slot.flags.any(Flags::WRITABLE.or(Flags::DIRTY)) {
+        if slot.flags.any(Flags::WRITABLE.or(Flags::UNSENT)) {
             if slot.flags.any(Flags::WRITABLE) {
-                slot.flags.clear(Flags::CLOGGED.or(Flags::WRITABLE));
+                slot.flags.clear(Flags::SEND_BLOCKED.or(Flags::WRITABLE));
             }
-            slot.flags.clear(Flags::DIRTY);
+            slot.flags.clear(Flags::UNSENT);
             if let Err(why) = self.flush(key) {
                 return self.close(key, &why);
             }
@@ -54,22 +57,22 @@ impl<H: Handler> Reactor<H> {
         if let Err(why) = self.read(key) {
             return self.close(key, &why);
         }
-        self.after(key);
+        self.finish_turn(key);
     }
 
     /// Completes an outgoing connection and returns `true` if it is established and still open.
     /// Closes the connection if it failed.
-    fn has_connected(&mut self, key: Key) -> bool {
+    fn finish_connect(&mut self, key: Key) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.any(Flags::WRITABLE) {
             return false;
         }
-        if let Err(errno) = socket::is_well(slot.fd.as_fd()) {
-            self.close(key, &CloseReason::Unconnected(errno));
+        if let Err(errno) = socket::take_error(slot.fd.as_fd()) {
+            self.close(key, &CloseReason::ConnectFailed(errno));
             return false;
         }
         slot.flags.clear(Flags::CONNECTING.or(Flags::WRITABLE));
-        slot.flags.set(Flags::DIRTY);
+        slot.flags.set(Flags::UNSENT);
         let now_ms = self.core.now_ms();
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.active_ms = now_ms;
@@ -81,7 +84,7 @@ impl<H: Handler> Reactor<H> {
             self.call(key, |handler, conn| handler.on_connect(conn));
             return true;
         };
-        tls.begin_at(now_ns);
+        tls.restart_handshake_timeout(now_ns);
         if let Err(why) = self.open(key, 0) {
             self.close(key, &why);
             return false;
@@ -91,26 +94,26 @@ impl<H: Handler> Reactor<H> {
 
     /// Reads once and handles the messages; then handles TLS's `close_notify`, if that has arrived.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
-        self.read_some(key)?;
-        let waits = Flags::BACKLOG.or(Flags::ENDED).or(Flags::LINGERING);
+        self.read_once(key)?;
+        let waits = Flags::BACKLOG.or(Flags::PEER_ENDED).or(Flags::LINGERING);
         match self.core.slab.get_mut(key) {
-            Some(slot) if slot.flags.any(Flags::PARTED) && !slot.flags.any(waits) => {
-                self.peer_ended(key)
+            Some(slot) if slot.flags.any(Flags::CLOSE_NOTIFIED) && !slot.flags.any(waits) => {
+                self.handle_peer_end(key)
             }
             _ => Ok(()),
         }
     }
 
-    fn read_some(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn read_once(&mut self, key: Key) -> Result<(), CloseReason> {
         let now_ms = self.core.now_ms();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if slot.flags.any(Flags::LINGERING) {
             return self.discard(key);
         }
         let has_backlog = slot.flags.any(Flags::BACKLOG);
-        if slot.flags.any(not_read(slot.flags)) {
+        if slot.flags.any(read_blockers(slot.flags)) {
             let is_over = slot.flags.any(Flags::HUNG_UP) && !slot.flags.any(Flags::CLOSING);
-            return if is_over { self.look_for_end(key) } else { Ok(()) };
+            return if is_over { self.check_peer_end(key) } else { Ok(()) };
         }
         if !(has_backlog || slot.flags.any(Flags::READABLE)) {
             return Ok(());
@@ -118,7 +121,7 @@ impl<H: Handler> Reactor<H> {
         let mut bytes_count = 0;
         if !has_backlog {
             match socket::read(slot.fd.as_fd(), &mut self.buffer) {
-                Ok(0) => return self.stream_ended(key),
+                Ok(0) => return self.handle_stream_end(key),
                 Ok(count) => bytes_count = count,
                 Err(Errno::AGAIN) => {
                     slot.flags.clear(Flags::READABLE);
@@ -139,21 +142,21 @@ impl<H: Handler> Reactor<H> {
             }
         }
         let buffer = std::mem::take(&mut self.buffer);
-        let handed = self.hand_over(key, &buffer[..bytes_count]);
+        let delivered = self.deliver_messages(key, &buffer[..bytes_count]);
         self.buffer = buffer;
-        handed
+        delivered
     }
 
     /// Checks a connection that is not read now for its end: the peer has reset it, or has ended
     /// its side with nothing left to read.
-    fn look_for_end(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn check_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        socket::is_well(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
+        socket::take_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
         if slot.flags.any(Flags::BACKLOG) {
             return Ok(());
         }
         match socket::peek(slot.fd.as_fd()) {
-            Ok(0) => self.stream_ended(key),
+            Ok(0) => self.handle_stream_end(key),
             // The rest may be TLS's close_notify alone; if it is data, the backlog keeps it.
             Ok(_) if slot.link.is_secured() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
@@ -181,32 +184,32 @@ impl<H: Handler> Reactor<H> {
             true => Ok(()),
             false => send_or_queue(core, key, &sealed),
         };
-        core.sealed = kept(sealed);
-        let handed = match (opened, sent) {
+        core.sealed = shrunk(sealed);
+        let delivered = match (opened, sent) {
             (Err(error), _) => {
-                self.drain(key);
+                self.end_and_drain(key);
                 Err(CloseReason::Tls(error))
             }
             (Ok(_), Err(why)) => Err(why),
-            (Ok(opened), Ok(())) => self.opened(key, opened, &plain),
+            (Ok(opened), Ok(())) => self.handle_opened(key, opened, &plain),
         };
-        self.core.plain = kept(plain);
-        handed
+        self.core.plain = shrunk(plain);
+        delivered
     }
 
     /// Handles opened records: the end of the stream, the end of the handshake, and the plaintext.
-    fn opened(&mut self, key: Key, opened: Opened, plain: &[u8]) -> Result<(), CloseReason> {
+    fn handle_opened(&mut self, key: Key, opened: Opened, plain: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        if opened.ended {
-            slot.flags.set(Flags::PARTED);
+        if opened.is_ended {
+            slot.flags.set(Flags::CLOSE_NOTIFIED);
         }
-        if opened.ready {
-            slot.flags.clear(Flags::SECURING);
+        if opened.is_ready {
+            slot.flags.clear(Flags::HANDSHAKING);
             let is_resumed = slot.link.tls().and_then(|tls| tls.is_resumed());
             self.core.stats.handshakes_count += 1;
             self.core.stats.resumed_count += u64::from(is_resumed == Some(true));
-            let is_ours = slot.flags.any(Flags::OUTGOING);
-            self.call(key, |handler, conn| match is_ours {
+            let is_outgoing = slot.flags.any(Flags::OUTGOING);
+            self.call(key, |handler, conn| match is_outgoing {
                 true => handler.on_connect(conn),
                 false => handler.on_accept(conn),
             });
@@ -215,31 +218,31 @@ impl<H: Handler> Reactor<H> {
         if plain.is_empty() || slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
             return Ok(());
         }
-        if slot.flags.any(NOT_READ) {
+        if slot.flags.any(READ_BLOCKERS) {
             slot.link.keep(plain);
             slot.flags.set(Flags::BACKLOG);
             return Ok(());
         }
-        self.hand_over(key, plain)
+        self.deliver_messages(key, plain)
     }
 
     /// Hands over the messages in `bytes`, preceded by bytes kept from earlier reads.
-    fn hand_over(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
+    fn deliver_messages(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        let is_last = slot.flags.any(Flags::LAST);
+        let is_last = slot.flags.any(Flags::LAST_MESSAGE);
         let mut reading = slot.link.begin_reading();
         let queued_bytes = slot.link.queued_bytes();
         self.core.begin(key, queued_bytes);
-        self.core.turn.is_enough = is_last;
+        self.core.turn.should_stop = is_last;
         let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
-        let handed = catch_unwind(AssertUnwindSafe(|| {
+        let delivered = catch_unwind(AssertUnwindSafe(|| {
             reading.receive(bytes, codec, now_ns, |message, frame| {
                 stage::decoded(message.len());
-                let came = Came { bytes, message, frame: (frame.start, frame.end) };
-                handler.on_message(&mut Conn { core, codec, key, came }, message);
+                let received = Received { bytes, message, frame: (frame.start, frame.end) };
+                handler.on_message(&mut Conn { core, codec, key, received }, message);
                 stage::dispatched(message.len());
-                match core.turn.is_enough {
+                match core.turn.should_stop {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
@@ -247,49 +250,50 @@ impl<H: Handler> Reactor<H> {
         }));
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.link.end_reading(reading);
-        let taken = match handed {
-            Ok(taken) => taken,
+        let delivered = match delivered {
+            Ok(delivered) => delivered,
             Err(panic) => {
-                self.panicked(key, panic.as_ref());
+                self.close_panicked(key, panic.as_ref());
                 return Ok(());
             }
         };
-        let stopped = matches!(taken, Ok(Taken { stopped: true, .. }));
-        let stopped = stopped && slot.link.pending_bytes() > 0;
+        let is_stopped = matches!(delivered, Ok(Delivered { is_stopped: true, .. }));
+        let is_stopped = is_stopped && slot.link.pending_bytes() > 0;
         slot.flags.clear(Flags::BACKLOG);
-        if stopped {
+        if is_stopped {
             slot.flags.set(Flags::BACKLOG);
         }
-        if let Ok(taken) = taken {
-            self.core.stats.messages_count += taken.messages_count;
-            if is_last && taken.messages_count > 0 {
+        if let Ok(delivered) = delivered {
+            self.core.stats.messages_count += delivered.messages_count;
+            if is_last && delivered.messages_count > 0 {
                 slot.flags.set(Flags::CLOSING);
             }
         }
         self.reply(key, bytes);
-        taken.map(drop).map_err(CloseReason::Broken)
+        delivered.map(drop).map_err(CloseReason::InvalidMessage)
     }
 
-    /// Sends the handler's replies to the read bytes `came`; queues the rest if the kernel is full.
-    pub(super) fn reply(&mut self, key: Key, came: &[u8]) {
+    /// Sends the handler's replies to the read bytes `received`; queues the rest if the kernel is
+    /// full.
+    pub(super) fn reply(&mut self, key: Key, received: &[u8]) {
         let core = &mut self.core;
         core.turn.key = None;
         if let Some(overflow) = core.turn.overflow.take() {
-            core.turn.forget();
+            core.turn.clear_replies();
             return self.close(key, &overflow.into());
         }
         if core.turn.replies.is_empty() {
             return;
         }
         let mut replies = std::mem::take(&mut core.turn.replies);
-        let whole = replies.whole(came);
+        let bytes = replies.contiguous(received);
         let is_secured = core.slab.get(key).is_some_and(|slot| slot.link.is_secured());
         let sent = match is_secured {
-            true => seal_and_send(core, key, whole),
-            false => send_or_queue(core, key, whole),
+            true => seal_and_send(core, key, bytes),
+            false => send_or_queue(core, key, bytes),
         };
         core.turn.replies = replies;
-        core.turn.forget();
+        core.turn.clear_replies();
         if let Err(why) = sent {
             self.close(key, &why);
         }
@@ -299,58 +303,58 @@ impl<H: Handler> Reactor<H> {
     fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-        let waiting = slot.link.waiting();
-        if waiting.is_empty() || slot.flags.any(Flags::CLOGGED.or(Flags::CONNECTING)) {
+        let unsent = slot.link.unsent();
+        if unsent.is_empty() || slot.flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING)) {
             return Ok(());
         }
-        let sent_bytes = socket::send(slot.fd.as_fd(), waiting).map_err(CloseReason::Reset)?;
+        let sent_bytes = socket::send(slot.fd.as_fd(), unsent).map_err(CloseReason::Reset)?;
         stage::sent(sent_bytes);
-        if sent_bytes < waiting.len() {
-            slot.flags.set(Flags::CLOGGED);
+        if sent_bytes < unsent.len() {
+            slot.flags.set(Flags::SEND_BLOCKED);
             core.stats.delayed_count += 1;
         }
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;
-        if let Some(Crossing::Low) = slot.link.sent(sent_bytes, &core.rules, core.now_ns) {
-            slot.flags.clear(Flags::ABOVE);
-            slot.link.read_again(core.now_ns);
-            core.crossed.push((key, Crossing::Low));
+        if let Some(Crossing::Low) = slot.link.mark_sent(sent_bytes, &core.limits, core.now_ns) {
+            slot.flags.clear(Flags::ABOVE_HIGH_WATER);
+            slot.link.restart_message_timeout(core.now_ns);
+            core.pending_crossings.push((key, Crossing::Low));
         }
         Ok(())
     }
 
     /// Handles the end of the stream; without a `close_notify` before it, a secured one is cut
     /// short.
-    fn stream_ended(&mut self, key: Key) -> Result<(), CloseReason> {
-        let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::PARTED));
+    fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
+        let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
         match slot.and_then(|slot| slot.link.tls()) {
-            Some(tls) => Err(tls.unfinished().into()),
-            None => self.peer_ended(key),
+            Some(tls) => Err(tls.truncation_error().into()),
+            None => self.handle_peer_end(key),
         }
     }
 
     /// Handles the end of the peer's side; bytes queued for the peer are still sent.
-    fn peer_ended(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn handle_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.link.receive_end()?;
         slot.flags.clear(Flags::READABLE);
-        slot.flags.set(Flags::ENDED.or(Flags::CLOSING));
+        slot.flags.set(Flags::PEER_ENDED.or(Flags::CLOSING));
         Ok(())
     }
 
     /// Reads and discards bytes of a lingering connection until the peer ends its side.
     fn discard(&mut self, key: Key) -> Result<(), CloseReason> {
-        let our_reason = self.our_reason();
+        let local_close_reason = self.local_close_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         for _ in 0..DISCARDS_MAX {
             match socket::read(slot.fd.as_fd(), &mut self.buffer) {
-                Ok(0) => return Err(our_reason),
+                Ok(0) => return Err(local_close_reason),
                 Ok(_) => {}
                 Err(Errno::AGAIN) => {
                     slot.flags.clear(Flags::READABLE);
                     return Ok(());
                 }
-                Err(_) => return Err(our_reason),
+                Err(_) => return Err(local_close_reason),
             }
         }
         Ok(())
@@ -358,7 +362,7 @@ impl<H: Handler> Reactor<H> {
 
     /// Ends our side and reads what has arrived: a close with unread bytes would reset the
     /// connection and discard our last bytes.
-    fn drain(&mut self, key: Key) {
+    fn end_and_drain(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::end(slot.fd.as_fd());
         for _ in 0..DISCARDS_MAX {
@@ -370,41 +374,41 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Sends TLS's `close_notify` once all other bytes are sent.
-    fn part(&mut self, key: Key) {
+    fn send_close_notify(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         if slot.link.queued_bytes() > 0 || !slot.link.is_secured() {
             return;
         }
         let mut sealed = std::mem::take(&mut self.core.sealed);
         sealed.clear();
-        slot.link.part(&mut sealed);
+        slot.link.close_notify(&mut sealed);
         if !sealed.is_empty() {
-            // If the peer is gone, the next read finds that.
+            // If the peer has disconnected, the next read reports it.
             let _ = send_or_queue(&mut self.core, key, &sealed);
         }
         self.core.sealed = sealed;
     }
 
     /// Ends a turn: queues the next one, starts a timer, or closes the connection.
-    pub(super) fn after(&mut self, key: Key) {
-        let stopping = self.core.stopping;
-        let our_reason = self.our_reason();
+    pub(super) fn finish_turn(&mut self, key: Key) {
+        let is_stopping = self.core.is_stopping;
+        let local_close_reason = self.local_close_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         let flags = slot.flags;
         let more = Flags::READABLE.or(Flags::BACKLOG);
-        if stopping && !flags.any(more.or(Flags::CLOSING).or(Flags::LINGERING)) {
+        if is_stopping && !flags.any(more.or(Flags::CLOSING).or(Flags::LINGERING)) {
             // Everything read is handed over, except perhaps the beginning of a message.
             match slot.link.pending_bytes() {
                 0 => slot.flags.set(Flags::CLOSING),
-                _ => slot.flags.set(Flags::LAST),
+                _ => slot.flags.set(Flags::LAST_MESSAGE),
             }
         }
         let flags = slot.flags;
         if flags.any(Flags::CLOSING) && !flags.any(Flags::LINGERING.or(Flags::CONNECTING)) {
-            self.part(key);
+            self.send_close_notify(key);
             let Some(slot) = self.core.slab.get_mut(key) else { return };
             if slot.link.queued_bytes() == 0 {
-                if flags.any(Flags::ENDED) {
+                if flags.any(Flags::PEER_ENDED) {
                     return self.close(key, &CloseReason::Peer);
                 }
                 socket::end(slot.fd.as_fd());
@@ -421,16 +425,18 @@ impl<H: Handler> Reactor<H> {
                 }
             }
         } else if flags.any(Flags::CLOSING.or(Flags::ABORTED)) && flags.any(Flags::CONNECTING) {
-            return self.close(key, &our_reason);
+            return self.close(key, &local_close_reason);
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         let flags = slot.flags;
-        let is_again = match flags.any(Flags::LINGERING) {
+        let should_requeue = match flags.any(Flags::LINGERING) {
             true => flags.any(Flags::READABLE),
-            false => flags.any(more) && !flags.any(not_read(flags)),
+            false => flags.any(more) && !flags.any(read_blockers(flags)),
         };
-        if is_again || flags.any(Flags::DIRTY) && !flags.any(Flags::CLOGGED.or(Flags::CONNECTING)) {
-            self.core.list(key);
+        if should_requeue
+            || flags.any(Flags::UNSENT) && !flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING))
+        {
+            self.core.enqueue(key);
         }
         let Some(slot) = self.core.slab.get(key) else { return };
         if !slot.link.is_idle() || slot.flags.any(Flags::LINGERING) {
@@ -440,12 +446,12 @@ impl<H: Handler> Reactor<H> {
 }
 
 /// Returns the flags that forbid reading a connection with these `flags`.
-fn not_read(flags: Flags) -> Flags {
-    if flags.any(Flags::SECURING) { NOT_SECURED } else { NOT_READ }
+fn read_blockers(flags: Flags) -> Flags {
+    if flags.any(Flags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
 /// Returns the buffer for its next use, shrunk if it has grown too large.
-fn kept(mut buffer: Vec<u8>) -> Vec<u8> {
+fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLIES_KEPT_BYTES {
         buffer.clear();
         buffer.shrink_to(REPLIES_KEPT_BYTES);
@@ -462,15 +468,15 @@ fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
         Ok(()) => send_or_queue(core, key, &sealed),
         Err(error) => Err(CloseReason::Tls(error)),
     };
-    core.sealed = kept(sealed);
+    core.sealed = shrunk(sealed);
     sent
 }
 
 fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), CloseReason> {
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
     let mut rest = replies;
-    let waits = Flags::CONNECTING.or(Flags::CLOGGED);
-    if slot.link.waiting().is_empty() && !slot.flags.any(waits) {
+    let waits = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
+    if slot.link.unsent().is_empty() && !slot.flags.any(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
         stage::sent(sent_bytes);
         core.stats.sends_count += u64::from(sent_bytes > 0);
@@ -479,12 +485,12 @@ fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
         if rest.is_empty() {
             return Ok(());
         }
-        slot.flags.set(Flags::CLOGGED);
+        slot.flags.set(Flags::SEND_BLOCKED);
         core.stats.delayed_count += 1;
     }
-    if let Some(crossing) = slot.link.queue(rest, &core.rules, core.now_ns)? {
-        slot.flags.set(Flags::ABOVE);
-        core.crossed.push((key, crossing));
+    if let Some(crossing) = slot.link.queue(rest, &core.limits, core.now_ns)? {
+        slot.flags.set(Flags::ABOVE_HIGH_WATER);
+        core.pending_crossings.push((key, crossing));
     }
     Ok(())
 }

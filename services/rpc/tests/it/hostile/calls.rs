@@ -321,6 +321,38 @@ fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
 }
 
 #[test]
+fn peer_that_fills_the_pool_leaves_room_for_others() {
+    const REQUESTS: u64 = 100;
+    let gate = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&gate);
+    let config = Config { pool_queue_max: 16, ..Config::default() };
+    let mut house = House::configured("sm://", config, move |server| {
+        server.start_pool().unwrap();
+        let slow = move |()| {
+            while !is_open.load(Ordering::SeqCst) {
+                std::thread::sleep(MS);
+            }
+            Ok(7u8)
+        };
+        server.register_pooled("slow", 0, slow).unwrap();
+    });
+    let slow = Method::named("slow");
+    let mut hostile = Hostile::welcomed(&house.place);
+    for call in 0..REQUESTS {
+        hostile.say(Kind::Request, slow.word(), call, &[]);
+    }
+    hostile.is_heard_but(0);
+    let calls: Vec<_> =
+        (0..3).map(|_| house.client.start::<_, u8>(house.peer, slow, &()).unwrap()).collect();
+    // The server has received these requests once it has answered another.
+    house.is_in_order();
+    gate.store(true, Ordering::SeqCst);
+    for call in calls {
+        assert_eq!(house.client.wait(call), Ok(7));
+    }
+}
+
+#[test]
 fn pooled_requests_of_a_peer_that_reads_no_answers_do_not_begin() {
     pooled_requests_of_a_peer_that_does_not_read(false);
 }

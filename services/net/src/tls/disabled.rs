@@ -23,9 +23,9 @@ pub enum Client {}
 
 /// TLS client side together with a server's name; has no values here.
 #[derive(Debug)]
-pub(crate) enum Towards {}
+pub(crate) enum NamedClient {}
 
-impl Towards {
+impl NamedClient {
     pub(crate) fn new(client: &Client, _name: &str) -> Result<Self, SetupError> {
         match *client {}
     }

@@ -3,7 +3,7 @@
 /// Adaptive interval between clock reads, in switches. A clock read costs as much as a few
 /// switches, so it is rare where fibers run briefly, and follows each switch where they run long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct PollInterval {
     switches_count: u32,
 }
 
@@ -12,7 +12,7 @@ const BETWEEN_NS_MIN: u64 = 2_000;
 const BETWEEN_NS_MAX: u64 = 8_000;
 const SWITCHES_MAX: u32 = 256;
 
-impl Pace {
+impl PollInterval {
     /// Makes a pace that begins with 16 switches.
     pub(crate) const fn new() -> Self {
         Self { switches_count: 16 }
@@ -37,15 +37,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quick_switches_are_timed_rarely_and_long_ones_each() {
-        let mut pace = Pace::new();
+    fn interval_grows_for_short_runs_and_drops_to_one_for_long_runs() {
+        let mut poll_interval = PollInterval::new();
         for _ in 0..10 {
-            pace.next(100);
+            poll_interval.next(100);
         }
-        assert_eq!(pace.next(100), SWITCHES_MAX);
-        assert_eq!(pace.next(10_000_000), 1);
-        assert_eq!(pace.next(10_000_000), 1);
-        assert_eq!(pace.next(5_000), 1, "as it should be");
-        assert_eq!(pace.next(1_000), 2);
+        assert_eq!(poll_interval.next(100), SWITCHES_MAX);
+        assert_eq!(poll_interval.next(10_000_000), 1);
+        assert_eq!(poll_interval.next(10_000_000), 1);
+        assert_eq!(poll_interval.next(5_000), 1, "as it should be");
+        assert_eq!(poll_interval.next(1_000), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! Pure statistics: stages of a typical hand-off from many hand-offs.
 
-use crate::course::{Course, HAVE, STAGES_COUNT, WAKE_NAME, Way};
+use crate::course::{BEFORE_SEND, Course, Route, STAGES_COUNT, WAKE_NAME};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
@@ -11,14 +11,14 @@ const KEPT_MAX: usize = 1 << 19;
 
 /// A sample of hand-offs, and their number.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct HandoffSample {
     kept: Vec<Handoff>,
     stride: u64,
     skipped: u64,
     pub count: u64,
 }
 
-impl Tally {
+impl HandoffSample {
     pub fn new() -> Self {
         Self { kept: Vec::new(), stride: 1, skipped: 0, count: 0 }
     }
@@ -43,21 +43,23 @@ impl Tally {
 
     /// Returns all statistics; `net_ns` is subtracted from each stage that begins and ends on one
     /// thread. `None` if there are fewer than [`COUNT_MIN`] hand-offs.
-    pub fn tell(mut self, course: &Course, net_ns: f64) -> Option<Told> {
+    pub fn statistics(mut self, course: &Course, net_ns: f64) -> Option<HandoffStatistics> {
         if self.count < COUNT_MIN {
             return None;
         }
         self.kept.sort_by_key(Handoff::total_ticks);
         let times = Times { course, net_ns };
-        let places = course.places();
-        let middle = means(&self.kept[part(self.kept.len(), 0.25, 0.75)], &times, &places);
+        let stages_passed = course.stages_passed();
+        let middle =
+            means(&self.kept[share_range(self.kept.len(), 0.25, 0.75)], &times, &stages_passed);
         let whole: f64 = middle.iter().sum();
-        let stages: Vec<AnatomyStage> = places
+        let stages: Vec<AnatomyStage> = stages_passed
             .iter()
             .zip(&middle)
-            .map(|(place, mean_ns)| self.stage(&times, *place, *mean_ns, whole))
+            .map(|(stage, mean_ns)| self.stage(&times, *stage, *mean_ns, whole))
             .collect();
-        let mut totals: Vec<f64> = self.kept.iter().map(|one| times.total(one, &places)).collect();
+        let mut totals: Vec<f64> =
+            self.kept.iter().map(|one| times.total(one, &stages_passed)).collect();
         totals.sort_by(f64::total_cmp);
         let total = AnatomyStage {
             name: "in all".to_string(),
@@ -67,37 +69,37 @@ impl Tally {
             p99_ns: quantile(&totals, 0.99),
             mean_ns: whole,
             share: 1.0,
-            crosses: course.way != Way::Alone,
+            crosses: course.route != Route::SameThread,
             has_floor: course.floor.is_some(),
         };
         let bands = BANDS.iter().filter_map(|(name, from, to)| {
-            let part = part(self.kept.len(), *from, *to);
+            let part = share_range(self.kept.len(), *from, *to);
             let handoffs = self.kept.get(part).filter(|some| !some.is_empty())?;
             Some(AnatomyBand {
                 name: (*name).to_string(),
                 handoffs_count: handoffs.len() as u64 * self.stride,
-                stages_ns: means(handoffs, &times, &places),
+                stages_ns: means(handoffs, &times, &stages_passed),
             })
         });
         let bands = bands.collect();
-        Some(Told { stages, total, bands })
+        Some(HandoffStatistics { stages, total, bands })
     }
 
-    fn stage(&self, times: &Times<'_>, place: usize, mean_ns: f64, whole: f64) -> AnatomyStage {
-        let passing = self.kept.iter().filter(|one| one.passes(place));
-        let mut all: Vec<f64> = passing.map(|one| times.of(one, place)).collect();
+    fn stage(&self, times: &Times<'_>, stage: usize, mean_ns: f64, whole: f64) -> AnatomyStage {
+        let passing = self.kept.iter().filter(|one| one.has_passed(stage));
+        let mut all: Vec<f64> = passing.map(|one| times.of(one, stage)).collect();
         all.sort_by(f64::total_cmp);
-        let words = times.course.stages[place];
+        let stage_text = times.course.stages[stage];
         AnatomyStage {
-            name: words.name.to_string(),
-            what: words.what.to_string(),
+            name: stage_text.name.to_string(),
+            what: stage_text.description.to_string(),
             passed: all.len() as f64 / self.kept.len() as f64,
             p50_ns: quantile(&all, 0.5),
             p99_ns: quantile(&all, 0.99),
             mean_ns,
             share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
-            crosses: times.course.crosses(place),
-            has_floor: times.course.floor.is_some_and(|(_, _, floored)| floored == place),
+            crosses: times.course.crosses_threads(stage),
+            has_floor: times.course.floor.is_some_and(|(_, _, floored)| floored == stage),
         }
     }
 }
@@ -113,9 +115,9 @@ const BANDS: &[(&str, f64, f64)] = &[
     ("slowest 1 %", 0.99, 1.0),
 ];
 
-/// Statistics of a [`Tally`].
+/// Statistics of a [`HandoffSample`].
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct HandoffStatistics {
     pub stages: Vec<AnatomyStage>,
     pub total: AnatomyStage,
     pub bands: Vec<AnatomyBand>,
@@ -128,16 +130,16 @@ struct Times<'a> {
 }
 
 impl Times<'_> {
-    fn of(&self, handoff: &Handoff, place: usize) -> f64 {
-        let ns = ns(handoff.stages_ticks[place].into());
-        match handoff.passes(place) && !self.course.crosses(place) {
+    fn of(&self, handoff: &Handoff, stage: usize) -> f64 {
+        let ns = ns(handoff.stages_ticks[stage].into());
+        match handoff.has_passed(stage) && !self.course.crosses_threads(stage) {
             true => ns - self.net_ns,
             false => ns,
         }
     }
 
-    fn total(&self, handoff: &Handoff, places: &[usize]) -> f64 {
-        places.iter().map(|place| self.of(handoff, *place)).sum()
+    fn total(&self, handoff: &Handoff, stages_passed: &[usize]) -> f64 {
+        stages_passed.iter().map(|stage| self.of(handoff, *stage)).sum()
     }
 }
 
@@ -146,17 +148,17 @@ pub(crate) fn ns(ticks: u64) -> f64 {
     clock::ps(ticks) as f64 / 1000.0
 }
 
-fn means(handoffs: &[Handoff], times: &Times<'_>, places: &[usize]) -> Vec<f64> {
+fn means(handoffs: &[Handoff], times: &Times<'_>, stages_passed: &[usize]) -> Vec<f64> {
     let count = handoffs.len().max(1) as f64;
-    let mean = |place: &usize| {
-        let sum: f64 = handoffs.iter().map(|one| times.of(one, *place)).sum();
+    let mean = |stage: &usize| {
+        let sum: f64 = handoffs.iter().map(|one| times.of(one, *stage)).sum();
         // A stage that is shorter than the probes' cost would come out negative.
         (sum / count).max(0.0)
     };
-    places.iter().map(mean).collect()
+    stages_passed.iter().map(mean).collect()
 }
 
-fn part(count: usize, from: f64, to: f64) -> std::ops::Range<usize> {
+fn share_range(count: usize, from: f64, to: f64) -> std::ops::Range<usize> {
     let at = |share: f64| (count as f64 * share).round() as usize;
     at(from)..at(to).min(count)
 }
@@ -170,7 +172,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 /// stage that contains it.
 pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
-    // Stages of zero are left out, except the waking: zero there says that no receiver slept.
+    // Stages of zero are left out, except the waking: zero there means that no receiver slept.
     for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
         match floor.filter(|_| stage.has_floor) {
             Some(floor) if stage.mean_ns > 0.0 => {
@@ -183,9 +185,9 @@ pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> Str
     }
     let total: f64 = parts.iter().map(|(_, ns)| ns).sum();
     let rounded = round_to_sum(&parts.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
-    let said: Vec<String> =
+    let text: Vec<String> =
         parts.iter().zip(rounded).map(|((name, _), ns)| format!("{name} {ns}")).collect();
-    format!("{} = {:.0} ns", said.join(" + "), total.round())
+    format!("{} = {:.0} ns", text.join(" + "), total.round())
 }
 
 /// Rounds to whole numbers that add up to the rounded sum: the largest fractions are rounded up.
@@ -195,11 +197,11 @@ fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut left = total.saturating_sub(whole.iter().sum());
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by(|a, b| parts[*b].fract().total_cmp(&parts[*a].fract()));
-    for place in order {
+    for index in order {
         if left == 0 {
             break;
         }
-        whole[place] += 1;
+        whole[index] += 1;
         left -= 1;
     }
     whole
@@ -211,7 +213,7 @@ pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, 
     // that did.
     let usual = |stage: &AnatomyStage| if stage.passed > 0.5 { stage.p50_ns } else { 0.0 };
     let excess = stages_ns.iter().zip(stages).map(|(ns, stage)| ns - usual(stage));
-    excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((HAVE, 0.0))
+    excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((BEFORE_SEND, 0.0))
 }
 
 const _: () = assert!(STAGES_COUNT <= 8, "a bit for each");
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_adds_up_and_tells_the_floor_apart() {
+    fn line_adds_up_and_shows_the_floor() {
         let stages = [
             stage("handle", 20.4, false),
             stage("find", 0.0, false),
@@ -235,20 +237,20 @@ mod tests {
             stage("wake", 0.0, false),
         ];
         let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.8, handoffs: 2.0 };
-        let said = line(&stages, Some(&floor));
-        assert_eq!(said, "handle 21 + floor 30 + notice 34 + wake 0 = 85 ns");
+        let text = line(&stages, Some(&floor));
+        assert_eq!(text, "handle 21 + floor 30 + notice 34 + wake 0 = 85 ns");
         assert_eq!(line(&stages, None), "handle 20 + notice 65 + wake 0 = 85 ns");
     }
 
     #[test]
-    fn a_stage_that_is_quicker_than_the_floor_was_is_all_floor() {
+    fn stage_faster_than_the_floor_is_all_floor() {
         let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 80.0, handoffs: 2.0 };
-        let said = line(&[stage("travel", 35.0, true)], Some(&floor));
-        assert_eq!(said, "floor 35 + travel 0 = 35 ns");
+        let text = line(&[stage("travel", 35.0, true)], Some(&floor));
+        assert_eq!(text, "floor 35 + travel 0 = 35 ns");
     }
 
     #[test]
-    fn whole_numbers_add_up_whatever_lies_behind_the_point() {
+    fn rounded_parts_add_up_to_the_rounded_sum() {
         for parts in [vec![0.5, 0.5, 0.5], vec![1.2, 3.4, 5.9], vec![0.0, 0.4], vec![]] {
             let total = parts.iter().sum::<f64>().round() as u64;
             assert_eq!(round_to_sum(&parts).iter().sum::<u64>(), total, "{parts:?}");
@@ -256,14 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn the_stages_of_the_middle_half_add_up_to_its_time() {
+    fn stages_of_the_middle_half_add_up_to_its_time() {
         let course = find("ring/mailbox").expect("a course");
-        let mut tally = Tally::new();
+        let mut sample = HandoffSample::new();
         for at in 0..1000u32 {
             let mut stages_ticks = [0; STAGES_COUNT];
-            (stages_ticks[HAVE], stages_ticks[NOTICE]) = (1000 + at % 7 * 10, 5000 + at * 10);
-            let passed = 1 << HAVE | 1 << NOTICE;
-            tally.add(Handoff {
+            (stages_ticks[BEFORE_SEND], stages_ticks[NOTICE]) =
+                (1000 + at % 7 * 10, 5000 + at * 10);
+            let passed = 1 << BEFORE_SEND | 1 << NOTICE;
+            sample.add(Handoff {
                 begin_ticks: 0,
                 from_thread: 0,
                 to_thread: 1,
@@ -271,26 +274,28 @@ mod tests {
                 passed,
             });
         }
-        let told = tally.tell(course, 0.0).expect("enough");
-        let sum: f64 = told.stages.iter().map(|stage| stage.mean_ns).sum();
-        assert!((sum - told.total.mean_ns).abs() < 1e-6);
-        assert!((told.stages.iter().map(|stage| stage.share).sum::<f64>() - 1.0).abs() < 1e-9);
+        let statistics = sample.statistics(course, 0.0).expect("enough");
+        let sum: f64 = statistics.stages.iter().map(|stage| stage.mean_ns).sum();
+        assert!((sum - statistics.total.mean_ns).abs() < 1e-6);
         assert!(
-            (told.total.p50_ns / sum - 1.0).abs() < 0.02,
+            (statistics.stages.iter().map(|stage| stage.share).sum::<f64>() - 1.0).abs() < 1e-9
+        );
+        assert!(
+            (statistics.total.p50_ns / sum - 1.0).abs() < 0.02,
             "the middle half lies about the median"
         );
         assert!(
-            told.bands.windows(2).all(|two| {
+            statistics.bands.windows(2).all(|two| {
                 two[0].stages_ns.iter().sum::<f64>() < two[1].stages_ns.iter().sum()
             })
         );
-        let counted: u64 = told.bands[..].iter().map(|band| band.handoffs_count).sum();
+        let counted: u64 = statistics.bands[..].iter().map(|band| band.handoffs_count).sum();
         assert_eq!(counted, 750);
     }
 
     #[test]
-    fn when_too_many_are_kept_the_whole_run_stays_represented() {
-        let mut tally = Tally::new();
+    fn full_sample_still_covers_the_whole_run() {
+        let mut sample = HandoffSample::new();
         let one = Handoff {
             begin_ticks: 0,
             from_thread: 0,
@@ -298,13 +303,13 @@ mod tests {
             stages_ticks: [1; 6],
             passed: 63,
         };
-        (0..KEPT_MAX as u64 * 3).for_each(|_| tally.add(one));
-        assert_eq!(tally.count, KEPT_MAX as u64 * 3);
-        assert!(tally.kept.len() <= KEPT_MAX && tally.kept.len() > KEPT_MAX / 3);
+        (0..KEPT_MAX as u64 * 3).for_each(|_| sample.add(one));
+        assert_eq!(sample.count, KEPT_MAX as u64 * 3);
+        assert!(sample.kept.len() <= KEPT_MAX && sample.kept.len() > KEPT_MAX / 3);
     }
 
     #[test]
-    fn the_stage_farthest_above_its_median_made_it_slow() {
+    fn slow_stage_is_farthest_above_its_median() {
         let mut usual =
             [stage("handle", 0.0, false), stage("notice", 0.0, false), stage("wake", 0.0, false)];
         (usual[0].p50_ns, usual[1].p50_ns, usual[2].p50_ns) = (20.0, 60.0, 40_000.0);

@@ -8,7 +8,7 @@
 /// run; with it, 0.8 to 0.9 times (suite ring/mailbox, AMD Zen 4, 2026-11). A PAUSE is as steady
 /// but takes longer: 65 ns instead of 52.
 #[inline(always)]
-pub(super) fn found_nothing() {
+pub(super) fn delay_next_poll() {
     #[cfg(all(target_arch = "x86_64", not(miri), not(handover_loom)))]
     // SAFETY: every x86_64 has LFENCE (SSE2), which only affects when instructions begin.
     unsafe {

@@ -16,15 +16,15 @@ use std::sync::Arc;
 
 /// Authentication of a server's clients.
 #[derive(Debug, Clone, Default)]
-pub enum Clients {
+pub enum ClientAuth {
     /// All clients are served; none is asked for a certificate.
     #[default]
-    Anyone,
+    None,
     /// All clients are served; a certificate that a client shows must be issued by one of these
     /// roots.
-    MayShow(Roots),
+    Optional(Roots),
     /// Only clients with a certificate issued by one of these roots are served.
-    MustShow(Roots),
+    Required(Roots),
 }
 
 /// Options of a server.
@@ -34,7 +34,7 @@ pub struct ServerOptions {
     /// handshake fails with a client that offers only others.
     pub alpn: Vec<Vec<u8>>,
     /// Authentication of clients. Default: anyone.
-    pub clients: Clients,
+    pub client_auth: ClientAuth,
     /// `true` if each message is a TLS record of its own. Default: all replies to one read share as
     /// few records as possible, which costs a fraction.
     pub record_per_message: bool,
@@ -45,8 +45,8 @@ pub struct ServerOptions {
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        let (alpn, clients) = (Vec::new(), Clients::default());
-        Self { alpn, clients, record_per_message: false, tickets_count: 2 }
+        let (alpn, client_auth) = (Vec::new(), ClientAuth::default());
+        Self { alpn, client_auth, record_per_message: false, tickets_count: 2 }
     }
 }
 
@@ -66,31 +66,32 @@ impl Server {
         let provider = provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(SetupError::refused)?;
+            .map_err(SetupError::from_rustls)?;
         let verifier = |roots: &Roots| {
             WebPkiClientVerifier::builder_with_provider(roots.store(), Arc::clone(&provider))
         };
-        let refused =
+        let verifier_error =
             |error: rustls::server::VerifierBuilderError| SetupError::Refused(error.to_string());
-        let builder = match &options.clients {
-            Clients::Anyone => builder.with_no_client_auth(),
-            Clients::MayShow(roots) => {
-                let verifier = verifier(roots).allow_unauthenticated().build().map_err(refused)?;
+        let builder = match &options.client_auth {
+            ClientAuth::None => builder.with_no_client_auth(),
+            ClientAuth::Optional(roots) => {
+                let verifier =
+                    verifier(roots).allow_unauthenticated().build().map_err(verifier_error)?;
                 builder.with_client_cert_verifier(verifier)
             }
-            Clients::MustShow(roots) => {
-                builder.with_client_cert_verifier(verifier(roots).build().map_err(refused)?)
+            ClientAuth::Required(roots) => {
+                builder.with_client_cert_verifier(verifier(roots).build().map_err(verifier_error)?)
             }
         };
         let mut config = builder
             .with_single_cert(identity.chain().to_vec(), identity.key())
-            .map_err(SetupError::refused)?;
+            .map_err(SetupError::from_rustls)?;
         config.alpn_protocols = options.alpn;
         config.send_tls13_tickets = options.tickets_count as usize;
         // The ticket holds the session: nothing is stored here, and every thread can resume it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if options.tickets_count > 0 {
-            config.ticketer = Ticketer::new().map_err(SetupError::refused)?;
+            config.ticketer = Ticketer::new().map_err(SetupError::from_rustls)?;
         }
         let record_per_message = options.record_per_message;
         Ok(Self { config: Arc::new(config), record_per_message })
@@ -160,18 +161,18 @@ impl Client {
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(SetupError::refused)?;
+            .map_err(SetupError::from_rustls)?;
         let builder = match verify {
             Verify::Roots(roots) => builder.with_root_certificates(roots.store()),
             Verify::Nothing => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anybody { algorithms })),
+                .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier { algorithms })),
         };
         let mut config = match options.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => builder
                 .with_client_auth_cert(identity.chain().to_vec(), identity.key())
-                .map_err(SetupError::refused)?,
+                .map_err(SetupError::from_rustls)?,
         };
         config.alpn_protocols = options.alpn;
         config.resumption = match options.sessions_max {
@@ -199,12 +200,12 @@ impl fmt::Debug for Client {
 
 /// TLS client side together with the name of the server to connect to.
 #[derive(Debug)]
-pub(crate) struct Towards {
+pub(crate) struct NamedClient {
     client: Client,
     name: ServerName<'static>,
 }
 
-impl Towards {
+impl NamedClient {
     /// Creates a value; the server's certificate must be valid for `name`, a DNS name or an
     /// address.
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
@@ -215,17 +216,17 @@ impl Towards {
 
     /// Begins the TLS of one connection.
     pub(crate) fn begin(&self, now_ns: u64) -> Result<Tls, SetupError> {
-        Tls::towards(&self.client, self.name.clone(), now_ns)
+        Tls::client_for(&self.client, self.name.clone(), now_ns)
     }
 }
 
 /// Verifier that accepts any certificate, but still checks that the server has its private key.
 #[derive(Debug)]
-struct Anybody {
+struct AnyCertificateVerifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificateVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -4,19 +4,19 @@ use handover_base::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Numbers of fibers that one worker has spawned and ended.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct FiberCounts {
     spawned: AtomicU64,
     ended: AtomicU64,
 }
 
-impl Tally {
-    /// Counts a fiber that is about to be queued. Called by this tally's worker only.
+impl FiberCounts {
+    /// Counts a fiber that is about to be queued. Called only by the worker that owns these counts.
     #[inline]
     pub fn add_spawned(&self) {
         add_one(&self.spawned);
     }
 
-    /// Counts a fiber that has ended. Called by this tally's worker only.
+    /// Counts a fiber that has ended. Called only by the worker that owns these counts.
     #[inline]
     pub fn add_ended(&self) {
         add_one(&self.ended);
@@ -42,26 +42,26 @@ fn add_one(counter: &AtomicU64) {
 /// `spawned_elsewhere` returns the number of fibers that were spawned by threads other than the
 /// workers.
 pub fn alive_count<'a>(
-    tallies: impl Iterator<Item = &'a Tally> + Clone,
+    all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
 ) -> u64 {
     // The ends are read first, so that each fiber counted as ended is also counted as spawned.
     // Acquire: pairs with the Release in add_one().
     let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
-    let ended: u64 = tallies.clone().map(|tally| load(&tally.ended)).sum();
-    let spawned: u64 = tallies.map(|tally| load(&tally.spawned)).sum();
+    let ended: u64 = all_counts.clone().map(|counts| load(&counts.ended)).sum();
+    let spawned: u64 = all_counts.map(|counts| load(&counts.spawned)).sum();
     (spawned + spawned_elsewhere()).saturating_sub(ended)
 }
 
 /// Returns `true` if all fibers have ended. Of several workers that each count an end and then call
 /// this, at least one gets `true`.
 pub fn have_all_ended<'a>(
-    tallies: impl Iterator<Item = &'a Tally> + Clone,
+    all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
 ) -> bool {
     // SeqCst: pairs with itself in the other workers. Each fence stands between a worker's own
     // count and its reads of the other counts, so that the worker whose fence is the last sees all
     // counts.
     fence(Ordering::SeqCst);
-    alive_count(tallies, spawned_elsewhere) == 0
+    alive_count(all_counts, spawned_elsewhere) == 0
 }

@@ -7,9 +7,9 @@ use crate::tls::{Server, SetupError, TlsError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// `true` if this call completed the handshake.
-    pub ready: bool,
-    /// `true` if the peer has sent `close_notify`: no more data follows.
-    pub ended: bool,
+    pub is_ready: bool,
+    /// `true` if the peer has sent `part`: no more data follows.
+    pub is_ended: bool,
 }
 
 /// TLS of one connection; has no values if the feature `tls` is off.
@@ -21,11 +21,11 @@ impl Tls {
         match *server {}
     }
 
-    pub(crate) fn handshake_begun_ns(&self) -> Option<u64> {
+    pub(crate) fn handshake_started_ns(&self) -> Option<u64> {
         match *self {}
     }
 
-    pub(crate) fn begin_at(&mut self, _now_ns: u64) {
+    pub(crate) fn restart_handshake_timeout(&mut self, _now_ns: u64) {
         match *self {}
     }
 
@@ -71,7 +71,11 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn may_keep(&self, _bytes: usize, _bytes_max: usize) -> Result<(), Overflow> {
+    pub(crate) fn check_early_limit(
+        &self,
+        _bytes: usize,
+        _bytes_max: usize,
+    ) -> Result<(), Overflow> {
         match *self {}
     }
 
@@ -83,7 +87,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn unfinished(&self) -> TlsError {
+    pub(crate) fn truncation_error(&self) -> TlsError {
         match *self {}
     }
 }

@@ -1,4 +1,4 @@
-//! Our rings and their peers, behind one trait: bounded, polled, eight bytes per item.
+//! Our rings and their peers, behind one trait: bounded queues that are polled at both ends.
 //!
 //! Every queue is called without blocking, so that all wait in the same way: with [`Pause`].
 
@@ -7,7 +7,7 @@ use handover_ring::{mpsc, spsc};
 use std::{fmt, sync::mpsc as std_mpsc};
 
 /// A bounded queue that is polled at both ends.
-pub(super) trait Channel: 'static {
+pub(crate) trait Channel<T = u64>: 'static {
     /// The pushing end.
     type Sender: Send + 'static;
     /// The popping end.
@@ -15,14 +15,14 @@ pub(super) trait Channel: 'static {
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// Pushes an item; returns `false` if the queue is full.
-    fn push(sender: &mut Self::Sender, item: u64) -> bool;
-    fn pop(receiver: &mut Self::Receiver) -> Option<u64>;
+    fn push(sender: &mut Self::Sender, item: T) -> bool;
+    fn pop(receiver: &mut Self::Receiver) -> Option<T>;
     /// Publishes pushed items, as no further item follows soon.
     fn flush(_: &mut Self::Sender) {}
 }
 
 /// A queue that pushes and pops several items at once.
-pub(super) trait Batched: Channel {
+pub(crate) trait Batched: Channel {
     /// Pushes as many of these items as there is room for; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
     /// Pops at most `items_max` items; returns their number.
@@ -31,12 +31,12 @@ pub(super) trait Batched: Channel {
 
 /// Wait between two polls: none if each participant has a CPU, otherwise a yield.
 #[derive(Clone, Copy)]
-pub(super) struct Pause {
+pub(crate) struct Pause {
     yields: bool,
 }
 
 impl Pause {
-    pub(super) fn of(rig: &Rig) -> Pause {
+    pub(crate) fn of(rig: &Rig) -> Pause {
         let mut cpus = rig.cpus().to_vec();
         cpus.sort_unstable();
         cpus.dedup();
@@ -44,7 +44,7 @@ impl Pause {
     }
 
     #[inline(always)]
-    pub(super) fn once(self) {
+    pub(crate) fn once(self) {
         if self.yields {
             rustix::thread::sched_yield();
         }
@@ -52,7 +52,7 @@ impl Pause {
 
     /// Polls until `look` returns a value.
     #[inline(always)]
-    pub(super) fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> T {
         loop {
             if let Some(found) = look() {
                 return found;
@@ -63,7 +63,7 @@ impl Pause {
 
     /// Polls until `attempt` succeeds.
     #[inline(always)]
-    pub(super) fn until_done(self, mut attempt: impl FnMut() -> bool) {
+    pub(crate) fn until_done(self, mut attempt: impl FnMut() -> bool) {
         while !attempt() {
             self.once();
         }
@@ -75,7 +75,7 @@ fn refused(error: impl fmt::Display) -> Fault {
 }
 
 /// Our ring with one producer; if `LATER`, published as cache lines fill.
-pub(super) enum Spsc<const LATER: bool = false> {}
+pub(crate) enum Spsc<const LATER: bool = false> {}
 
 impl<const LATER: bool> Channel for Spsc<LATER> {
     type Sender = spsc::Producer<u64>;
@@ -112,7 +112,7 @@ impl Batched for Spsc {
 }
 
 /// Our ring with many producers.
-pub(super) enum Mpsc {}
+pub(crate) enum Mpsc {}
 
 impl Channel for Mpsc {
     type Sender = mpsc::Producer<u64>;
@@ -152,21 +152,21 @@ impl Batched for Mpsc {
 macro_rules! as_in_std {
     ($(#[$doc:meta])* $name:ident: $queue:ident, $sender:ident, $bounded:ident) => {
         $(#[$doc])*
-        pub(in crate::ring) enum $name {}
+        pub(crate) enum $name {}
 
-        impl Channel for $name {
-            type Sender = $queue::$sender<u64>;
-            type Receiver = $queue::Receiver<u64>;
+        impl<T: Send + 'static> Channel<T> for $name {
+            type Sender = $queue::$sender<T>;
+            type Receiver = $queue::Receiver<T>;
 
             fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
                 Ok($queue::$bounded(slots_count as usize))
             }
             #[inline(always)]
-            fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            fn push(sender: &mut Self::Sender, item: T) -> bool {
                 sender.try_send(item).is_ok()
             }
             #[inline(always)]
-            fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            fn pop(receiver: &mut Self::Receiver) -> Option<T> {
                 receiver.try_recv().ok()
             }
         }
@@ -181,24 +181,28 @@ as_in_std! {
 #[cfg(feature = "peers")]
 mod peers {
     use super::*;
+    use disruptor::{
+        BusySpin, EventPoller, MissingFreeSlots, MultiProducer, MultiProducerBarrier, Producer,
+        SingleConsumerBarrier, SingleProducer, SingleProducerBarrier,
+    };
     use std::sync::Arc;
 
     /// `rtrb`.
-    pub(in crate::ring) enum Rtrb {}
+    pub(crate) enum Rtrb {}
 
-    impl Channel for Rtrb {
-        type Sender = rtrb::Producer<u64>;
-        type Receiver = rtrb::Consumer<u64>;
+    impl<T: Send + 'static> Channel<T> for Rtrb {
+        type Sender = rtrb::Producer<T>;
+        type Receiver = rtrb::Consumer<T>;
 
         fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
             Ok(rtrb::RingBuffer::new(slots_count as usize))
         }
         #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        fn push(sender: &mut Self::Sender, item: T) -> bool {
             sender.push(item).is_ok()
         }
         #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        fn pop(receiver: &mut Self::Receiver) -> Option<T> {
             receiver.pop().ok()
         }
     }
@@ -247,42 +251,110 @@ mod peers {
     }
 
     /// `crossbeam-queue`'s `ArrayQueue`.
-    pub(in crate::ring) enum ArrayQueue {}
+    pub(crate) enum ArrayQueue {}
 
-    impl Channel for ArrayQueue {
-        type Sender = Arc<crossbeam_queue::ArrayQueue<u64>>;
-        type Receiver = Arc<crossbeam_queue::ArrayQueue<u64>>;
+    impl<T: Send + 'static> Channel<T> for ArrayQueue {
+        type Sender = Arc<crossbeam_queue::ArrayQueue<T>>;
+        type Receiver = Arc<crossbeam_queue::ArrayQueue<T>>;
 
         fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
             let queue = Arc::new(crossbeam_queue::ArrayQueue::new(slots_count as usize));
             Ok((Arc::clone(&queue), queue))
         }
         #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        fn push(sender: &mut Self::Sender, item: T) -> bool {
             sender.push(item).is_ok()
         }
         #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        fn pop(receiver: &mut Self::Receiver) -> Option<T> {
             receiver.pop()
         }
     }
 
-    /// `kanal`.
-    pub(in crate::ring) enum Kanal {}
+    /// `disruptor`, polled; with one producer or, if `MANY`, with several.
+    pub(crate) enum Disruptor<const MANY: bool> {}
 
-    impl Channel for Kanal {
-        type Sender = kanal::Sender<u64>;
-        type Receiver = kanal::Receiver<u64>;
+    /// Implements the queue for one kind of producer.
+    macro_rules! disruptor {
+        ($many:literal, $build:ident, $producer:ident, $barrier:ident, $slots_min:literal) => {
+            impl Channel for Disruptor<$many> {
+                type Sender = $producer<u64, SingleConsumerBarrier>;
+                type Receiver = EventPoller<u64, $barrier>;
+
+                fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+                    let slots_count = slots_count.next_power_of_two().max($slots_min);
+                    let builder = disruptor::$build(slots_count as usize, || 0, BusySpin);
+                    let (receiver, builder) = builder.new_event_poller();
+                    Ok((builder.build(), receiver))
+                }
+                #[inline(always)]
+                fn push(sender: &mut Self::Sender, item: u64) -> bool {
+                    sender.try_publish(|slot| *slot = item).is_ok()
+                }
+                #[inline(always)]
+                fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+                    // The item's slot is free when the guard is dropped.
+                    let mut items = receiver.take(1).ok()?;
+                    (&mut items).next().copied()
+                }
+            }
+        };
+    }
+
+    disruptor!(false, build_single_producer, SingleProducer, SingleProducerBarrier, 1);
+    // The crate refuses fewer slots.
+    disruptor!(true, build_multi_producer, MultiProducer, MultiProducerBarrier, 64);
+
+    impl Batched for Disruptor<false> {
+        #[inline(always)]
+        fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
+            let mut wanted = (items.end - items.start) as usize;
+            loop {
+                match sender.try_batch_publish(wanted, |slots| {
+                    slots.zip(&mut *items).for_each(|(slot, item)| *slot = item);
+                }) {
+                    Ok(_) => return wanted,
+                    Err(MissingFreeSlots(missing)) if (missing as usize) < wanted => {
+                        wanted -= missing as usize;
+                    }
+                    Err(_) => return 0,
+                }
+            }
+        }
+        #[inline(always)]
+        fn pop_some(
+            receiver: &mut Self::Receiver,
+            items_max: usize,
+            each: impl FnMut(u64),
+        ) -> usize {
+            match receiver.take(items_max as u64) {
+                Ok(mut items) => {
+                    let items = &mut items;
+                    let count = items.len();
+                    items.copied().for_each(each);
+                    count
+                }
+                Err(_) => 0,
+            }
+        }
+    }
+
+    /// `kanal`.
+    pub(crate) enum Kanal {}
+
+    impl<T: Send + 'static> Channel<T> for Kanal {
+        type Sender = kanal::Sender<T>;
+        type Receiver = kanal::Receiver<T>;
 
         fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
             Ok(kanal::bounded(slots_count as usize))
         }
         #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: u64) -> bool {
-            sender.try_send(item) == Ok(true)
+        fn push(sender: &mut Self::Sender, item: T) -> bool {
+            matches!(sender.try_send(item), Ok(true))
         }
         #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        fn pop(receiver: &mut Self::Receiver) -> Option<T> {
             receiver.try_recv().ok().flatten()
         }
     }
@@ -293,5 +365,63 @@ mod peers {
     }
 }
 
+/// Queues of C++ libraries.
+#[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
+mod foreign {
+    use super::*;
+    use crate::raw::peers::queues::{self, Functions, Receiver, Sender};
+
+    /// Maximum number of items that are passed to a library together.
+    const ITEMS_MAX: usize = 64;
+
+    /// A queue of a C++ library, called through a function of C.
+    pub(crate) struct Foreign<F>(std::marker::PhantomData<F>);
+
+    impl<F: Functions> Channel for Foreign<F> {
+        type Sender = Sender<F>;
+        type Receiver = Receiver<F>;
+
+        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+            queues::pair(slots_count as usize).ok_or_else(|| Fault::new("no memory for the queue"))
+        }
+        #[inline(always)]
+        fn push(sender: &mut Self::Sender, item: u64) -> bool {
+            sender.push(&[item]) == 1
+        }
+        #[inline(always)]
+        fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+            let mut item = [0];
+            (receiver.pop(&mut item) == 1).then_some(item[0])
+        }
+    }
+
+    impl<F: Functions> Batched for Foreign<F> {
+        #[inline(always)]
+        fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
+            let mut batch = [0; ITEMS_MAX];
+            let count = (items.end - items.start).min(ITEMS_MAX as u64) as usize;
+            for (slot, item) in batch[..count].iter_mut().zip(items.start..) {
+                *slot = item;
+            }
+            let pushed = sender.push(&batch[..count]);
+            items.start += pushed as u64;
+            pushed
+        }
+        #[inline(always)]
+        fn pop_some(
+            receiver: &mut Self::Receiver,
+            items_max: usize,
+            each: impl FnMut(u64),
+        ) -> usize {
+            let mut batch = [0; ITEMS_MAX];
+            let popped = receiver.pop(&mut batch[..items_max.min(ITEMS_MAX)]);
+            batch[..popped].iter().copied().for_each(each);
+            popped
+        }
+    }
+}
+
+#[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
+pub(crate) use foreign::Foreign;
 #[cfg(feature = "peers")]
-pub(super) use peers::{ArrayQueue, Crossbeam, Flume, Kanal, Rtrb};
+pub(crate) use peers::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};

@@ -7,7 +7,7 @@ pub(crate) const LEVELS: usize = 8;
 
 /// Ready fibers: each level is first in, first out, and the lowest level runs first.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS],
     /// Bitmap: bit i is set if level i is not empty.
     occupied: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Ready {
     turn: usize,
 }
 
-impl Ready {
+impl ReadyQueue {
     pub(crate) fn new() -> Self {
         Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0, turn: LEVELS }
     }
@@ -74,8 +74,8 @@ impl Ready {
     }
 
     /// Pops the first fiber of a level other than the most urgent one, or of that level if no other
-    /// has fibers. Each call takes the next more urgent level that has fibers, and begins again with
-    /// the least urgent one, so that no level starves.
+    /// has fibers. Each call takes the next more urgent level that has fibers, and begins again
+    /// with the least urgent one, so that no level starves.
     pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
         let less_urgent = self.occupied & self.occupied.wrapping_sub(1);
         let before_turn = less_urgent & ((1 << self.turn) - 1);
@@ -96,36 +96,36 @@ impl Ready {
         fiber
     }
 
-    /// Takes up to half of the fibers, the most urgent first, for which `may_take` returns `true`;
-    /// checks at most `looks_max` fibers. Also returns `true` if the queue had at most `looks_max`
-    /// fibers.
+    /// Takes up to half of the fibers, the most urgent first, for which `can_take` returns `true`;
+    /// checks at most `checks_max` fibers. Also returns `true` if the queue had at most
+    /// `checks_max` fibers.
     pub(crate) fn split(
         &mut self,
-        looks_max: u32,
-        may_take: impl Fn(&Runnable) -> bool,
+        checks_max: u32,
+        can_take: impl Fn(&Runnable) -> bool,
     ) -> (List<Runnable>, bool) {
         let (mut taken, mut taken_count) = (List::new(), 0);
-        let looks_at_all = self.count <= looks_max;
-        let mut stay = List::new();
+        let has_checked_all = self.count <= checks_max;
+        let mut kept = List::new();
         let wanted = self.count.div_ceil(2);
-        for _ in 0..looks_max.min(self.count) {
+        for _ in 0..checks_max.min(self.count) {
             if taken_count == wanted {
                 break;
             }
             let Some(fiber) = self.pop() else { break };
-            if may_take(&fiber) {
+            if can_take(&fiber) {
                 taken.push_back(fiber);
                 taken_count += 1;
             } else {
-                stay.push_front(fiber);
+                kept.push_front(fiber);
             }
         }
-        while let Some(fiber) = stay.pop_front() {
+        while let Some(fiber) = kept.pop_front() {
             let level = fiber.level() % LEVELS;
             self.levels[level].push_front(fiber);
             self.occupied |= 1 << level;
             self.count += 1;
         }
-        (taken, looks_at_all)
+        (taken, has_checked_all)
     }
 }

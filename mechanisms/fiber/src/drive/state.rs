@@ -1,8 +1,8 @@
 //! The state of a worker that other threads access, and the state that all workers share.
 
-use crate::engine::Ready;
-use crate::engine::tally::{self, Tally};
-use crate::raw::{Biased, Inbox, Runnable, Stacks};
+use crate::engine::ReadyQueue;
+use crate::engine::counts::{self, FiberCounts};
+use crate::raw::{Biased, Inbox, Runnable, StackPool};
 use crate::{Config, Stealing};
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,24 +11,24 @@ use std::sync::{Arc, Weak};
 
 /// Public side of a worker: receives fibers from other threads, and lends its run queue to thieves.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     pub(crate) bell: Bell,
-    pub(crate) queue: CachePadded<Biased<Ready>>,
+    pub(crate) queue: CachePadded<Biased<ReadyQueue>>,
     /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
     /// only.
     pub(crate) offers: AtomicU32,
     /// `true` while the worker is idle.
     pub(crate) is_idle: AtomicBool,
     pub(crate) counters: CachePadded<Counters>,
-    is_occupied: AtomicBool,
-    runtime: Weak<Shared>,
+    is_claimed: AtomicBool,
+    runtime: Weak<RuntimeState>,
 }
 
 /// Statistics of a worker; written by it alone.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) tally: Tally,
+    pub(crate) counts: FiberCounts,
     pub(crate) panicked: AtomicU64,
     pub(crate) switches: AtomicU64,
     pub(crate) parks: AtomicU64,
@@ -42,47 +42,47 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
 
-impl Post {
-    pub(crate) fn new(runtime: Weak<Shared>) -> Self {
+impl WorkerState {
+    pub(crate) fn new(runtime: Weak<RuntimeState>) -> Self {
         Self {
             inbox: CachePadded::default(),
             bell: Bell::new(),
-            queue: CachePadded::new(Biased::new(Ready::new())),
+            queue: CachePadded::new(Biased::new(ReadyQueue::new())),
             offers: AtomicU32::new(0),
             is_idle: AtomicBool::new(false),
             counters: CachePadded::default(),
-            is_occupied: AtomicBool::new(false),
+            is_claimed: AtomicBool::new(false),
             runtime,
         }
     }
 
-    /// Claims the post for a worker; returns `true` to the first caller.
-    pub(crate) fn occupy(&self) -> bool {
+    /// Claims this state for a worker thread; returns `true` to the first caller.
+    pub(crate) fn claim(&self) -> bool {
         // Relaxed: later callers are only turned away.
-        !self.is_occupied.swap(true, Ordering::Relaxed)
+        !self.is_claimed.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns a reference that keeps the runtime, and so this post, alive.
-    pub(crate) fn keep(&self) -> Option<Arc<Shared>> {
+    /// Returns a reference that keeps the runtime, and so this state, alive.
+    pub(crate) fn runtime_ref(&self) -> Option<Arc<RuntimeState>> {
         self.runtime.upgrade()
     }
 
-    /// Returns `true` if the post belongs to that runtime.
+    /// Returns `true` if the worker belongs to that runtime.
     #[inline]
-    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+    pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         std::ptr::eq(self.runtime.as_ptr(), Arc::as_ptr(shared))
     }
 }
 
 /// State of a runtime, shared by its workers and handles.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) posts: Box<[Post]>,
-    pub(crate) pools: Box<[PoolOf]>,
+pub(crate) struct RuntimeState {
+    pub(crate) workers: Box<[WorkerState]>,
+    pub(crate) pools: Box<[ResolvedPool]>,
     pub(crate) config: Config,
     /// `true` if idle workers also take suspended fibers from each other.
-    pub(crate) steals_suspended: bool,
-    pub(crate) stacks: &'static Stacks,
+    pub(crate) can_steal_suspended: bool,
+    pub(crate) stacks: &'static StackPool,
     /// `true` if threads outside may not spawn any more; the workers end when all fibers have
     /// ended.
     pub(crate) is_closing: AtomicBool,
@@ -96,7 +96,7 @@ pub(crate) struct Shared {
 
 /// Pool, as configured and resolved.
 #[derive(Debug)]
-pub(crate) struct PoolOf {
+pub(crate) struct ResolvedPool {
     pub(crate) name: String,
     pub(crate) level: u8,
     /// Index among the pools: below 2^16, as Config::validate() has checked.
@@ -108,12 +108,12 @@ pub(crate) struct PoolOf {
     next: AtomicU32,
 }
 
-impl Shared {
-    pub(crate) fn new(config: Config, steals_suspended: bool) -> Arc<Self> {
+impl RuntimeState {
+    pub(crate) fn new(config: Config, can_steal_suspended: bool) -> Arc<Self> {
         let all: Vec<u32> = (0..config.workers_count).collect();
         let pools = config.pools.iter().zip(0..).map(|(pool, index)| {
             let workers = if pool.workers.is_empty() { &all } else { &pool.workers };
-            PoolOf {
+            ResolvedPool {
                 name: pool.name.clone(),
                 level: pool.priority,
                 index,
@@ -122,13 +122,13 @@ impl Shared {
                 next: AtomicU32::new(0),
             }
         });
-        let (pools, stacks) = (pools.collect(), Stacks::of(config.stack_bytes_rounded()));
+        let (pools, stacks) = (pools.collect(), StackPool::for_size(config.stack_bytes_rounded()));
         Arc::new_cyclic(|weak| Self {
-            posts: (0..config.workers_count).map(|_| Post::new(weak.clone())).collect(),
+            workers: (0..config.workers_count).map(|_| WorkerState::new(weak.clone())).collect(),
             pools,
             stacks,
             config,
-            steals_suspended,
+            can_steal_suspended,
             is_closing: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             spawned_outside: AtomicU64::new(0),
@@ -139,16 +139,16 @@ impl Shared {
     /// Returns the number of fibers that have not ended. Exact while no fiber is being spawned from
     /// outside.
     pub(crate) fn alive_count(&self) -> u64 {
-        tally::alive_count(self.tallies(), || self.spawned_outside_count())
+        counts::alive_count(self.all_counts(), || self.spawned_outside_count())
     }
 
     /// Returns `true` if all fibers have ended; called by an idle worker.
     pub(crate) fn have_all_ended(&self) -> bool {
-        tally::have_all_ended(self.tallies(), || self.spawned_outside_count())
+        counts::have_all_ended(self.all_counts(), || self.spawned_outside_count())
     }
 
-    fn tallies(&self) -> impl Iterator<Item = &Tally> + Clone {
-        self.posts.iter().map(|post| &post.counters.tally)
+    fn all_counts(&self) -> impl Iterator<Item = &FiberCounts> + Clone {
+        self.workers.iter().map(|worker| &worker.counters.counts)
     }
 
     fn spawned_outside_count(&self) -> u64 {
@@ -156,18 +156,18 @@ impl Shared {
         self.spawned_outside.load(Ordering::Acquire)
     }
 
-    pub(crate) fn steals(&self) -> bool {
-        self.steals_suspended || self.config.stealing != Stealing::Off
+    pub(crate) fn has_stealing(&self) -> bool {
+        self.can_steal_suspended || self.config.stealing != Stealing::Off
     }
 
-    pub(crate) fn ring_all(&self) {
-        for post in &self.posts {
-            post.bell.ring();
+    pub(crate) fn wake_workers(&self) {
+        for worker in &self.workers {
+            worker.bell.ring();
         }
     }
 }
 
-impl PoolOf {
+impl ResolvedPool {
     /// Returns `true` if the worker runs fibers of this pool.
     #[inline]
     pub(crate) fn is_served_by(&self, worker: u32) -> bool {

@@ -1,0 +1,152 @@
+//! Peer: the coroutines of `may`, with stacks of their own, on one worker thread.
+//!
+//! The worker is started with the first coroutine of a process, stays until the process ends, and
+//! runs on the CPU of the participant that started it.
+
+use super::Fibers;
+use super::contenders::{fault, timed};
+use handover_harness::Fault;
+use may::coroutine::{JoinHandle, sleep, yield_now};
+use may::go;
+use may::sync::{Mutex, Semphore};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The coroutines of the process.
+pub(super) struct Coroutines;
+
+/// Returns the result of a coroutine.
+fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {
+    coroutine.join().map_err(|_| Fault::new("a coroutine panicked"))
+}
+
+fn yield_often(count: u64) {
+    for _ in 0..count {
+        yield_now();
+    }
+}
+
+impl Fibers for Coroutines {
+    fn begin(_: u32) -> Result<Self, Fault> {
+        // Without pinning, the worker inherits the CPU of its creator.
+        may::config().set_workers(1).set_worker_pin(false);
+        Ok(Coroutines)
+    }
+
+    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+        join(go!(move || {
+            let other = go!(move || yield_often(count / 2));
+            let ticks = timed(|| yield_often(count / 2));
+            join(other)?;
+            Ok(ticks)
+        }))?
+    }
+
+    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
+        join(go!(move || timed(|| yield_often(count))))
+    }
+
+    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+        let (ticks, sum) = join(go!(move || {
+            let mut sum = 0;
+            let ticks = timed(|| {
+                for i in 0..count {
+                    sum += go!(move || black_box(i)).join().unwrap_or(0);
+                }
+            });
+            (ticks, sum)
+        }))?;
+        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+    }
+
+    fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
+        join(go!(move || {
+            timed(|| {
+                for i in 0..count {
+                    drop(go!(move || black_box(i)));
+                    yield_now();
+                }
+            })
+        }))
+    }
+
+    fn hands(&mut self, count: u64) -> Result<u64, Fault> {
+        let pair = Arc::new([Semphore::new(0), Semphore::new(0)]);
+        join(go!(move || {
+            let its = Arc::clone(&pair);
+            let other = go!(move || {
+                for _ in 0..count / 2 {
+                    its[0].wait();
+                    its[1].post();
+                }
+            });
+            let ticks = timed(|| {
+                for _ in 0..count / 2 {
+                    pair[0].post();
+                    pair[1].wait();
+                }
+            });
+            join(other)?;
+            Ok(ticks)
+        }))?
+    }
+
+    fn locks(&mut self, count: u64) -> Result<u64, Fault> {
+        fn often(mutex: &Mutex<u64>, count: u64) {
+            for _ in 0..count {
+                let mut held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+                *held += 1;
+                yield_now(); // the other coroutine comes to wait for the mutex
+            }
+        }
+        let mutex = Arc::new(Mutex::new(0));
+        join(go!(move || {
+            let its = Arc::clone(&mutex);
+            let other = go!(move || often(&its, count / 2));
+            let ticks = timed(|| often(&mutex, count / 2));
+            join(other)?;
+            match *mutex.lock().map_err(fault)? {
+                sum if sum == count / 2 * 2 => Ok(ticks),
+                sum => Err(Fault::new(format!("{sum} additions instead of {count}"))),
+            }
+        }))?
+    }
+
+    fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
+        join(go!(move || timed(|| (0..count).for_each(|_| sleep(MS)))))
+    }
+
+    fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
+        fn once() {
+            let is_set = Arc::new(Semphore::new(0));
+            let sets = Arc::clone(&is_set);
+            drop(go!(move || {
+                sleep(MS);
+                sets.post();
+            }));
+            is_set.wait();
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        join(go!(move || {
+            let others: Vec<_> = (1..fibers)
+                .map(|_| {
+                    let is_over = Arc::clone(&is_over);
+                    go!(move || {
+                        while !is_over.load(Relaxed) {
+                            once();
+                        }
+                    })
+                })
+                .collect();
+            once();
+            let ticks = timed(|| (0..count).for_each(|_| once()));
+            is_over.store(true, Relaxed);
+            others.into_iter().try_for_each(join)?;
+            Ok(ticks)
+        }))?
+    }
+}

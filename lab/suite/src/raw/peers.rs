@@ -1,0 +1,7 @@
+//! The C++ and C libraries behind `c/peers.cpp`, as far as build.rs has found them.
+
+#[cfg(any(handover_boost_asio, handover_libuv))]
+pub(crate) mod servers;
+
+#[cfg(any(handover_boost_lockfree, handover_moodycamel))]
+pub(crate) mod queues;

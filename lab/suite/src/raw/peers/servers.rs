@@ -1,0 +1,71 @@
+//! Servers of TCP connections that echo whole messages.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::IntoRawFd;
+
+type Serve = unsafe extern "C" fn(
+    fds: *const c_int,
+    count: usize,
+    buffer_bytes: usize,
+    set_up: extern "C" fn(*mut c_void),
+    context: *mut c_void,
+) -> i64;
+
+// SAFETY: `c/peers.cpp` defines each function with this signature if build.rs sets its flag.
+unsafe extern "C" {
+    #[cfg(handover_boost_asio)]
+    fn handover_asio_serve(
+        fds: *const c_int,
+        count: usize,
+        buffer_bytes: usize,
+        set_up: extern "C" fn(*mut c_void),
+        context: *mut c_void,
+    ) -> i64;
+    #[cfg(handover_libuv)]
+    fn handover_libuv_serve(
+        fds: *const c_int,
+        count: usize,
+        buffer_bytes: usize,
+        set_up: extern "C" fn(*mut c_void),
+        context: *mut c_void,
+    ) -> i64;
+}
+
+/// Boost.Asio's loop.
+#[cfg(handover_boost_asio)]
+pub(crate) const ASIO: Server = Server(handover_asio_serve);
+/// libuv's loop.
+#[cfg(handover_libuv)]
+pub(crate) const LIBUV: Server = Server(handover_libuv_serve);
+
+/// An event loop for this thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Server(Serve);
+
+/// Calls the closure behind the pointer.
+extern "C" fn call<F: FnMut()>(closure: *mut c_void) {
+    // SAFETY: serve() passes a pointer to its own closure of this type, and uses the closure no
+    // more until the library has returned.
+    let closure = unsafe { &mut *closure.cast::<F>() };
+    closure();
+}
+
+impl Server {
+    /// Echoes whole messages, none longer than `buffer_bytes`, until all streams have ended; returns
+    /// their number. Calls `set_up` when all streams are in the loop.
+    pub(crate) fn serve<F: FnMut()>(
+        self,
+        streams: Vec<TcpStream>,
+        buffer_bytes: usize,
+        mut set_up: F,
+    ) -> io::Result<u64> {
+        let fds: Vec<c_int> = streams.into_iter().map(IntoRawFd::into_raw_fd).collect();
+        let context: *mut c_void = (&raw mut set_up).cast();
+        // SAFETY: the library owns the descriptors from here on; `fds` and the closure outlive the
+        // call.
+        let count = unsafe { (self.0)(fds.as_ptr(), fds.len(), buffer_bytes, call::<F>, context) };
+        u64::try_from(count).map_err(|_| io::Error::from_raw_os_error(-count as i32))
+    }
+}

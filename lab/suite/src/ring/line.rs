@@ -1,0 +1,160 @@
+//! The floor of streams: cache lines that one CPU writes and another reads.
+
+use super::{Counts, END, Slots};
+use crate::channels::Pause;
+use crate::floor::bed::{Bed, Manner};
+use crate::raw::ahead;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_record::{Spec, Wait};
+use zerocopy::FromZeros;
+
+/// A cache line of the stream's floor: its turn, and seven items.
+#[derive(FromZeros)]
+#[repr(C, align(64))]
+struct Line([AtomicU64; 8]);
+
+/// Items in a line, besides the turn.
+const ITEMS: u64 = 7;
+/// Number of lines in the floor's circular buffer.
+const LINES: u64 = 128;
+/// Number of lines that both sides prefetch, as our ring does.
+const LINES_AHEAD: u64 = 3;
+
+/// Shared memory of the stream's floor.
+#[derive(FromZeros)]
+#[repr(C, align(128))]
+struct Lines {
+    lines: [Line; LINES as usize],
+    /// Number of lines read; updated every half turn.
+    read: AtomicU64,
+    apart: [u64; 15],
+    reader: Bed,
+    writer: Bed,
+    counts: Counts,
+}
+
+/// Floor of streams: lines that one CPU writes and another reads, each once per turn, without
+/// single items, refusals or closing. If `ADAPTS`, a side that has polled for long sleeps.
+pub(super) struct LineStream<const ADAPTS: bool> {
+    shared: Region<Lines>,
+    pause: Pause,
+    manner: Manner,
+}
+
+impl<const ADAPTS: bool> LineStream<ADAPTS> {
+    const IDS: [&str; 2] = ["ring/line-stream", "ring/line-stream-adaptive"];
+    const WHATS: [&str; 2] = [
+        "eight bytes of a stream of cache lines that one CPU writes and another reads",
+        "eight bytes of such a stream, both sides ready to sleep after 20 us",
+    ];
+
+    #[inline(always)]
+    fn once(&self, bed: &Bed, polls: &mut u32) {
+        if ADAPTS { bed.nap_after(polls, self.manner) } else { self.pause.once() }
+    }
+
+    #[inline(always)]
+    fn rouse(&self, bed: &Bed) {
+        if ADAPTS {
+            bed.rouse(self.manner);
+        }
+    }
+
+    /// Writes line `number`, counted from zero, once the reader is less than a full turn behind.
+    #[inline(always)]
+    fn write(&self, number: u64, read: &mut u64, first: u64) {
+        let mut polls = 0;
+        while number - *read >= LINES {
+            // Acquire: pairs with the Release in play(), after the reader has read the line.
+            *read = self.shared.read.load(Ordering::Acquire);
+            if number - *read >= LINES {
+                self.once(&self.shared.writer, &mut polls);
+            }
+        }
+        ahead::claim(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
+        let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+        for (item, value) in items.iter().zip(first..) {
+            // Relaxed: published by the Release below.
+            item.store(value, Ordering::Relaxed);
+        }
+        // Release: publishes the items to the Acquire in play().
+        turn.store(number / LINES + 1, Ordering::Release);
+        self.rouse(&self.shared.reader);
+    }
+}
+
+impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
+    type Args = Slots;
+    const SPEC: Spec = Spec {
+        id: Self::IDS[ADAPTS as usize],
+        pipelined: true,
+        what: Self::WHATS[ADAPTS as usize],
+        floor: Some("floor/empty"),
+        hands_over: true,
+        file: file!(),
+        line: line!(),
+        ..Spec::DEFAULT
+    };
+
+    fn roles(_: &Slots) -> Vec<Role> {
+        vec![Role::measured("producer"), Role::serving("consumer")]
+    }
+
+    fn rig(_: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+        let manner = Manner::of(Wait::SpinThenSleep, rig);
+        Ok(LineStream { pause: Pause::of(rig), manner, shared: rig.region()? })
+    }
+
+    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+        let mut number = 0;
+        if party.index == 0 {
+            let (mut sent, mut read) = (0, 0);
+            out.batches(|n| {
+                // Items are written in whole lines, so that all batches together have n items each
+                // on average.
+                let until = sent + n;
+                while number * ITEMS < until {
+                    self.write(number, &mut read, number * ITEMS);
+                    number += 1;
+                }
+                sent = until;
+            });
+            self.write(number, &mut read, END);
+            self.shared.counts.sent(number * ITEMS);
+            return Ok(());
+        }
+        let mut wrong = 0;
+        loop {
+            let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+            if turn.load(Ordering::Relaxed) == number / LINES + 1 {
+                // Prefetched only if the writer has already finished the current line.
+                ahead::fetch(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
+            }
+            let mut polls = 0;
+            // Acquire: pairs with the Release in write().
+            while turn.load(Ordering::Acquire) != number / LINES + 1 {
+                self.once(&self.shared.reader, &mut polls);
+            }
+            // Relaxed: ordered by the Acquire above.
+            if items[0].load(Ordering::Relaxed) == END {
+                break;
+            }
+            for (item, value) in items.iter().zip(number * ITEMS..) {
+                wrong += u64::from(item.load(Ordering::Relaxed) != value);
+            }
+            number += 1;
+            if number.is_multiple_of(LINES / 2) {
+                // Release: the lines have been read; pairs with the Acquire in write().
+                self.shared.read.store(number, Ordering::Release);
+                self.rouse(&self.shared.writer);
+            }
+        }
+        self.shared.counts.arrived(number * ITEMS, wrong);
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        self.shared.counts.verify()
+    }
+}

@@ -1,0 +1,116 @@
+//! A worker's exclusive access to its own state.
+
+use super::biased::Biased;
+use super::kernel;
+use crate::drive::state::{RuntimeState, WorkerState};
+use crate::engine::ReadyQueue;
+use handover_base::sync::shared::{Ordering, fence};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Access to the state of this thread's worker; one exists per worker, on its thread.
+#[derive(Debug)]
+pub(crate) struct WorkerOwner {
+    worker: NonNull<WorkerState>,
+    shared: Arc<RuntimeState>,
+    has_heavy_fence: bool,
+    /// `true` if other workers may take fibers from the queue.
+    has_thieves: bool,
+    /// Makes the type `!Send`: the queue is accessed without a lock.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl WorkerOwner {
+    /// Claims the only owner of this worker's state; `None` if it was claimed before.
+    pub(crate) fn claim(shared: Arc<RuntimeState>, index: usize) -> Option<Self> {
+        let worker = shared.workers.get(index)?;
+        worker.claim().then(|| Self {
+            worker: NonNull::from(worker),
+            has_heavy_fence: kernel::has_heavy_fence(),
+            has_thieves: shared.has_stealing(),
+            shared: Arc::clone(&shared),
+            not_send: PhantomData,
+        })
+    }
+
+    /// Returns the runtime's shared state.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<RuntimeState> {
+        &self.shared
+    }
+
+    /// Returns the state's address, as stored in its fibers.
+    #[inline]
+    pub(crate) fn address(&self) -> NonNull<WorkerState> {
+        self.worker
+    }
+
+    /// Calls `f` with the run queue; `f` must not use this owner.
+    #[inline(always)] // it is a few moves where no worker steals
+    pub(crate) fn with_queue<R>(&self, f: impl FnOnce(&mut ReadyQueue) -> R) -> R {
+        let queue: &Biased<ReadyQueue> = &self.queue;
+        if !self.has_thieves {
+            // SAFETY: a worker has one owner, which stays on its thread; `f` only works on the
+            // queue; and without stealing no worker calls with_queue_of().
+            return unsafe { queue.with_owner_unlocked(f) };
+        }
+        // SAFETY: a worker has one owner, which stays on its thread; `f` only works on the queue.
+        unsafe { queue.with_owner(|| self.fence_light(), f) }
+    }
+
+    /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other
+    /// half.
+    #[inline(always)] // usually no instruction
+    pub(crate) fn fence_light(&self) {
+        if self.has_heavy_fence {
+            fence_compiler();
+        } else {
+            // SeqCst: pairs with the fence in fence_heavy().
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Calls `f` with the queue of another worker, unless a third one is accessing it.
+    pub(crate) fn with_queue_of<R>(
+        &self,
+        other: &WorkerState,
+        f: impl FnOnce(&mut ReadyQueue) -> R,
+    ) -> Option<R> {
+        if !self.has_thieves {
+            return None;
+        }
+        other.queue.with_remote(|| self.fence_heavy(), f)
+    }
+
+    /// Executes the fence that pairs with the light fences of all workers.
+    pub(crate) fn fence_heavy(&self) {
+        if self.has_heavy_fence {
+            kernel::fence_heavy();
+        } else {
+            // SeqCst: pairs with the fence in fence_light().
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+impl Deref for WorkerOwner {
+    type Target = WorkerState;
+
+    #[inline]
+    fn deref(&self) -> &WorkerState {
+        // SAFETY: `worker` is one of the workers of `shared`, which `self` keeps alive, and which
+        // never move.
+        unsafe { self.worker.as_ref() }
+    }
+}
+
+/// Prevents the compiler from moving memory accesses across, without an instruction: the owner's
+/// half of the fence whose other half is the membarrier in [`WorkerOwner::fence_heavy`].
+#[inline]
+fn fence_compiler() {
+    // SAFETY: the block contains no instruction; without `nomem` the compiler must assume that it
+    // accesses memory.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+}

@@ -1,0 +1,110 @@
+//! Number of connections from each address.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+
+/// Permission for one connection, in 4 bytes; [`PerIpLimiter::release`] returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permit(u32);
+
+impl Permit {
+    /// Permit of a connection that is not counted.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
+/// Limiter of the number of connections from each address.
+#[derive(Debug)]
+pub struct PerIpLimiter {
+    per_ip_max: u32,
+    indices: HashMap<IpAddr, u32>,
+    counts: Vec<(IpAddr, u32)>,
+    vacant: Vec<u32>,
+}
+
+impl PerIpLimiter {
+    /// Creates a limiter that allows `per_ip_max` connections per address; 0 neither counts
+    /// nor refuses.
+    #[must_use]
+    pub fn new(per_ip_max: u32) -> Self {
+        Self { per_ip_max, indices: HashMap::new(), counts: Vec::new(), vacant: Vec::new() }
+    }
+
+    /// Returns `true` if connections are counted, that is, if there is a limit.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.per_ip_max > 0
+    }
+
+    /// Counts one more connection from `address`; `None` if the address has reached the limit.
+    pub fn acquire(&mut self, address: IpAddr) -> Option<Permit> {
+        if !self.counts() {
+            return Some(Permit::NONE);
+        }
+        match self.indices.entry(address) {
+            Entry::Occupied(index) => {
+                let index = *index.get();
+                let (_, count) = &mut self.counts[index as usize];
+                if *count >= self.per_ip_max {
+                    return None;
+                }
+                *count += 1;
+                Some(Permit(index))
+            }
+            Entry::Vacant(entry) => {
+                let index = match self.vacant.pop() {
+                    Some(index) => index,
+                    None => {
+                        self.counts.push((address, 0));
+                        u32::try_from(self.counts.len() - 1).ok()?
+                    }
+                };
+                self.counts[index as usize] = (address, 1);
+                entry.insert(index);
+                Some(Permit(index))
+            }
+        }
+    }
+
+    /// Counts one connection less.
+    pub fn release(&mut self, permit: Permit) {
+        if permit == Permit::NONE {
+            return;
+        }
+        let (address, count) = &mut self.counts[permit.0 as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.indices.remove(address);
+            self.vacant.push(permit.0);
+        }
+    }
+
+    /// Returns the number of addresses with connections.
+    #[must_use]
+    pub fn addresses_count(&self) -> usize {
+        self.indices.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn limiter_refuses_beyond_limit_and_frees_unused_entries() {
+        let one = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+        let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+        let mut limiter = PerIpLimiter::new(2);
+        let first = limiter.acquire(one).unwrap();
+        let second = limiter.acquire(one).unwrap();
+        assert_eq!(limiter.acquire(one), None);
+        let third = limiter.acquire(other).unwrap();
+        limiter.release(first);
+        assert!(limiter.acquire(one).is_some());
+        limiter.release(second);
+        limiter.release(second);
+        limiter.release(third);
+        assert_eq!((limiter.addresses_count(), limiter.vacant.len()), (0, 2));
+    }
+}
