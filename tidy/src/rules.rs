@@ -2,6 +2,7 @@
 //! plants violations of every rule in a conforming tree and expects exactly that report.
 
 pub mod banned;
+pub mod circles;
 pub mod crates;
 pub mod documents;
 pub mod facade;
@@ -77,6 +78,11 @@ pub const RULES: &[Rule] = &[
         name: summaries::NAME,
         asks: "a summary is a noun phrase or begins with a verb",
         check: summaries::check,
+    },
+    Rule {
+        name: circles::NAME,
+        asks: "no more than two files of a crate import one another",
+        check: circles::check,
     },
     Rule {
         name: words::NAME,

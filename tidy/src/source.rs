@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the byte range from the end of each `use` keyword to its semicolon.
-    fn use_ranges(&self) -> Vec<(usize, usize)> {
+    pub fn use_ranges(&self) -> Vec<(usize, usize)> {
         words(&self.code, "use ")
             .filter_map(|offset| {
                 let start = offset + "use ".len();

@@ -1,6 +1,5 @@
 //! Addresses to listen at or to connect to, and their textual form.
 
-use crate::AddressError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +7,27 @@ use std::str::FromStr;
 /// Maximum length of the name in an `sm://` or `uds://` address, in bytes. The kernel's own limit
 /// for the name of a Unix socket is 107.
 pub const NAME_MAX_BYTES: usize = 100;
+
+/// Error of parsing an [`Address`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The part before `://` is not a known transport.
+    #[error("`{0}`: unknown transport; use sm, tcp, tls or uds")]
+    Scheme(String),
+    /// The port is missing or invalid.
+    #[error("`{0}`: not HOST:PORT with a port in 0..=65535")]
+    Port(String),
+    /// The address contains a control character, or the name of shared memory contains a slash.
+    #[error("the address contains a control character, or a slash after sm://")]
+    Character,
+    /// The name is too long for a socket.
+    #[error("the name has {bytes} bytes, the maximum is {max}", max = NAME_MAX_BYTES)]
+    TooLong {
+        /// Length of the name, in bytes.
+        bytes: usize,
+    },
+}
 
 /// Transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -140,14 +160,14 @@ impl FromStr for Address {
             _ => return Err(AddressError::Scheme(shown(scheme))),
         };
         if place.chars().any(char::is_control) {
-            return Err(AddressError::Letters);
+            return Err(AddressError::Character);
         }
         let address = make(place.into());
         match &address {
             Address::Tcp(place) | Address::Tls(place) if !place.is_empty() => {
                 check_host_port(place)?;
             }
-            Address::Sm(name) if name.contains('/') => return Err(AddressError::Letters),
+            Address::Sm(name) if name.contains('/') => return Err(AddressError::Character),
             Address::Sm(name) | Address::Uds(name) if name.len() > NAME_MAX_BYTES => {
                 return Err(AddressError::TooLong { bytes: name.len() });
             }
@@ -176,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_margos_users_write_is_understood() {
+    fn margos_spellings_are_parsed() {
         for (written, meant) in [
             ("sm://", "sm://"),
             ("na+sm", "sm://"),
@@ -195,15 +215,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_the_way_out() {
+    fn invalid_address_is_refused_with_a_remedy() {
         for (written, said) in [
-            ("verbs://x", "`verbs`: no transport of that name; there are sm, tcp, tls and uds"),
-            ("tcp://host", "`host`: HOST:PORT is wanted, with a port in 0..=65535"),
-            ("tls://host", "`host`: HOST:PORT is wanted, with a port in 0..=65535"),
-            ("tcp://:80", "`:80`: HOST:PORT is wanted, with a port in 0..=65535"),
-            ("tcp://h:65536", "`h:65536`: HOST:PORT is wanted, with a port in 0..=65535"),
-            ("sm://a/b", "an address holds a letter that it may not"),
-            ("uds://a\nb", "an address holds a letter that it may not"),
+            ("verbs://x", "`verbs`: unknown transport; use sm, tcp, tls or uds"),
+            ("tcp://host", "`host`: not HOST:PORT with a port in 0..=65535"),
+            ("tls://host", "`host`: not HOST:PORT with a port in 0..=65535"),
+            ("tcp://:80", "`:80`: not HOST:PORT with a port in 0..=65535"),
+            ("tcp://h:65536", "`h:65536`: not HOST:PORT with a port in 0..=65535"),
+            ("sm://a/b", "the address contains a control character, or a slash after sm://"),
+            ("uds://a\nb", "the address contains a control character, or a slash after sm://"),
         ] {
             let refused = written.parse::<Address>().expect_err(written);
             assert_eq!(refused.to_string(), said);

@@ -1,10 +1,21 @@
 //! Clock of this crate: that of `handover_base`, or, in a thread that has called `set` in a test, a
 //! simulated clock that stands still until it is set again.
 
+#[cfg(all(not(test), feature = "monitoring"))]
+pub(crate) use handover_base::clock::ns;
 #[cfg(not(test))]
-pub(crate) use handover_base::clock::{now_ns, ns, ticks, ticks_from_ns};
+pub(crate) use handover_base::clock::{now_ns, ticks, ticks_from_ns};
+#[cfg(all(test, feature = "monitoring"))]
+pub(crate) use simulated::ns;
 #[cfg(test)]
-pub(crate) use simulated::{now_ns, ns, set, ticks, ticks_from_ns};
+pub(crate) use simulated::{now_ns, set, ticks, ticks_from_ns};
+use std::time::Duration;
+
+/// Returns the time that lies `timeout` ahead, in ns.
+pub(crate) fn after(timeout: Duration) -> u64 {
+    let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    now_ns().saturating_add(timeout_ns)
+}
 
 #[cfg(test)]
 mod simulated {
@@ -28,6 +39,7 @@ mod simulated {
         NOW_NS.get().unwrap_or_else(clock::ticks)
     }
 
+    #[cfg(feature = "monitoring")]
     pub(crate) fn ns(ticks: u64) -> u64 {
         NOW_NS.get().map_or_else(|| clock::ns(ticks), |_| ticks)
     }

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// Limits and waiting behaviour of an endpoint.
 ///
-/// (De)serialized with serde, usually as JSON ([`from_json`](Self::from_json)); keys that are left
-/// out have their defaults.
+/// Can be deserialized with serde, from JSON for example: keys that are left out have their
+/// defaults, and unknown keys are errors. [`Endpoint::new`](crate::Endpoint::new) validates the
+/// values.
 ///
 /// ```
 /// use handover_rpc::Config;
@@ -35,8 +36,8 @@ pub struct Config {
     /// Maximum number of bytes queued for sending to one peer, including results of the pool.
     /// Default 16 MiB.
     /// Above a quarter of this limit, calls to that peer are refused. Above half of it, requests of
-    /// that peer are put off, and those for the pool do not begin; up to `queued_bytes_max` bytes
-    /// of requests are put off, and further ones are refused as
+    /// that peer are deferred, and those for the pool do not begin; up to `queued_bytes_max` bytes
+    /// of requests are deferred, and further ones are refused as
     /// [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled requests that
     /// had begun before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
     /// peer that does not read refusals is disconnected.
@@ -62,15 +63,19 @@ pub struct Config {
     pub message_timeout_ms: u32,
     /// Maximum number of accepted connections whose handshake is not complete. Further connections
     /// wait in the kernel's queue (4,096 for each listener, or `net.core.somaxconn` if that is
-    /// less) until one of these handshakes ends, or the oldest has lasted for a sixteenth of
-    /// `handshake_timeout_ms` and is turned away. Each listener accepts 64 connections before other
-    /// work has its turn. Default 1,024.
+    /// less) until one of these handshakes ends, or until one is ended to make room: the oldest of
+    /// the IP address that has the most of them, once it has lasted for a sixteenth of
+    /// `handshake_timeout_ms`. A host that opens many connections and stays silent thus displaces
+    /// its own ones, and other hosts wait for a sixteenth of the timeout at most; refusing the
+    /// newest instead would let that host keep everybody out. Unix sockets count as one address.
+    /// Each listener accepts 64 connections before other work has its turn. Default 1,024.
     pub handshakes_max: u32,
     /// Number of threads that run the handlers registered for the pool; 0 runs them in the
     /// endpoint's own thread. Default 2.
     pub pool_threads: u32,
     /// Run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so that many
     /// of them can wait at the same time. Default false.
+    #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
     /// Maximum number of requests that wait for the pool, including running ones if they run as
     /// fibers; further ones are refused, and those of a peer that has more waiting than four times
@@ -92,7 +97,7 @@ pub struct Config {
     pub bulk_maps: bool,
     /// Let the kernel copy between processes (`process_vm_readv`, `process_vm_writev`) if memory
     /// cannot be mapped. Default true.
-    pub bulk_looks_into_processes: bool,
+    pub bulk_uses_process_vm: bool,
     /// Addresses to listen at from the beginning. In the configuration that an endpoint returns:
     /// the addresses at which it listens. Default none.
     pub listen: Vec<Address>,
@@ -101,6 +106,7 @@ pub struct Config {
     /// Maximum number of running timers. Default 65,536.
     pub timers_max: u32,
     /// Record each procedure's calls, bytes and latencies. Default false.
+    #[cfg(feature = "monitoring")]
     pub monitoring: bool,
     /// Let peers end [`serve`](crate::Endpoint::serve) ([`stop_peer`](crate::Calling::stop_peer)).
     /// Default false.
@@ -193,6 +199,7 @@ impl Default for Config {
             message_timeout_ms: 30_000,
             handshakes_max: 1024,
             pool_threads: 2,
+            #[cfg(feature = "fibers")]
             pool_fibers: false,
             pool_queue_max: 65_536,
             pool_queue_bytes_max: 1 << 28,
@@ -200,10 +207,11 @@ impl Default for Config {
             transfers_max: 4096,
             streamed_bytes_min: 1 << 22,
             bulk_maps: true,
-            bulk_looks_into_processes: true,
+            bulk_uses_process_vm: true,
             listen: Vec::new(),
             pool_cpus: Vec::new(),
             timers_max: 65_536,
+            #[cfg(feature = "monitoring")]
             monitoring: false,
             remote_stop: false,
             log_level: LogLevel::default(),
@@ -224,37 +232,6 @@ pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
 pub(crate) const SHARED_BYTES_LIMIT: u32 = 1 << 28;
 
 impl Config {
-    /// Parses a configuration from JSON and validates it.
-    ///
-    /// ```
-    /// use handover_rpc::Config;
-    /// let config = Config::from_json(r#"{"listen": ["tcp://127.0.0.1:0"], "pool_threads": 4}"#)?;
-    /// assert_eq!((config.pool_threads, config.spin_ns_max), (4, 20_000));
-    /// let refused = Config::from_json(r#"{"pool_thread": 4}"#).unwrap_err().to_string();
-    /// assert!(refused.starts_with("unknown field `pool_thread`, expected one of `peers_max`"));
-    /// assert_eq!(Config::from_json(&config.to_json())?, config);
-    /// # Ok::<(), handover_rpc::ConfigError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ConfigError`] names the key.
-    pub fn from_json(json: &str) -> Result<Self, ConfigError> {
-        if !json.trim_start().starts_with('{') {
-            // serde would take a list as the fields' values in their order.
-            return Err(ConfigError::Json { said: "an object is wanted: {\"key\": value}".into() });
-        }
-        let read: Result<Self, _> = serde_json::from_str(json);
-        let config = read.map_err(|error| ConfigError::Json { said: error.to_string() })?;
-        config.validate()?;
-        Ok(config)
-    }
-
-    /// Returns the whole configuration as JSON, with defaults written out.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        json(self)
-    }
-
     /// Checks that every value is within its range.
     ///
     /// # Errors
@@ -287,19 +264,11 @@ impl Config {
     }
 }
 
-/// Returns `value` as pretty-printed JSON with a newline at its end.
-pub(crate) fn json(value: &impl Serialize) -> String {
-    // Numbers, strings and lists of them always serialize.
-    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
-    text.push('\n');
-    text
-}
-
-fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+fn within(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
     match (min..=max).contains(&value) {
         true => Ok(()),
         false => Err(ConfigError::OutOfRange {
-            knob,
+            field,
             value: value.into(),
             min: min.into(),
             max: max.into(),
@@ -307,9 +276,9 @@ fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), Conf
     }
 }
 
-fn power_of_two(knob: &'static str, value: u32) -> Result<(), ConfigError> {
+fn power_of_two(field: &'static str, value: u32) -> Result<(), ConfigError> {
     match value.is_power_of_two() {
         true => Ok(()),
-        false => Err(ConfigError::NoPowerOfTwo { knob, value: value.into() }),
+        false => Err(ConfigError::NoPowerOfTwo { field, value: value.into() }),
     }
 }

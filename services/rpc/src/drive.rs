@@ -1,23 +1,51 @@
-//! System calls, threads and clocks around the engine.
+//! System calls, threads and clocks around the engine. Each module uses only modules below it:
+//!
+//! ```text
+//!  endpoint  progress  calling  timing  bulk        interface
+//!  event_loop                                       one turn after another, and waiting
+//!  peers  handshakes  promises  bulk::exchange      tables
+//!  inbox  pool  timers  hooks  dump  signal
+//!  handshake  connect  listen                       connections
+//!  link  sm  stream  wire  security  tls            transports
+//!  poll  socket  random                             system calls
+//! ```
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) mod bulk;
 pub(crate) mod calling;
+pub(crate) mod connect;
 pub(crate) mod dump;
 pub(crate) mod endpoint;
-pub(crate) mod greet;
+pub(crate) mod event_loop;
+pub(crate) mod handshake;
+pub(crate) mod handshakes;
+pub(crate) mod hooks;
+pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod listen;
+#[cfg(feature = "monitoring")]
 pub(crate) mod monitor;
+pub(crate) mod peers;
 pub(crate) mod poll;
 pub(crate) mod pool;
 pub(crate) mod progress;
+pub(crate) mod promises;
 pub(crate) mod random;
 pub(crate) mod security;
+#[cfg(feature = "signal-dump")]
+pub(crate) mod signal;
 pub(crate) mod sm;
 pub(crate) mod socket;
-pub(crate) mod state;
 pub(crate) mod stream;
+pub(crate) mod timers;
 pub(crate) mod timing;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 pub(crate) mod wire;
+
+/// Locks a mutex, even after a panic.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is consistent after a panic: each change of it is a single call.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -17,12 +17,13 @@ mod inbound;
 mod method;
 mod secret;
 
+pub use crate::BulkRefusal;
 pub use backlog::Backlog;
 pub use bulk::{
-    Arrival, BulkHandle, BulkMessage, BulkRefusal, FileId, Located, Proof, Rights, SEGMENTS_MAX,
-    TRANSFER_LIMIT, is_within, total_bytes,
+    Arrival, BulkHandle, BulkMessage, FileId, Located, Proof, Rights, SEGMENTS_MAX, TRANSFER_LIMIT,
+    is_within, total_bytes,
 };
-pub use calls::{CallId, Calls, Outcome, PeerKey};
+pub use calls::{CallId, Calls, ONE_WAY, Outcome, PeerKey};
 pub use frame::{BULK_BYTES_MAX, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
 pub use inbound::Inbound;
 pub use method::{Method, Methods};

@@ -2,36 +2,15 @@
 
 use rustix::io::Errno;
 
-/// Error of parsing an [`Address`](crate::Address).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// The part before `://` is not a known transport.
-    #[error("`{0}`: no transport of that name; there are sm, tcp, tls and uds")]
-    Scheme(String),
-    /// The port is missing or invalid.
-    #[error("`{0}`: HOST:PORT is wanted, with a port in 0..=65535")]
-    Port(String),
-    /// A slash in the name of shared memory, or a control character.
-    #[error("an address holds a letter that it may not")]
-    Letters,
-    /// The name is too long for a socket.
-    #[error("a name of {bytes} bytes: at most {max} fit a socket's", max = crate::NAME_MAX_BYTES)]
-    TooLong {
-        /// Length of the name, in bytes.
-        bytes: usize,
-    },
-}
-
-/// Error of parsing or validating a [`Config`](crate::Config).
+/// Error of validating a [`Config`](crate::Config).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A field is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
+    #[error("{field}={value}: must lie in {min}..={max}")]
     OutOfRange {
         /// The field's name.
-        knob: &'static str,
+        field: &'static str,
         /// Value of the field.
         value: u64,
         /// Minimum value.
@@ -40,19 +19,12 @@ pub enum ConfigError {
         max: u64,
     },
     /// A field that must be a power of two is not.
-    #[error("{knob}={value}: must be a power of two")]
+    #[error("{field}={value}: must be a power of two")]
     NoPowerOfTwo {
         /// The field's name.
-        knob: &'static str,
+        field: &'static str,
         /// Value of the field.
         value: u64,
-    },
-    /// The text is not the JSON of a configuration: an unknown or repeated key, or a value of the
-    /// wrong type.
-    #[error("{said}")]
-    Json {
-        /// The parser's message, which names the key and its place.
-        said: String,
     },
 }
 
@@ -69,13 +41,13 @@ pub struct TimersFull {
 #[non_exhaustive]
 pub enum FrameError {
     /// The kind of the frame is unknown.
-    #[error("a frame of kind {0}, which there is not")]
+    #[error("unknown frame kind {0}")]
     Kind(u8),
     /// Reserved bits are not zero.
-    #[error("a frame whose reserved bits are set")]
+    #[error("reserved bits of a frame are set")]
     Reserved,
     /// The body is longer than was agreed.
-    #[error("a frame of {bytes} bytes, where {bytes_max} are agreed")]
+    #[error("a frame has {bytes} bytes, the agreed maximum is {bytes_max}")]
     TooLong {
         /// Body length in the header.
         bytes: u64,
@@ -83,13 +55,13 @@ pub enum FrameError {
         bytes_max: u64,
     },
     /// A bulk message that cannot be decoded, or a bulk transfer rule that was broken.
-    #[error("a word about bulk transfers that makes no sense")]
+    #[error("invalid bulk message")]
     Bulk,
     /// The first bytes of the connection are not those of this protocol.
     #[error("the peer does not speak this protocol")]
     Magic,
     /// The peer speaks another version.
-    #[error("the peer speaks version {its}, this is version {ours}")]
+    #[error("the peer uses protocol version {its}, this side {ours}")]
     Version {
         /// The peer's version.
         its: u16,
@@ -97,7 +69,9 @@ pub enum FrameError {
         ours: u16,
     },
     /// The body lies outside of the shared memory.
-    #[error("a body of {bytes} bytes at {offset}, outside of the {shared_bytes} bytes shared")]
+    #[error(
+        "a body of {bytes} bytes at offset {offset} lies outside of the {shared_bytes} shared bytes"
+    )]
     Outside {
         /// Offset of the body, in bytes.
         offset: u64,
@@ -113,13 +87,13 @@ pub enum FrameError {
 #[non_exhaustive]
 pub enum Gone {
     /// The peer closed the connection, or the peer's process has ended.
-    #[error("the peer is gone")]
+    #[error("the peer has closed the connection")]
     HungUp,
     /// The peer broke the protocol.
     #[error("the peer was disconnected: {0}")]
     Refused(#[from] FrameError),
     /// A system call on the connection failed.
-    #[error("the connection broke: {call}: {errno}")]
+    #[error("the connection failed: {call}: {errno}")]
     Broken {
         /// The system call.
         call: &'static str,
@@ -127,13 +101,13 @@ pub enum Gone {
         errno: Errno,
     },
     /// This side closed the connection.
-    #[error("disconnected by this side")]
+    #[error("closed by this side")]
     Closed,
     /// The peer did not complete the handshake in time.
-    #[error("the peer does not greet")]
+    #[error("handshake timed out")]
     Silent,
     /// The peer began a message and did not finish it in time.
-    #[error("the peer was disconnected: it began a message and did not end it in time")]
+    #[error("the peer was disconnected: it did not complete a message in time")]
     Stalled,
     /// The peer keeps sending requests and does not read its answers.
     #[error("the peer was disconnected: it does not read its answers")]
@@ -151,10 +125,10 @@ pub enum Gone {
 #[non_exhaustive]
 pub enum AuthenticationError {
     /// The peer has no shared secret, and this side requires one.
-    #[error("the peer has no shared secret, and this side has one")]
+    #[error("the peer has no shared secret, this side requires one")]
     NoSecret,
     /// The peer requires a shared secret, and this side has none.
-    #[error("the peer has a shared secret, and this side has none: set secret_file")]
+    #[error("the peer requires a shared secret, this side has none: set secret_file")]
     SecretWanted,
     /// The two sides have different secrets.
     #[error("the shared secrets of the two sides differ")]
@@ -186,7 +160,7 @@ pub enum EndpointError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The address has a transport but no host, path or name.
-    #[error("{0} says how, and not where")]
+    #[error("{0}: the address has a transport but no host, path or name")]
     Incomplete(crate::Address),
     /// The host is unknown, or has no address.
     #[error("{place}: {error}")]
@@ -207,7 +181,7 @@ pub enum EndpointError {
         errno: Errno,
     },
     /// The listening process runs as a user that is not allowed.
-    #[error("{place} belongs to user {uid}, who is not allowed")]
+    #[error("{place}: the listening process runs as user {uid}, who is not allowed")]
     Stranger {
         /// The address.
         place: String,
@@ -215,7 +189,7 @@ pub enum EndpointError {
         uid: u32,
     },
     /// The handshake with the peer failed.
-    #[error("no agreement with {place}: {why}")]
+    #[error("handshake with {place} failed: {why}")]
     Handshake {
         /// The address.
         place: String,
@@ -223,7 +197,7 @@ pub enum EndpointError {
         why: Gone,
     },
     /// The peer did not complete the handshake in time.
-    #[error("{place} does not answer within {timeout_ms} ms")]
+    #[error("handshake with {place} timed out after {timeout_ms} ms")]
     Silent {
         /// The address.
         place: String,
@@ -249,6 +223,13 @@ pub enum EndpointError {
     },
 }
 
+impl EndpointError {
+    /// Returns an error about the secret, key or certificate of that file or address.
+    pub(crate) fn security(place: &str, why: impl Into<String>) -> Self {
+        Self::Security { place: place.into(), why: why.into() }
+    }
+}
+
 /// Error of registering a procedure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -262,7 +243,7 @@ pub enum RegisterError {
         provider: u16,
     },
     /// Two names have the same hash: one of them must be renamed.
-    #[error("`{name}` cannot be told apart from `{other}`: rename one")]
+    #[error("`{name}` and `{other}` have the same hash: rename one")]
     Alike {
         /// The name that was to be registered.
         name: String,
@@ -286,7 +267,7 @@ pub enum CallError {
     #[error("the peer has no such procedure")]
     Unknown,
     /// The peer could not decode the arguments. No handler ran.
-    #[error("the peer cannot read the arguments")]
+    #[error("the peer cannot decode the arguments")]
     BadArguments,
     /// The peer's handler panicked.
     #[error("the peer's handler panicked")]
@@ -295,10 +276,12 @@ pub enum CallError {
     #[error("the peer failed: {0}")]
     Failed(Failure),
     /// The result could not be decoded.
-    #[error("the result cannot be read")]
+    #[error("the result cannot be decoded")]
     BadResult,
     /// The arguments, or the result, are longer than was agreed when connecting.
-    #[error("{bytes} bytes, where {bytes_max} are agreed: raise message_bytes_max, or use bulk")]
+    #[error(
+        "the message has {bytes} bytes, the agreed maximum is {bytes_max}: raise message_bytes_max, or use bulk"
+    )]
     TooLong {
         /// Length, in bytes.
         bytes: usize,
@@ -306,17 +289,17 @@ pub enum CallError {
         bytes_max: usize,
     },
     /// The result is longer than was agreed when connecting. The handler has run.
-    #[error("the result is longer than was agreed: raise message_bytes_max, or use bulk")]
+    #[error("the result exceeds the agreed maximum: raise message_bytes_max, or use bulk")]
     ResultTooLong,
     /// The handler has run, and the peer dropped its result: more than the peer's
     /// `queued_bytes_max` waited for this side to read.
     #[error("the result was dropped: too many results waited for this side to read them")]
     ResultUnsent,
     /// The maximum number of requests waits at the peer. No handler ran.
-    #[error("the peer has no room for a request")]
+    #[error("too many requests wait at the peer")]
     PeerFull,
     /// The maximum number of calls is under way, or of bytes queued.
-    #[error("too much is under way: wait for some of it")]
+    #[error("too many are under way: wait for some of them")]
     Full,
     /// The thread that drove the endpoint has ended ([`Caller`](crate::Caller)). It is not known
     /// whether the peer has run the handler.
@@ -345,6 +328,26 @@ impl Failure {
     }
 }
 
+/// Reason for which the owner of a memory refuses a transfer.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, thiserror::Error,
+)]
+#[non_exhaustive]
+pub enum BulkRefusal {
+    /// No memory of that handle is registered, or it was withdrawn.
+    #[error("no such memory is registered there")]
+    Unknown,
+    /// The handle does not give this right.
+    #[error("the handle does not give this right")]
+    Rights,
+    /// The range extends beyond the end of the memory.
+    #[error("the range lies outside of the memory")]
+    Outside,
+    /// The maximum number of transfers is under way, or descriptors have run out.
+    #[error("too many transfers are under way there")]
+    Full,
+}
+
 /// Error of a bulk transfer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -357,7 +360,7 @@ pub enum BulkError {
     Gone(#[from] Gone),
     /// The owner of the remote memory refused the transfer. Nothing was transferred.
     #[error("refused: {0}")]
-    Refused(#[from] crate::engine::BulkRefusal),
+    Refused(#[from] BulkRefusal),
     /// The range lies outside of this side's memory. Nothing was transferred.
     #[error("{bytes} bytes at {offset}, in a memory of {memory_bytes}")]
     Outside {
@@ -377,7 +380,7 @@ pub enum BulkError {
         errno: Errno,
     },
     /// The maximum number of transfers is under way.
-    #[error("too much is under way: wait for some of it")]
+    #[error("too many are under way: wait for some of them")]
     Full,
     /// No such peer or transfer: the peer was disconnected, or the transfer was waited for before.
     #[error("no such peer or transfer")]
@@ -403,10 +406,12 @@ pub enum MemoryError {
         errno: Errno,
     },
     /// The memory has too many segments.
-    #[error("{segments_count} segments: at most {max}", max = crate::engine::SEGMENTS_MAX)]
+    #[error("{segments_count} segments: at most {segments_max}")]
     Segments {
         /// Number of segments.
         segments_count: usize,
+        /// Maximum number of segments.
+        segments_max: usize,
     },
     /// The maximum number of memories is registered.
     #[error("{memories_max} memories are registered: raise memories_max, or withdraw some")]

@@ -18,19 +18,24 @@ mod variance;
 #[cfg(feature = "tls")]
 pub use rustls;
 
-pub use address::{Address, NAME_MAX_BYTES, Transport};
+pub use address::{Address, AddressError, NAME_MAX_BYTES, Transport};
 pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
+#[cfg(feature = "monitoring")]
+pub use drive::hooks::{Ending, Side};
+#[cfg(feature = "monitoring")]
+pub use drive::monitor::{CallReport, Observed, Quantiles};
 pub use drive::{
     bulk::{Bulk, BulkMemory, BulkPart, BulkPath, BulkStats, Transfer},
     calling::{Call, Calling},
-    dump::{Dump, PeerDump},
-    endpoint::{Context, Endpoint, Peer, Stats, Stopper},
-    monitor::{CallReport, Ending, Observed, Quantiles, Side},
+    dump::{Dump, PeerDump, Stats},
+    endpoint::{Context, Endpoint, Peer, Stopper},
+    event_loop::Moment,
     progress::{Caller, Pending, Progress},
-    timing::{Moment, Timer, Timing},
+    timers::Timer,
+    timing::Timing,
 };
-pub use engine::{BulkHandle, BulkRefusal, Method, Rights};
+pub use engine::{BulkHandle, Method, Rights};
 pub use error::{
-    AddressError, AuthenticationError, BulkError, CallError, ConfigError, EndpointError, Failure,
+    AuthenticationError, BulkError, BulkRefusal, CallError, ConfigError, EndpointError, Failure,
     FrameError, Gone, MemoryError, RegisterError, TimersFull, WithdrawError,
 };

@@ -2,14 +2,15 @@
 //! and the credentials of socket peers.
 
 mod copy;
+mod credentials;
 mod gather;
 mod process;
 mod region;
 mod sealed;
 mod segment;
-mod whose;
 
 pub(crate) use copy::Store;
+pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
     Elsewhere, Run, read_process, read_process_word, receive as receive_into, send as send_from,
     write_process,
@@ -17,4 +18,3 @@ pub(crate) use gather::{
 pub(crate) use process::peer_process;
 pub(crate) use region::{Region, file_id};
 pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};
-pub(crate) use whose::whose;

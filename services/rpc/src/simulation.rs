@@ -13,13 +13,14 @@ mod network;
 pub(crate) use network::{Port, closing};
 
 use crate::clock;
-use crate::drive::calling::sealed::Turning;
+use crate::drive::event_loop::sealed::Driver;
 use crate::drive::random;
 use crate::drive::wire::Wire;
 use crate::engine::HEADER_BYTES;
 use crate::{
     Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Call,
-    CallError, Calling, Config, Endpoint, Failure, Gone, LogLevel, Method, Peer, Rights, Transfer,
+    CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, LogLevel, Method, Peer,
+    Rights, Transfer,
 };
 use network::{Cable, End, Random, Weather};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,7 +124,7 @@ impl Swarm {
 
 /// Call under way, with the values that its caller expects.
 #[derive(Debug)]
-struct Asked {
+struct PendingCall {
     call: Call<(u64, Vec<u8>)>,
     method: Method,
     body: Vec<u8>,
@@ -147,7 +148,7 @@ struct Node {
     endpoint: Endpoint,
     /// Number of earlier processes of this node.
     life: u32,
-    calls: BTreeMap<u64, Asked>,
+    calls: BTreeMap<u64, PendingCall>,
     transfers: Vec<Moved>,
     /// Peers that this side has connected to, with the number of the connection.
     peers: Vec<(Peer, u64)>,
@@ -300,12 +301,11 @@ impl World {
         let seed = self.random.below(u64::MAX);
         let (cable, [ours, its]) = Cable::new(seed, self.swarm.weather);
         let address = Address::Tcp("simulated:1".into());
-        let state = self.nodes[1 - node].endpoint.state();
-        let deadline_ns = state.handshake_deadline_ns();
-        state.accept_over(Wire::Simulated(its), address.clone(), deadline_ns).expect("room");
-        let state = self.nodes[node].endpoint.state();
-        let greeting = state.knock_over(Wire::Simulated(ours), &address, deadline_ns);
-        self.nodes[node].connecting.push((greeting.expect("a fresh connection"), number));
+        let acceptor = self.nodes[1 - node].endpoint.event_loop();
+        acceptor.start_simulated(Wire::Simulated(its), &address, false);
+        let connector = self.nodes[node].endpoint.event_loop();
+        let handshake = connector.start_simulated(Wire::Simulated(ours), &address, true);
+        self.nodes[node].connecting.push((handshake, number));
         let connection = Connection { cable, connector: node, is_harmed: false, end_turns: 0 };
         self.connections.insert(number, connection);
     }
@@ -353,7 +353,7 @@ impl World {
         match started {
             Ok(call) => {
                 let body = arguments.1;
-                let asked = Asked { call, method, body, deadline_ns, connection };
+                let asked = PendingCall { call, method, body, deadline_ns, connection };
                 node.calls.insert(number, asked);
             }
             Err(CallError::Full | CallError::Gone(_) | CallError::Stale) => {}
@@ -378,7 +378,7 @@ impl World {
     fn turn(&mut self, at: usize) {
         let turns = 1 + self.random.below(3);
         let node = &mut self.nodes[at];
-        node.endpoint.state().tell_of_all();
+        node.endpoint.event_loop().poll_simulated();
         for _ in 0..turns {
             node.endpoint.progress(Duration::ZERO);
         }
@@ -395,16 +395,19 @@ impl World {
     }
 
     fn take_connections(&mut self, at: usize) {
-        for (greeting, number) in std::mem::take(&mut self.nodes[at].connecting) {
+        for (handshake, number) in std::mem::take(&mut self.nodes[at].connecting) {
             let node = &mut self.nodes[at];
-            match node.endpoint.state().settled(greeting) {
-                None => node.connecting.push((greeting, number)),
+            match node.endpoint.event_loop().handshakes.take_result(handshake) {
+                None => node.connecting.push((handshake, number)),
                 Some(Ok(peer)) => {
                     assert_ne!(self.swarm.secrets, Secrets::Different, "a stranger was let in");
                     node.peers.push((peer, number));
                     self.count("connected");
                 }
-                Some(Err(Gone::Unauthenticated(AuthenticationError::WrongSecret))) => {
+                Some(Err(EndpointError::Handshake {
+                    why: Gone::Unauthenticated(AuthenticationError::WrongSecret),
+                    ..
+                })) => {
                     assert_eq!(self.swarm.secrets, Secrets::Different);
                     self.count("wrong secret");
                 }
@@ -427,7 +430,7 @@ impl World {
             let call = asked.call;
             let is_late = asked.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns);
             // Testing each pending call would run a turn for each.
-            if !is_late && node.endpoint.state().calls.is_done(call.id) == Some(false) {
+            if !is_late && node.endpoint.event_loop().calls.is_done(call.id) == Some(false) {
                 continue;
             }
             let result = node.endpoint.test(call).expect("it is done, or late");
@@ -439,7 +442,12 @@ impl World {
     }
 
     /// Checks the outcome of a call against what the peer has done.
-    fn ended(&mut self, number: u64, asked: &Asked, result: Result<(u64, Vec<u8>), CallError>) {
+    fn ended(
+        &mut self,
+        number: u64,
+        asked: &PendingCall,
+        result: Result<(u64, Vec<u8>), CallError>,
+    ) {
         let was_handled = self.handled.has(number);
         let said = match result {
             Ok((its, body)) => {
@@ -500,7 +508,7 @@ impl World {
 
     /// Asserts that the connection may end: a fault was injected, or its peer queued more than
     /// allowed.
-    fn may_end(&self, connection: u64, why: &Gone) {
+    fn may_end(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.swarm.queued_bytes_max <= 4096;
         assert!(it.is_harmed || is_flooded, "connection {connection}: {why}");
@@ -557,18 +565,22 @@ impl World {
     fn check(&mut self) {
         let swarm = &self.swarm;
         for node in &mut self.nodes {
-            let state = node.endpoint.state();
-            assert_eq!(state.calls.count() as usize, node.calls.len(), "places of calls leak");
+            let event_loop = node.endpoint.event_loop();
+            assert_eq!(event_loop.calls.count() as usize, node.calls.len(), "slots of calls leak");
             // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
                 + swarm.message_bytes_max as usize
                 + (1 + swarm.calls_max as usize) * HEADER_BYTES;
-            for peer in state.peer_dumps() {
+            for peer in event_loop.peers.dumps() {
                 assert!(peer.queued_bytes <= queued_bytes_max, "{peer:?}");
             }
-            let put_off_max =
-                state.peers().count() * swarm.queued_bytes_max as usize / HEADER_BYTES;
-            assert!(state.put_off_count() <= put_off_max, "{}", state.put_off_count());
+            let deferred_max =
+                event_loop.peers.keys().count() * swarm.queued_bytes_max as usize / HEADER_BYTES;
+            assert!(
+                event_loop.peers.deferred_count() <= deferred_max,
+                "{}",
+                event_loop.peers.deferred_count()
+            );
         }
         assert_eq!(self.handled.again(), Vec::<u64>::new(), "handled more than once");
     }
@@ -594,12 +606,13 @@ impl World {
             assert_eq!(node.calls.len(), 0, "these calls never end: {calls:?}");
             assert_eq!(transfers, 0, "transfers never end");
             assert!(node.connecting.is_empty(), "a handshake never ends");
-            let state = node.endpoint.state();
-            assert!(!state.is_greeting(), "a handshake never ends");
-            assert_eq!((state.calls.count(), state.put_off_count()), (0, 0));
-            assert_eq!(state.put_off_bytes(), 0, "credit of a peer leaks");
+            let event_loop = node.endpoint.event_loop();
+            assert!(event_loop.handshakes.is_empty(), "a handshake never ends");
+            assert_eq!((event_loop.calls.count(), event_loop.peers.deferred_count()), (0, 0));
+            let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.bytes());
+            assert_eq!(deferred_bytes.sum::<usize>(), 0, "credit of a peer leaks");
             assert!(
-                state.peer_dumps().iter().all(|it| it.queued_bytes == 0),
+                event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0),
                 "it is kept for ever"
             );
         }
@@ -611,11 +624,11 @@ impl World {
     fn is_quiet(&mut self) -> bool {
         let peers = self.nodes.each_ref().map(|node| node.endpoint.peers().count());
         self.nodes.iter_mut().all(|node| {
-            let state = node.endpoint.state();
-            let is_sent = state.peer_dumps().iter().all(|it| it.queued_bytes == 0);
+            let event_loop = node.endpoint.event_loop();
+            let is_sent = event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0);
             is_sent
-                && !state.is_greeting()
-                && state.put_off_count() == 0
+                && event_loop.handshakes.is_empty()
+                && event_loop.peers.deferred_count() == 0
                 && node.calls.is_empty()
                 && node.transfers.is_empty()
                 && node.connecting.is_empty()

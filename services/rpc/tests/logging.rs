@@ -79,11 +79,15 @@ fn a_peer_that_fails_to_authenticate_is_logged_with_the_reason() {
             Some(b"another one of its"),
             "the shared secrets of the two sides differ",
         ),
-        (Some(b"one secret of ours"), None, "the peer has no shared secret, and this side has one"),
+        (
+            Some(b"one secret of ours"),
+            None,
+            "the peer has no shared secret, this side requires one",
+        ),
         (
             None,
             Some(b"another one of its"),
-            "the peer has a shared secret, and this side has none: set secret_file",
+            "the peer requires a shared secret, this side has none: set secret_file",
         ),
     ] {
         let with = |secret: Option<&[u8; 18]>, log_level| {

@@ -3,7 +3,7 @@
 
 use handover_tidy::rules::banned::BANS;
 use handover_tidy::rules::{self, RULES};
-use handover_tidy::{Listed, Tree};
+use handover_tidy::{KnownCircles, Listed, Tree};
 
 /// A workspace of six crates that keeps every rule.
 const SOUND: &[(&str, &str)] = &[
@@ -172,6 +172,23 @@ planted! {
         "rooms" at "base/src/lib.rs:1",
         |tree| replace(tree, "base/src/lib.rs", "#![doc = include_str!(\"../README.md\")]",
             "// #![doc = include_str!(\"../README.md\")]");
+
+    three_files_that_import_one_another_are_found:
+        "circles" at "mechanisms/lock/src/a.rs:2", plant_circle;
+    circle_through_a_reexport_is_found:
+        "circles" at "mechanisms/lock/src/a.rs:2",
+        |tree| {
+            plant_circle(tree);
+            append(tree, "mechanisms/lock/src/lib.rs", "pub use b::B;\n");
+            replace(tree, "mechanisms/lock/src/a.rs", "crate::b::B", "crate::B");
+        };
+    circle_that_has_shrunk_is_found_in_the_list:
+        "circles" at "tidy/src/lists.rs:1",
+        |tree| {
+            plant_circle(tree);
+            tree.lists.circles = &[KnownCircles { folder: "mechanisms/lock", sizes: &[4] }];
+            tree.insert("tidy/src/lists.rs", "circles(\"mechanisms/lock\", &[4])\n");
+        };
 
     unsafe_outside_its_homes_is_found:
         "unsafe" at "faces/cli/src/main.rs:4",
@@ -381,6 +398,30 @@ fn a_long_file_with_its_reason_is_only_warned_about() {
     tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "one table" }];
     assert!(rules::check(&tree).is_empty());
     assert_eq!(rules::sizes::warnings(&tree).len(), 1);
+}
+
+/// Plants three files that import one another by each kind of path.
+fn plant_circle(tree: &mut Tree) {
+    let files = [
+        ("a", "//! A.\nuse crate::b::B;\n"),
+        ("b/mod", "use super::{c::{C}};\n"),
+        ("c", "fn f(_: crate::a::A) {}\n"),
+    ];
+    for (name, text) in files {
+        tree.insert(format!("mechanisms/lock/src/{name}.rs"), text);
+    }
+}
+
+#[test]
+fn imports_of_tests_and_through_reexports_close_no_circle() {
+    let mut tree = sound();
+    plant_circle(&mut tree);
+    tree.insert("mechanisms/lock/src/c.rs", "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n");
+    assert!(rules::check(&tree).is_empty());
+    // Siblings that reach each other through their parent do not import the parent.
+    append(&mut tree, "mechanisms/lock/src/lib.rs", "pub use a::A;\npub use c::C;\n");
+    tree.insert("mechanisms/lock/src/a.rs", "use crate::C;\n");
+    assert!(rules::check(&tree).is_empty());
 }
 
 #[test]

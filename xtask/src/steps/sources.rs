@@ -38,7 +38,8 @@ pub fn tidy(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Clippy with every feature, and where that is other code, with none; with the usual features, the build lints.
+/// Clippy with every feature, and where that is other code, with none and with the default ones; with the usual
+/// features, the build lints.
 pub fn clippy(context: &mut Context) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
@@ -49,7 +50,9 @@ pub fn clippy(context: &mut Context) -> Result<()> {
         context,
         "cargo clippy -p handover-net -p handover-rpc --no-default-features -- -D warnings",
     )
-    .pass()
+    .pass()?;
+    // The command line turns on all features of this crate.
+    cargo(context, "cargo clippy -p handover-rpc -- -D warnings").pass()
 }
 
 /// Name endings of examples that measure costs: always compiled, but run only with `--long`, as

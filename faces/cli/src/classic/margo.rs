@@ -15,7 +15,7 @@ use crate::commands::files;
 use crate::console::{self, tell};
 use crate::exit::usage;
 use crate::raw;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
@@ -294,7 +294,7 @@ fn first_peer(
         if let Some(peer) = peer {
             return Ok(peer);
         }
-        if endpoint.stats().gone_count > 0 {
+        if endpoint.stats().closed_count > 0 {
             bail!("rank 1 is gone before it had begun");
         }
         patience.check(|| "rank 1 has not connected".into())?;
@@ -404,7 +404,7 @@ impl Options {
             false => files::read_text(given.as_ref())
                 .map_err(|error| usage(format!("--config {given}: {error}")))?,
         };
-        Config::from_json(&json).map_err(|refused| usage(format!("--config: {refused}")))
+        config_from_json(&json).map_err(|error| usage(format!("--config: {error}")))
     }
 
     /// Pins this rank where it is to run, and returns the configuration of its endpoint there.
@@ -452,8 +452,8 @@ impl Options {
     fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Side::Client));
-        files::write(path.as_ref(), endpoint.dump().to_json().as_bytes())
-            .with_context(|| path.clone())
+        let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
+        files::write(path.as_ref(), text.as_bytes()).with_context(|| path.clone())
     }
 
     /// Returns these options as arguments for the partner.
@@ -540,6 +540,15 @@ impl Partner {
         self.child = None;
         Ok(())
     }
+}
+
+/// Parses a configuration from JSON and validates it. Errors name the key.
+fn config_from_json(json: &str) -> anyhow::Result<Config> {
+    // serde would take a list as the fields' values in their order.
+    ensure!(json.trim_start().starts_with('{'), "not a JSON object: {{\"key\": value}}");
+    let config: Config = serde_json::from_str(json)?;
+    config.validate()?;
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -537,7 +537,7 @@ fn what_cannot_be_asked_for_is_refused_with_the_way_out() {
         ("", "-i <ITERATIONS>"),
         ("-i 5", "-n <TRANSPORT>"),
         ("-n sm", "-i <ITERATIONS>"),
-        ("-n verbs:// -i 5", "`verbs`: no transport of that name; there are sm, tcp, tls and uds"),
+        ("-n verbs:// -i 5", "`verbs`: unknown transport; use sm, tcp, tls or uds"),
         ("-n sm -i 0", "1..=1000000000"),
         ("-n sm -i 5 -x -1", "0..=67108864"),
         ("-n sm -i 5 -t 0", "CLIENT,SERVER"),

@@ -105,7 +105,7 @@ impl Clients {
             Arc::new(Counts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
         let counted = Arc::clone(&counts);
         let noop = move |context: &mut Context<'_>, ()| {
-            let its = &counted.of_each[context.peer().place as usize];
+            let its = &counted.of_each[context.peer().slot as usize];
             its.store(its.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let served = counted.served.load(Ordering::Relaxed) + 1;
             counted.served.store(served, Ordering::Relaxed);

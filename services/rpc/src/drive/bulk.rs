@@ -3,99 +3,29 @@
 mod exchange;
 mod halves;
 mod memory;
+mod part;
 mod remote;
 mod tables;
 
-use super::calling::sealed;
-use crate::clock;
+use super::event_loop::{EventLoop, sealed};
+use crate::clock::{self, after};
 use crate::engine::{BulkHandle, PeerKey, Rights};
 use crate::{BulkError, MemoryError, WithdrawError};
-use exchange::Asked;
+use exchange::TransferRequest;
 use remote::Direction;
 use std::time::Duration;
 use tables::TransferId;
 
+pub(crate) use exchange::Exchange;
 pub use memory::BulkMemory;
+pub use part::{BulkPart, BulkPath};
 pub use tables::BulkStats;
 pub(crate) use tables::Tables;
-
-/// Ranges of a transfer in the two memories, and its time limit.
-///
-/// ```
-/// use handover_rpc::BulkPart;
-/// use std::time::Duration;
-/// let part = BulkPart::of(4096).at(8192, 0).within(Duration::from_millis(5));
-/// assert_eq!((part.theirs, part.ours, part.bytes), (8192, 0, 4096));
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BulkPart {
-    /// Offset in the peer's memory, in bytes.
-    pub theirs: u64,
-    /// Offset in this side's memory, in bytes.
-    pub ours: u64,
-    /// Length, in bytes.
-    pub bytes: u64,
-    /// Time limit, counted from the start of the transfer; `None` for no limit.
-    pub timeout: Option<Duration>,
-    /// Handle of this side's memory, if the peer is to copy the second half.
-    pub halved: Option<BulkHandle>,
-}
-
-impl BulkPart {
-    /// Selects the first `bytes` bytes of both memories.
-    #[must_use]
-    pub fn of(bytes: u64) -> Self {
-        Self { bytes, ..Self::default() }
-    }
-
-    /// Sets the offsets in the peer's memory and in this side's.
-    #[must_use]
-    pub fn at(self, theirs: u64, ours: u64) -> Self {
-        Self { theirs, ours, ..self }
-    }
-
-    /// Lets both sides copy a half each at the same time, if this side has mapped the peer's memory
-    /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant
-    /// for a [`BulkMemory::shared`] on this side too, which the peer can map.
-    ///
-    /// `ours` is the handle of this side's memory, registered with the right that the peer needs
-    /// for its half: to write if this side pulls, to read if it pushes. The peer copies while it is
-    /// in any of its endpoint's methods, so this is for peers that wait.
-    /// After a transfer was cancelled, or its deadline has passed, the peer may go on to use this
-    /// side's memory until it has read the cancellation, which it does between pieces of 1 MiB.
-    /// Messages are read in order, so the peer no longer touches that memory once it has answered a
-    /// later call.
-    #[must_use]
-    pub fn halved(self, ours: &BulkHandle) -> Self {
-        Self { halved: Some(*ours), ..self }
-    }
-
-    fn is_halved(&self) -> bool {
-        self.halved.is_some() && self.bytes >= halves::HALVED_BYTES_MIN
-    }
-
-    /// Sets the time limit.
-    #[must_use]
-    pub fn within(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
-    }
-}
-
-/// Way in which a peer's memory is accessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BulkPath {
-    /// Both sides have mapped the memory: the side that transfers copies once.
-    Mapped,
-    /// The kernel copies between the two processes.
-    Process,
-    /// Data goes by messages: over a stream, or if the other ways are not possible.
-    Messages,
-}
 
 /// Transfer under way.
 ///
 /// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
-/// for nor cancelled keeps its place among `transfers_max`, and its memory.
+/// for nor cancelled still counts towards `transfers_max`, and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transfer {
     id: TransferId,
@@ -134,7 +64,7 @@ pub struct Transfer {
 /// serving.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait Bulk: sealed::Turning {
+pub trait Bulk: sealed::Driver {
     /// Registers a memory. Peers that are given the handle can pull from it or push into it, as
     /// `rights` allow.
     ///
@@ -145,8 +75,8 @@ pub trait Bulk: sealed::Turning {
         memory: &BulkMemory,
         rights: Rights,
     ) -> Result<BulkHandle, MemoryError> {
-        let memories_max = self.state().config.memories_max;
-        self.state().bulk.register(memory.clone(), rights, memories_max)
+        let memories_max = self.event_loop().config.memories_max;
+        self.event_loop().bulk.register(memory.clone(), rights, memories_max)
     }
 
     /// Withdraws a registration, and tells the peers that have the memory attached. If they may
@@ -162,13 +92,13 @@ pub trait Bulk: sealed::Turning {
         handle: &BulkHandle,
         timeout: Duration,
     ) -> Result<(), WithdrawError> {
-        self.state().bulk_withdraw(handle)?;
+        self.event_loop().exchange(|it| it.withdraw(handle))?;
         let mut taken = None;
-        self.turn_until(super::calling::after(timeout), |state, _| {
-            taken = state.bulk_withdrawn(handle);
+        self.turn_until(after(timeout), |event_loop, _| {
+            taken = event_loop.bulk.take_withdrawn(handle);
             taken.is_some()
         });
-        let peers_count = self.state().bulk.users_count(handle.id);
+        let peers_count = self.event_loop().bulk.users_count(handle.id);
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 
@@ -192,7 +122,7 @@ pub trait Bulk: sealed::Turning {
         part: BulkPart,
     ) -> Result<(), BulkError> {
         let direction = Direction::Pull;
-        do_now(self, &Asked { peer, direction, handle: from, memory: into, part })
+        transfer_now(self, &TransferRequest { peer, direction, handle: from, memory: into, part })
     }
 
     /// Copies a range of this side's memory into the peer's, and waits until this is done.
@@ -214,7 +144,7 @@ pub trait Bulk: sealed::Turning {
         part: BulkPart,
     ) -> Result<(), BulkError> {
         let direction = Direction::Push;
-        do_now(self, &Asked { peer, direction, handle: into, memory: from, part })
+        transfer_now(self, &TransferRequest { peer, direction, handle: into, memory: from, part })
     }
 
     /// Starts a [`pull`](Self::pull) without waiting. It proceeds while this endpoint is in any of
@@ -230,8 +160,8 @@ pub trait Bulk: sealed::Turning {
         part: BulkPart,
     ) -> Result<Transfer, BulkError> {
         let direction = Direction::Pull;
-        let asked = Asked { peer, direction, handle: from, memory: into, part };
-        self.state().bulk_start(&asked).map(|id| Transfer { id })
+        let request = TransferRequest { peer, direction, handle: from, memory: into, part };
+        self.event_loop().exchange(|it| it.start(&request)).map(|id| Transfer { id })
     }
 
     /// Starts a [`push`](Self::push) without waiting. It proceeds while this endpoint is in any of
@@ -247,8 +177,8 @@ pub trait Bulk: sealed::Turning {
         part: BulkPart,
     ) -> Result<Transfer, BulkError> {
         let direction = Direction::Push;
-        let asked = Asked { peer, direction, handle: into, memory: from, part };
-        self.state().bulk_start(&asked).map(|id| Transfer { id })
+        let request = TransferRequest { peer, direction, handle: into, memory: from, part };
+        self.event_loop().exchange(|it| it.start(&request)).map(|id| Transfer { id })
     }
 
     /// Waits for a transfer.
@@ -262,20 +192,20 @@ pub trait Bulk: sealed::Turning {
     fn wait_transfer(&mut self, transfer: Transfer) -> Result<(), BulkError> {
         let id = transfer.id;
         // See wait_any_transfer().
-        if self.state().is_look_due() {
+        if self.event_loop().poll_if_due_before_transfer() {
             self.turn_until(0, |_, _| true);
         }
-        if let Some(result) = self.state().bulk.transfers.take(id) {
+        if let Some(result) = self.event_loop().bulk.transfers.take(id) {
             return result;
         }
-        let deadline_ns = self.state().bulk.transfers.deadline_ns(id).unwrap_or(u64::MAX);
+        let deadline_ns = self.event_loop().bulk.transfers.deadline_ns(id).unwrap_or(u64::MAX);
         let mut result = None;
-        self.turn_until(deadline_ns, |state, _| {
-            result = state.bulk.transfers.take(id);
+        self.turn_until(deadline_ns, |event_loop, _| {
+            result = event_loop.bulk.transfers.take(id);
             result.is_some()
         });
         result.unwrap_or_else(|| {
-            self.state().bulk_give_up(id);
+            self.event_loop().exchange(|it| it.cancel(id));
             Err(BulkError::Deadline)
         })
     }
@@ -290,25 +220,26 @@ pub trait Bulk: sealed::Turning {
         transfers: &mut Vec<Transfer>,
     ) -> Option<(usize, Result<(), BulkError>)> {
         // Otherwise a caller whose transfers are always done already would never poll epoll.
-        if self.state().is_look_due() {
+        if self.event_loop().poll_if_due_before_transfer() {
             self.turn_until(0, |_, _| true);
         }
-        let found = first_done(self.state(), transfers);
+        let found = first_done(self.event_loop(), transfers);
         if let Some((at, result)) = found {
             transfers.remove(at);
             return Some((at, result));
         }
-        let state = self.state();
-        let until = |it: &Transfer| state.bulk.transfers.deadline_ns(it.id).unwrap_or(u64::MAX);
+        let event_loop = self.event_loop();
+        let until =
+            |it: &Transfer| event_loop.bulk.transfers.deadline_ns(it.id).unwrap_or(u64::MAX);
         let late = (0..transfers.len()).min_by_key(|&at| until(&transfers[at]))?;
         let first_ns = until(&transfers[late]);
         let mut found = None;
-        self.turn_until(first_ns, |state, _| {
-            found = first_done(state, transfers);
+        self.turn_until(first_ns, |event_loop, _| {
+            found = first_done(event_loop, transfers);
             found.is_some()
         });
         let (at, result) = found.unwrap_or_else(|| {
-            self.state().bulk_give_up(transfers[late].id);
+            self.event_loop().exchange(|it| it.cancel(transfers[late].id));
             (late, Err(BulkError::Deadline))
         });
         transfers.remove(at);
@@ -322,59 +253,59 @@ pub trait Bulk: sealed::Turning {
     /// The errors of [`wait_transfer`](Self::wait_transfer).
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
         self.turn_until(0, |_, _| true);
-        let state = self.state();
-        if let Some(result) = state.bulk.transfers.take(transfer.id) {
+        let event_loop = self.event_loop();
+        if let Some(result) = event_loop.bulk.transfers.take(transfer.id) {
             return Some(result);
         }
-        let deadline_ns = state.bulk.transfers.deadline_ns(transfer.id)?;
+        let deadline_ns = event_loop.bulk.transfers.deadline_ns(transfer.id)?;
         if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
             return None;
         }
-        state.bulk_give_up(transfer.id);
+        event_loop.exchange(|it| it.cancel(transfer.id));
         Some(Err(BulkError::Deadline))
     }
 
     /// Cancels a transfer. This side no longer accesses its memory for it.
     fn cancel_transfer(&mut self, transfer: Transfer) {
-        self.state().bulk_give_up(transfer.id);
+        self.event_loop().exchange(|it| it.cancel(transfer.id));
     }
 
     /// Returns how that memory is accessed; `None` if this is not known yet.
     fn bulk_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
-        self.state().bulk_path(peer, handle)
+        self.event_loop().exchange(|it| it.path(peer, handle))
     }
 
     /// Returns the counters of bulk transfers.
     fn bulk_stats(&mut self) -> BulkStats {
-        self.state().bulk.stats
+        self.event_loop().bulk.stats
     }
 }
 
-impl<T: sealed::Turning + ?Sized> Bulk for T {}
+impl<T: sealed::Driver + ?Sized> Bulk for T {}
 
 fn first_done(
-    state: &mut super::state::State,
+    event_loop: &mut EventLoop,
     transfers: &[Transfer],
 ) -> Option<(usize, Result<(), BulkError>)> {
     transfers.iter().enumerate().find_map(|(at, it)| {
-        let result = state.bulk.transfers.take(it.id)?;
+        let result = event_loop.bulk.transfers.take(it.id)?;
         Some((at, result))
     })
 }
 
 #[inline]
-fn do_now(
-    turning: &mut (impl sealed::Turning + ?Sized),
-    asked: &Asked<'_>,
+fn transfer_now(
+    driver: &mut (impl sealed::Driver + ?Sized),
+    request: &TransferRequest<'_>,
 ) -> Result<(), BulkError> {
     // Copying makes no system call, so epoll must be polled now and then to notice the end of a
     // peer.
-    if turning.state().is_look_due() {
-        turning.turn_until(0, |_, _| true);
+    if driver.event_loop().poll_if_due_before_transfer() {
+        driver.turn_until(0, |_, _| true);
     }
-    if let Some(done) = turning.state().bulk_at_once(asked) {
+    if let Some(done) = driver.event_loop().exchange(|it| it.copy_at_once(request)) {
         return done;
     }
-    let id = turning.state().bulk_start(asked)?;
-    turning.wait_transfer(Transfer { id })
+    let id = driver.event_loop().exchange(|it| it.start(request))?;
+    driver.wait_transfer(Transfer { id })
 }

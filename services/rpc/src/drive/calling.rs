@@ -1,30 +1,14 @@
 //! Calls to peers, from an endpoint and from a handler that runs in it.
 
-use crate::clock;
-use crate::engine::{CallId, Outcome, PeerKey, Refusal};
-use crate::{Address, CallError, EndpointError, Failure, Gone, Method};
+use super::event_loop::{EventLoop, sealed};
+use crate::clock::{self, after};
+use crate::engine::{CallId, PeerKey};
+use crate::{Address, CallError, EndpointError, Method};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
-
-pub(crate) mod sealed {
-    use crate::drive::state::State;
-
-    /// Owner of an event loop.
-    pub trait Turning {
-        /// Returns the state without the handlers.
-        fn state(&mut self) -> &mut State;
-        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
-        /// first.
-        fn turn_until(
-            &mut self,
-            deadline_ns: u64,
-            done: impl FnMut(&mut State, bool) -> bool,
-        ) -> bool;
-    }
-}
 
 /// Name of the procedure that ends [`serve`](crate::Endpoint::serve), if `remote_stop` allows it.
 pub(crate) const STOP: &str = "handover/stop";
@@ -32,7 +16,7 @@ pub(crate) const STOP: &str = "handover/stop";
 /// Call under way, with a result of type `R`.
 ///
 /// It is only a number: dropping it does not end the call. A call that is neither waited for nor
-/// cancelled keeps its place among `calls_max`.
+/// cancelled still counts towards `calls_max`.
 pub struct Call<R> {
     pub(crate) id: CallId,
     result: PhantomData<fn() -> R>,
@@ -61,11 +45,11 @@ impl<R> PartialEq for Call<R> {
 impl<R> Eq for Call<R> {}
 
 /// Calls to peers. While a method waits, an [`Endpoint`](crate::Endpoint) handles its own peers'
-/// requests in this thread; a handler's [`Context`](crate::Context) puts them off.
+/// requests in this thread; a handler's [`Context`](crate::Context) defers them.
 ///
 /// # Cost
 /// A call does not allocate if it has been made before, unless its arguments or its result do.
-pub trait Calling: sealed::Turning {
+pub trait Calling: sealed::Driver {
     /// Calls a procedure, and waits for the result without a limit. If the peer dies, the call ends
     /// with an error.
     ///
@@ -120,8 +104,8 @@ pub trait Calling: sealed::Turning {
         arguments: &[u8],
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, CallError> {
-        let id = self.state().start(peer, method.word(), arguments, u64::MAX)?;
-        waited(self, id, |result| Ok(read(result)))
+        let id = self.event_loop().start(peer, method.word(), arguments, u64::MAX)?;
+        wait_for(self, id, |result| Ok(read(result)))
     }
 
     /// Calls a procedure of bytes, and waits for `timeout` at most; see
@@ -140,8 +124,8 @@ pub trait Calling: sealed::Turning {
         timeout: Duration,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, CallError> {
-        let id = self.state().start(peer, method.word(), arguments, after(timeout))?;
-        waited(self, id, |result| Ok(read(result)))
+        let id = self.event_loop().start(peer, method.word(), arguments, after(timeout))?;
+        wait_for(self, id, |result| Ok(read(result)))
     }
 
     /// Starts a call without waiting for the result.
@@ -181,7 +165,7 @@ pub trait Calling: sealed::Turning {
     /// Blocks until the result arrives, the connection ends, or the call's deadline passes.
     #[inline]
     fn wait<R: DeserializeOwned>(&mut self, call: Call<R>) -> Result<R, CallError> {
-        waited(self, call.id, decoded)
+        wait_for(self, call.id, decoded)
     }
 
     /// Runs one turn of the event loop, and returns the call's result if it has arrived. A passed
@@ -192,15 +176,15 @@ pub trait Calling: sealed::Turning {
     fn test<R: DeserializeOwned>(&mut self, call: Call<R>) -> Option<Result<R, CallError>> {
         let id = call.id;
         self.turn_until(0, |_, _| true);
-        match self.state().calls.is_done(id) {
+        match self.event_loop().calls.is_done(id) {
             None => Some(Err(CallError::Stale)),
             Some(true) => Some(finish(self, call.id, decoded)),
             Some(false) => {
-                let deadline_ns = self.state().calls.deadline_ns(id).unwrap_or(u64::MAX);
+                let deadline_ns = self.event_loop().calls.deadline_ns(id).unwrap_or(u64::MAX);
                 if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
                     return None;
                 }
-                self.state().give_up(id);
+                self.event_loop().cancel(id);
                 Some(Err(CallError::Deadline))
             }
         }
@@ -218,23 +202,23 @@ pub trait Calling: sealed::Turning {
         if calls.is_empty() {
             return None;
         }
-        let deadline_ns = |state: &mut crate::drive::state::State, call: &Call<R>| {
-            state.calls.deadline_ns(call.id).unwrap_or(0)
+        let deadline_ns = |event_loop: &mut EventLoop, call: &Call<R>| {
+            event_loop.calls.deadline_ns(call.id).unwrap_or(0)
         };
-        let state = self.state();
-        let first_ns = calls.iter().map(|call| deadline_ns(state, call)).min().unwrap_or(0);
+        let event_loop = self.event_loop();
+        let first_ns = calls.iter().map(|call| deadline_ns(event_loop, call)).min().unwrap_or(0);
         let mut found = None;
-        self.turn_until(first_ns, |state, _| {
-            found = calls.iter().position(|call| state.calls.is_done(call.id) != Some(false));
+        self.turn_until(first_ns, |event_loop, _| {
+            found = calls.iter().position(|call| event_loop.calls.is_done(call.id) != Some(false));
             found.is_some()
         });
-        let state = self.state();
-        let at =
-            found.or_else(|| calls.iter().position(|it| deadline_ns(state, it) == first_ns))?;
+        let event_loop = self.event_loop();
+        let at = found
+            .or_else(|| calls.iter().position(|it| deadline_ns(event_loop, it) == first_ns))?;
         let call = calls.remove(at);
-        let result = match self.state().calls.is_done(call.id) {
+        let result = match self.event_loop().calls.is_done(call.id) {
             Some(false) => {
-                self.state().give_up(call.id);
+                self.event_loop().cancel(call.id);
                 Err(CallError::Deadline)
             }
             Some(true) => finish(self, call.id, decoded),
@@ -245,7 +229,7 @@ pub trait Calling: sealed::Turning {
 
     /// Cancels a call. The peer is told, and drops the request if its handler has not begun.
     fn cancel<R>(&mut self, call: Call<R>) {
-        self.state().give_up(call.id);
+        self.event_loop().cancel(call.id);
     }
 
     /// Sends a one-way call, which has no answer. Its arrival and its outcome are not reported.
@@ -258,23 +242,23 @@ pub trait Calling: sealed::Turning {
         method: Method,
         arguments: &A,
     ) -> Result<(), CallError> {
-        let state = self.state();
-        let bytes = encoded(std::mem::take(&mut state.scratch), arguments)?;
-        let sent = state.send_one_way(peer, method.word(), &bytes);
-        state.scratch = bytes;
+        let event_loop = self.event_loop();
+        let bytes = encoded(std::mem::take(&mut event_loop.scratch), arguments)?;
+        let sent = event_loop.send_one_way(peer, method.word(), &bytes);
+        event_loop.scratch = bytes;
         sent
     }
 
     /// Returns `true` if that peer is connected, as far as this side knows.
     fn is_connected(&mut self, peer: PeerKey) -> bool {
-        self.state().is_connected(peer)
+        self.event_loop().peers.is_connected(peer)
     }
 
     /// Ends the connection to that peer. The peer still reads what the kernel or shared memory had
     /// room for; what is still queued on this side is lost. Calls under way fail on both sides.
     /// Returns `false` if the peer was not connected.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
-        self.state().disconnect(peer)
+        self.event_loop().disconnect(peer)
     }
 
     /// Tells the peer to stop serving, and waits for its answer. The peer must allow this with
@@ -290,13 +274,7 @@ pub trait Calling: sealed::Turning {
     }
 }
 
-impl<T: sealed::Turning + ?Sized> Calling for T {}
-
-/// Returns the time that lies `timeout` ahead, in ns.
-pub(crate) fn after(timeout: Duration) -> u64 {
-    let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    clock::now_ns().saturating_add(timeout_ns)
-}
+impl<T: sealed::Driver + ?Sized> Calling for T {}
 
 #[inline]
 pub(super) fn encoded<A: Serialize + ?Sized>(
@@ -310,34 +288,35 @@ pub(super) fn encoded<A: Serialize + ?Sized>(
 
 #[inline]
 fn start<R>(
-    turning: &mut (impl sealed::Turning + ?Sized),
+    driver: &mut (impl sealed::Driver + ?Sized),
     peer: PeerKey,
     method: Method,
     arguments: &(impl Serialize + ?Sized),
     deadline_ns: u64,
 ) -> Result<Call<R>, CallError> {
-    let state = turning.state();
-    let bytes = encoded(std::mem::take(&mut state.scratch), arguments)?;
-    let id = state.start(peer, method.word(), &bytes, deadline_ns);
-    state.scratch = bytes;
+    let event_loop = driver.event_loop();
+    let bytes = encoded(std::mem::take(&mut event_loop.scratch), arguments)?;
+    let id = event_loop.start(peer, method.word(), &bytes, deadline_ns);
+    event_loop.scratch = bytes;
     Ok(Call { id: id?, result: PhantomData })
 }
 
 #[inline]
-fn waited<T>(
-    turning: &mut (impl sealed::Turning + ?Sized),
+fn wait_for<T>(
+    driver: &mut (impl sealed::Driver + ?Sized),
     id: CallId,
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    let deadline_ns = turning.state().calls.deadline_ns(id).ok_or(CallError::Stale)?;
-    if turning.state().answered_in_memory(id) {
-        return read(&turning.state().body);
+    let deadline_ns = driver.event_loop().calls.deadline_ns(id).ok_or(CallError::Stale)?;
+    if driver.event_loop().take_answer_in_memory(id) {
+        return read(&driver.event_loop().body);
     }
-    if !turning.turn_until(deadline_ns, |state, _| state.calls.is_done(id) != Some(false)) {
-        turning.state().give_up(id);
+    if !driver.turn_until(deadline_ns, |event_loop, _| event_loop.calls.is_done(id) != Some(false))
+    {
+        driver.event_loop().cancel(id);
         return Err(CallError::Deadline);
     }
-    finish(turning, id, read)
+    finish(driver, id, read)
 }
 
 #[inline]
@@ -347,61 +326,26 @@ pub(super) fn decoded<R: DeserializeOwned>(result: &[u8]) -> Result<R, CallError
 
 #[inline]
 fn finish<T>(
-    turning: &mut (impl sealed::Turning + ?Sized),
+    driver: &mut (impl sealed::Driver + ?Sized),
     id: CallId,
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    let taken = turning.state().calls.take(id, |outcome, body| told(outcome, body, read));
+    let taken = driver.event_loop().calls.take(id, |outcome, body| outcome.into_result(body, read));
     taken.unwrap_or(Err(CallError::Stale))
 }
 
-/// Converts the outcome of a call to its result.
-#[inline]
-pub(super) fn told<T>(
-    outcome: Outcome,
-    body: &[u8],
-    read: impl FnOnce(&[u8]) -> Result<T, CallError>,
-) -> Result<T, CallError> {
-    match outcome {
-        Outcome::Result => read(body),
-        Outcome::Refused(refusal) => Err(refused(refusal, body)),
-        Outcome::Gone(gone) => Err(gone.into()),
-    }
-}
-
-/// Connects, and runs the event loop until the handshake is settled.
+/// Connects, and runs the event loop until the connection is established or has failed.
 pub(super) fn connect(
-    turning: &mut (impl sealed::Turning + ?Sized),
+    driver: &mut (impl sealed::Driver + ?Sized),
     address: &Address,
 ) -> Result<PeerKey, EndpointError> {
-    let greeting = turning.state().knock(address)?;
-    let timeout_ms = turning.state().config.handshake_timeout_ms;
-    let mut settled = None;
-    turning.turn_until(u64::MAX, |state, _| {
+    let number = driver.event_loop().start_connect(address)?;
+    let mut result = None;
+    driver.turn_until(u64::MAX, |event_loop, _| {
         // A spinning endpoint polls epoll only now and then.
-        state.look(Some(0));
-        settled = state.settled(greeting);
-        settled.is_some()
+        event_loop.poll(Some(0));
+        result = event_loop.handshakes.take_result(number);
+        result.is_some()
     });
-    let place = address.to_string();
-    match settled {
-        Some(Ok(peer)) => Ok(peer),
-        Some(Err(Gone::Silent)) | None => Err(EndpointError::Silent { place, timeout_ms }),
-        Some(Err(why)) => Err(EndpointError::Handshake { place, why }),
-    }
-}
-
-#[cold]
-fn refused(refusal: Refusal, body: &[u8]) -> CallError {
-    match refusal {
-        Refusal::Unknown => CallError::Unknown,
-        Refusal::BadArguments => CallError::BadArguments,
-        Refusal::Panicked => CallError::Panicked,
-        Refusal::TooLong => CallError::ResultTooLong,
-        Refusal::Full => CallError::PeerFull,
-        Refusal::Unsent => CallError::ResultUnsent,
-        Refusal::Failed => {
-            postcard::from_bytes::<Failure>(body).map_or(CallError::BadResult, CallError::Failed)
-        }
-    }
+    result.unwrap_or_else(|| unreachable!("without a deadline, it ends with a result"))
 }

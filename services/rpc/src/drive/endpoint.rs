@@ -1,29 +1,31 @@
 //! Endpoint: listens, connects, calls and serves in one thread.
 
-use super::calling::{self, STOP, after, sealed};
-use super::dump::{self, Dump, OnSignal};
-use super::monitor::{CallReport, Monitor, Observed, Side};
-use super::pool::{Inbox, Job, Pool, Work, caught};
-use super::security::refused;
-use super::state::{ONE_WAY, PutOff, Sink, State};
-use super::timing::{Ends, Moment};
-use crate::engine::{Header, Kind, Methods, PeerKey, Refusal};
+use super::calling::{self, STOP};
+use super::dump::{Dump, Stats};
+use super::event_loop::{CallbackInbox, Defer, EventLoop, Moment, RequestSink, sealed};
+use super::hooks::{Ending, Side};
+#[cfg(feature = "monitoring")]
+use super::monitor::{CallReport, Monitor, Observed};
+use super::pool::{Job, Pool, Work, caught};
+#[cfg(feature = "signal-dump")]
+use super::signal::SignalDump;
+use super::timing::Ends;
+use crate::clock::after;
+use crate::engine::{Header, Kind, Methods, ONE_WAY, PeerKey, Refusal};
 use crate::stage;
 use crate::{Address, Config, EndpointError, Failure, RegisterError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use super::state::Stats;
 pub use crate::engine::PeerKey as Peer;
 
-type Inline = dyn FnMut(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send;
+type InlineHandler = dyn FnMut(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send;
 
 enum Handler {
-    Inline(Box<Inline>),
+    Inline(Box<InlineHandler>),
     Pooled(Arc<Work>),
 }
 
@@ -33,27 +35,25 @@ struct Handlers {
     answer: Vec<u8>,
 }
 
-impl Sink for Handlers {
+impl RequestSink for Handlers {
     #[inline]
-    fn request(&mut self, state: &mut State, peer: PeerKey, header: Header, body: &[u8]) {
+    fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]) {
         let one_way = header.kind == Kind::OneWay;
         let Self { known, answer } = self;
         answer.clear();
         let handler = known.get_mut(header.method);
-        if handler.is_some()
-            && let Some(monitor) = &mut state.monitor
-        {
+        if handler.is_some() {
             let call = if one_way { ONE_WAY } else { header.call };
-            monitor.begin(Side::Server, peer, call, header.method, body.len());
+            event_loop.hooks.begin(Side::Server, peer, call, header.method, body.len());
         }
         let outcome = match handler {
             None => Err(Refusal::Unknown),
             Some(Handler::Inline(handler)) => {
                 stage::dispatched(header.call);
-                let mut context = Context { state, peer };
+                let mut context = Context { event_loop, peer };
                 caught(|| handler(&mut context, body, answer))
             }
-            Some(Handler::Pooled(work)) if state.config.pool_threads == 0 => {
+            Some(Handler::Pooled(work)) if event_loop.config.pool_threads == 0 => {
                 stage::dispatched(header.call);
                 caught(|| work(body, answer))
             }
@@ -61,10 +61,10 @@ impl Sink for Handlers {
                 stage::dispatched(header.call);
                 let (work, call) = (Arc::clone(work), header.call);
                 let job = Job { work, arguments: body.to_vec(), peer, call, one_way };
-                match state.pool.as_ref().map(|pool| pool.push(job)) {
+                match event_loop.pool.as_ref().map(|pool| pool.push(job)) {
                     Some(Ok(())) => {
                         if one_way {
-                            state.handled_one_way(peer, Ok(()));
+                            event_loop.hooks.end(Side::Server, peer, ONE_WAY, 0, Ending::Result);
                         }
                         return;
                     }
@@ -73,13 +73,13 @@ impl Sink for Handlers {
             }
         };
         if one_way {
-            state.handled_one_way(peer, outcome);
+            event_loop.hooks.end(Side::Server, peer, ONE_WAY, 0, outcome.into());
         } else {
-            state.respond(peer, header.call, outcome, answer);
+            event_loop.respond(peer, header.call, outcome, answer);
         }
     }
 
-    fn catches_up(&self) -> bool {
+    fn handles_deferred(&self) -> bool {
         true
     }
 }
@@ -87,10 +87,11 @@ impl Sink for Handlers {
 /// Endpoint as seen by a running handler, which may call peers, its caller included. See
 /// [`Calling`](crate::Calling).
 ///
-/// While a handler waits, answers are received, and requests are put off until it has returned.
+/// While a handler waits, answers are received, and requests are deferred until it has
+/// returned.
 #[derive(Debug)]
 pub struct Context<'a> {
-    state: &'a mut State,
+    event_loop: &'a mut EventLoop,
     peer: PeerKey,
 }
 
@@ -104,17 +105,21 @@ impl Context<'_> {
     /// Ends [`Endpoint::serve`] after this answer was sent, so that a peer can shut the endpoint
     /// down.
     pub fn stop(&mut self) {
-        self.state.inbox.stop();
+        self.event_loop.inbox.stop();
     }
 }
 
-impl sealed::Turning for Context<'_> {
-    fn state(&mut self) -> &mut State {
-        self.state
+impl sealed::Driver for Context<'_> {
+    fn event_loop(&mut self) -> &mut EventLoop {
+        self.event_loop
     }
 
-    fn turn_until(&mut self, deadline_ns: u64, done: impl FnMut(&mut State, bool) -> bool) -> bool {
-        self.state.turn_until(&mut PutOff, deadline_ns, done)
+    fn turn_until(
+        &mut self,
+        deadline_ns: u64,
+        done: impl FnMut(&mut EventLoop, bool) -> bool,
+    ) -> bool {
+        self.event_loop.turn_until(&mut Defer, deadline_ns, done)
     }
 }
 
@@ -142,7 +147,7 @@ impl sealed::Turning for Context<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Endpoint {
-    state: State,
+    event_loop: EventLoop,
     handlers: Handlers,
     /// Must be the last field, so that it is dropped last.
     ends: Ends,
@@ -151,7 +156,7 @@ pub struct Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         while let Some(end) = self.ends.before.pop() {
-            end(&mut Moment { state: &mut self.state });
+            end(&mut Moment { event_loop: &mut self.event_loop });
         }
     }
 }
@@ -172,7 +177,7 @@ impl Endpoint {
     pub fn new(mut config: Config) -> Result<Self, EndpointError> {
         let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
         let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
-        let mut new = Self { state: State::new(config)?, handlers, ends: Ends::default() };
+        let mut new = Self { event_loop: EventLoop::new(config)?, handlers, ends: Ends::default() };
         if remote_stop {
             let stops = |context: &mut Context<'_>, _: &[u8], _: &mut Vec<u8>| {
                 context.stop();
@@ -187,21 +192,12 @@ impl Endpoint {
         Ok(new)
     }
 
-    /// Creates an endpoint from a JSON configuration ([`Config::from_json`]); see
-    /// [`new`](Self::new).
-    ///
-    /// # Errors
-    /// The errors of [`new`](Self::new).
-    pub fn from_json(json: &str) -> Result<Self, EndpointError> {
-        Self::new(Config::from_json(json)?)
-    }
-
     /// Listens at an additional address. Returns the resolved address, to which peers connect.
     ///
     /// # Errors
     /// [`EndpointError`] if the address is in use, or not available.
     pub fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
-        self.state.listen(address)
+        self.event_loop.listen(address)
     }
 
     /// Sets the secret that both sides of every `tcp://` connection must prove to know, as
@@ -212,7 +208,10 @@ impl Endpoint {
     /// [`EndpointError::Security`] for fewer than
     /// [`SECRET_BYTES_MIN`](crate::engine::SECRET_BYTES_MIN) bytes.
     pub fn set_secret(&mut self, secret: &[u8]) -> Result<(), EndpointError> {
-        self.state.security.set_secret(secret).map_err(|why| refused("the shared secret", why))
+        self.event_loop
+            .security
+            .set_secret(secret)
+            .map_err(|why| EndpointError::security("the shared secret", why))
     }
 
     /// Sets the rustls configuration for accepting connections at `tls://` addresses: this
@@ -221,48 +220,53 @@ impl Endpoint {
     /// **a configuration without a client verifier lets everybody call.**
     #[cfg(feature = "tls")]
     pub fn set_tls_server(&mut self, config: Arc<rustls::ServerConfig>) {
-        self.state.security.tls.server = Some(config);
+        self.event_loop.security.tls.server = Some(config);
     }
 
     /// Sets the rustls configuration for connecting to `tls://` addresses.
     #[cfg(feature = "tls")]
     pub fn set_tls_client(&mut self, config: Arc<rustls::ClientConfig>) {
-        self.state.security.tls.client = Some(config);
+        self.event_loop.security.tls.client = Some(config);
     }
 
     /// Returns the addresses at which this endpoint listens.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
-        self.state.addresses()
+        self.event_loop.addresses()
     }
 
-    /// Connects to a peer. This endpoint serves its own peers during the handshake, but not while
-    /// the socket connects.
+    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup
+    /// of the host's name.
     ///
     /// # Errors
     /// [`EndpointError`] if nobody listens there, or the handshake fails.
     ///
     /// # Blocking
-    /// Blocks for `handshake_timeout_ms` at most, and for the lookup of the host's name. The
-    /// handshake needs the peer's endpoint to be in one of its methods.
+    /// Blocks for `handshake_timeout_ms` at most. The handshake needs the peer's endpoint to be in
+    /// one of its methods.
+    ///
+    /// A host's name is looked up before that, by the system's resolver, and nothing else happens
+    /// in this endpoint meanwhile: some microseconds for a name in `/etc/hosts`, a round trip to
+    /// the name server otherwise, and usually 5 to 30 s if no name server answers. Use a numeric
+    /// address, or resolve the name in another thread, where that matters.
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
         calling::connect(self, address)
     }
 
     /// Returns the connected peers.
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.state.peers()
+        self.event_loop.peers.keys()
     }
 
     /// Returns the endpoint's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.state.stats()
+        self.event_loop.stats()
     }
 
     /// Returns the resolved configuration: `listen` has the actual addresses.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.state.config
+        &self.event_loop.config
     }
 
     /// Registers a procedure that runs in the endpoint's own thread. A panic of the handler is an
@@ -285,9 +289,8 @@ impl Endpoint {
 
     fn insert(&mut self, name: &str, provider: u16, handler: Handler) -> Result<(), RegisterError> {
         self.handlers.known.insert(name, provider, handler)?;
-        if let Some(monitor) = &mut self.state.monitor {
-            monitor.name(name, provider);
-        }
+        #[cfg(feature = "monitoring")]
+        self.name_method(name, provider);
         Ok(())
     }
 
@@ -311,9 +314,9 @@ impl Endpoint {
     }
 
     /// Registers a procedure that runs on the pool's threads, several at a time; if `pool_threads`
-    /// is 0, in the endpoint's own thread. With `pool_fibers`, each request is a fiber on those
-    /// threads, and other fibers run while it waits by means of `handover_fiber`, for example for a
-    /// [`Caller`](crate::Caller)'s result.
+    /// is 0, in the endpoint's own thread. With the feature `fibers` and `pool_fibers` in the
+    /// configuration, each request is a fiber on those threads, and other fibers run while it waits
+    /// by means of `handover_fiber`, for example for a [`Caller`](crate::Caller)'s result.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are taken.
@@ -340,7 +343,7 @@ impl Endpoint {
     /// # Blocking
     /// Blocks for `timeout` at most, and as long as handlers run.
     pub fn progress(&mut self, timeout: Duration) -> bool {
-        self.state.turn_until(&mut self.handlers, after(timeout), |_, did| did)
+        self.event_loop.turn_until(&mut self.handlers, after(timeout), |_, did| did)
     }
 
     /// Serves peers until told to stop by a [`Stopper`] or by [`Context::stop`].
@@ -348,7 +351,8 @@ impl Endpoint {
     /// # Blocking
     /// Blocks until then.
     pub fn serve(&mut self) {
-        self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| state.take_stop());
+        self.event_loop
+            .turn_until(&mut self.handlers, u64::MAX, |event_loop, _| event_loop.take_stop());
     }
 
     /// Serves peers until told to stop, or until that peer is disconnected. Returns `false` in the
@@ -357,24 +361,24 @@ impl Endpoint {
     /// # Blocking
     /// Blocks until then.
     pub fn serve_while_connected(&mut self, peer: Peer) -> bool {
-        let (mut told, mut gone_count) = (false, None);
-        self.state.turn_until(&mut self.handlers, u64::MAX, |state, _| {
-            told = state.take_stop();
+        let (mut is_stopped, mut closed_count) = (false, None);
+        self.event_loop.turn_until(&mut self.handlers, u64::MAX, |event_loop, _| {
+            is_stopped = event_loop.take_stop();
             // Checked only after some connection has ended.
-            let was = gone_count.replace(state.gone_count());
-            let is_gone = was != gone_count && !state.is_connected(peer);
+            let before = closed_count.replace(event_loop.closed_count());
+            let has_ended = before != closed_count && !event_loop.peers.is_connected(peer);
             // A handler may have requested the stop in the same turn in which its caller was
             // disconnected.
-            told |= is_gone && state.inbox.take_stop();
-            told || is_gone
+            is_stopped |= has_ended && event_loop.inbox.take_stop();
+            is_stopped || has_ended
         });
-        told
+        is_stopped
     }
 
     /// Returns a handle that ends [`serve`](Self::serve), from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { inbox: Arc::clone(&self.state.inbox) }
+        Stopper { inbox: Arc::clone(&self.event_loop.inbox) }
     }
 
     /// Starts the pool's threads, for handlers registered by
@@ -384,20 +388,21 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError::Thread`] if a thread cannot be started.
     pub fn start_pool(&mut self) -> Result<(), EndpointError> {
-        if self.state.pool.is_none() {
-            let pool = Pool::start(&self.state.config, Arc::clone(&self.state.inbox));
-            self.state.pool = Some(pool.map_err(EndpointError::Thread)?);
+        if self.event_loop.pool.is_none() {
+            let inbox = Arc::clone(&self.event_loop.inbox);
+            let pool = Pool::start(&self.event_loop.config, move |answer| inbox.push(answer));
+            self.event_loop.pool = Some(pool.map_err(EndpointError::Thread)?);
         }
         Ok(())
     }
 
-    pub(super) fn inbox(&self) -> &Arc<Inbox> {
-        &self.state.inbox
+    pub(super) fn inbox(&self) -> &Arc<CallbackInbox> {
+        &self.event_loop.inbox
     }
 
     /// Ends the calls that other threads wait for with an error.
     pub(super) fn break_promises(&mut self) {
-        self.state.break_promises();
+        self.event_loop.break_promises();
     }
 
     // Observation.
@@ -406,15 +411,17 @@ impl Endpoint {
     /// ended. The observer runs in this endpoint's thread, and delays its calls.
     ///
     /// # Cost
-    /// Some 100 ns for each call. Without an observer and without `monitoring` in the
+    /// About 100 ns for each call. Without an observer and without `monitoring` in the
     /// configuration: a check of a pointer.
+    #[cfg(feature = "monitoring")]
     pub fn observe(&mut self, observer: impl FnMut(&Observed<'_>) + Send + 'static) {
         self.monitor().observe(Box::new(observer));
     }
 
+    #[cfg(feature = "monitoring")]
     fn monitor(&mut self) -> &mut Monitor {
         let names = &self.handlers.known;
-        self.state.monitor.get_or_insert_with(|| {
+        self.event_loop.hooks.monitor.get_or_insert_with(|| {
             let mut monitor = Box::<Monitor>::default();
             names.names().for_each(|(name, provider)| monitor.name(name, provider));
             monitor
@@ -423,36 +430,40 @@ impl Endpoint {
 
     /// Sets the name of a peer's procedure for reports and observers, as a call carries only its
     /// hash. Has no effect without an observer or `monitoring`.
+    #[cfg(feature = "monitoring")]
     pub fn name_method(&mut self, name: &str, provider: u16) {
-        if let Some(monitor) = &mut self.state.monitor {
+        if let Some(monitor) = &mut self.event_loop.hooks.monitor {
             monitor.name(name, provider);
         }
     }
 
     /// Returns the statistics of calls by procedure, recorded since an observer was set, or always
     /// with `monitoring` in the configuration.
+    #[cfg(feature = "monitoring")]
     #[must_use]
     pub fn calls_report(&self) -> Vec<CallReport> {
-        self.state.monitor.as_ref().map_or_else(Vec::new, |it| it.report())
+        self.event_loop.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.report())
     }
 
     /// Returns a snapshot of the endpoint's state.
     #[must_use]
     pub fn dump(&self) -> Dump {
-        self.state.dump()
+        self.event_loop.dump()
     }
 
-    /// Writes a [`dump`](Self::dump) of this endpoint to that file, as JSON, whenever this process
-    /// gets that signal, for example `SIGUSR1`. The file is replaced when this endpoint is next in
-    /// one of its methods and in no handler. Only one signal at a time: a later call replaces an
-    /// earlier one.
+    /// Passes a [`dump`](Self::dump) of this endpoint to `callback` whenever this process gets that
+    /// signal, for example `SIGUSR1`: when this endpoint is next in one of its methods and in no
+    /// handler. Only one signal at a time: a later call replaces an earlier one.
     ///
     /// # Errors
     /// [`EndpointError::Refused`] if the kernel does not let the process handle the signal.
-    pub fn dump_on(&mut self, signal: i32, file: &Path) -> Result<(), EndpointError> {
-        let on_signal = OnSignal::new(signal, file).map_err(dump::refused)?;
-        let added = self.state.dump_on(on_signal);
-        added.map_err(|errno| dump::refused(("epoll_ctl", errno.into())))
+    #[cfg(feature = "signal-dump")]
+    pub fn dump_on(
+        &mut self,
+        signal: i32,
+        callback: impl FnMut(&Dump) + Send + 'static,
+    ) -> Result<(), EndpointError> {
+        self.event_loop.dump_on(SignalDump::new(signal, Box::new(callback))?)
     }
 
     // End of the endpoint.
@@ -470,15 +481,19 @@ impl Endpoint {
     }
 }
 
-impl sealed::Turning for Endpoint {
+impl sealed::Driver for Endpoint {
     #[inline]
-    fn state(&mut self) -> &mut State {
-        &mut self.state
+    fn event_loop(&mut self) -> &mut EventLoop {
+        &mut self.event_loop
     }
 
     #[inline]
-    fn turn_until(&mut self, deadline_ns: u64, done: impl FnMut(&mut State, bool) -> bool) -> bool {
-        self.state.turn_until(&mut self.handlers, deadline_ns, done)
+    fn turn_until(
+        &mut self,
+        deadline_ns: u64,
+        done: impl FnMut(&mut EventLoop, bool) -> bool,
+    ) -> bool {
+        self.event_loop.turn_until(&mut self.handlers, deadline_ns, done)
     }
 }
 
@@ -486,7 +501,7 @@ impl sealed::Turning for Endpoint {
 /// seen the first count as one.
 #[derive(Debug, Clone)]
 pub struct Stopper {
-    inbox: Arc<Inbox>,
+    inbox: Arc<CallbackInbox>,
 }
 
 impl Stopper {
@@ -507,7 +522,7 @@ fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result
     match result {
         Ok(result) => {
             // Encoding fails only if a `Serialize` implementation fails.
-            let written = postcard::to_extend(&result, Behind(into));
+            let written = postcard::to_extend(&result, Append(into));
             written.map(drop).map_err(|_| Refusal::Panicked)
         }
         Err(failure) => fail(&failure, into),
@@ -515,9 +530,9 @@ fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result
 }
 
 /// Adapter that appends to a vector in place.
-struct Behind<'a>(&'a mut Vec<u8>);
+struct Append<'a>(&'a mut Vec<u8>);
 
-impl Extend<u8> for Behind<'_> {
+impl Extend<u8> for Append<'_> {
     #[inline]
     fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
         self.0.extend(bytes);
@@ -528,6 +543,6 @@ impl Extend<u8> for Behind<'_> {
 fn fail(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
     into.clear();
     // A number and a string always serialize.
-    let _ = postcard::to_extend(failure, Behind(into));
+    let _ = postcard::to_extend(failure, Append(into));
     Err(Refusal::Failed)
 }

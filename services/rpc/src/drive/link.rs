@@ -13,8 +13,9 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is room. The caller has checked its length.
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
 
-    /// Queues a frame for the next [`flush`](Self::flush), or sends it where that costs no system call.
-    fn send_later(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    /// Queues a frame for the next [`flush`](Self::flush), or sends it where that costs no system
+    /// call.
+    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
         self.send(header, body)
     }
 
@@ -34,7 +35,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     fn socket(&self) -> BorrowedFd<'_>;
 
     /// Handles a notification that the socket is readable or writable.
-    fn told(&mut self);
+    fn on_ready(&mut self);
 
     /// Returns `true` if polling for frames costs no system call; then epoll does not report
     /// frames.
@@ -45,18 +46,18 @@ pub(crate) trait Link: Send + fmt::Debug {
     fn declare_sleep(&mut self);
 
     /// Announces that this side is awake.
-    fn withdraw(&mut self);
+    fn declare_awake(&mut self);
 
     /// Sleeps until something has come, and reads it in the same system call. Returns `false` if
     /// nothing was read: at once where this is not possible, or at the limit that
-    /// [`bound_wait_in_read`](Self::bound_wait_in_read) sets.
+    /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
 
     /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose end another
     /// descriptor may report.
-    fn bound_wait_in_read(&mut self) {}
+    fn limit_wait_in_read(&mut self) {}
 
     /// Sends queued frames if this needs no waiting. Called before the connection is closed.
     fn close(&mut self);
@@ -98,9 +99,9 @@ pub(crate) trait Link: Send + fmt::Debug {
         None
     }
 
-    /// Sends data from that memory behind the frames of [`send_later`](Self::send_later), or queues a copy
-    /// of a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not take.
-    /// Returns `false`, and sends nothing, if frames or data wait for room.
+    /// Sends data from that memory behind the frames of [`queue`](Self::queue), or queues a copy of
+    /// a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not
+    /// take. Returns `false`, and sends nothing, if frames or data wait for room.
     fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
     -> Result<bool, Gone>;
 
@@ -113,10 +114,10 @@ pub(crate) trait Link: Send + fmt::Debug {
     fn drop_data(&mut self, _call: u64) {}
 
     /// Copies the unsent rest of data from that memory, which is not accessed afterwards.
-    fn let_go(&mut self, _memory: &BulkMemory) {}
+    fn release_memory(&mut self, _memory: &BulkMemory) {}
 
     /// Returns a duplicate of the socket, which shows when the peer has closed the connection.
-    fn linger(&self) -> Option<OwnedFd> {
+    fn duplicate_socket(&self) -> Option<OwnedFd> {
         None
     }
 }
@@ -190,7 +191,7 @@ impl AnyLink {
 
 /// Frames that wait for room, one after another.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct SendQueue {
     bytes: Vec<u8>,
     /// End of the bytes that were sent.
     start: usize,
@@ -199,7 +200,7 @@ pub(crate) struct Queue {
 /// Maximum capacity that an empty queue keeps, in bytes.
 const KEPT_BYTES: usize = 1 << 16;
 
-impl Queue {
+impl SendQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.bytes.len()
     }
@@ -223,7 +224,7 @@ impl Queue {
         &self.bytes[self.start..]
     }
 
-    pub(crate) fn gone(&mut self, bytes_count: usize) {
+    pub(crate) fn consume(&mut self, bytes_count: usize) {
         self.start += bytes_count;
         if self.is_empty() {
             self.start = 0;

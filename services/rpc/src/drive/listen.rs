@@ -1,4 +1,4 @@
-//! Sockets that listen, and sockets that connect to them.
+//! Sockets that listen.
 
 use super::random::random;
 use super::socket;
@@ -8,15 +8,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 /// Length of a listener's queue of connections that were not accepted; the kernel limits it to
 /// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// Time between two attempts to connect to a listener whose queue is full.
-const KNOCK: Duration = Duration::from_millis(1);
 
 /// Listening socket. Dropping it removes the file that it made.
 #[derive(Debug)]
@@ -94,14 +91,17 @@ fn identity(of: &Stat) -> (u64, u64) {
 /// Mode 0600.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
-fn refused(call: &'static str, address: &Address) -> impl Fn(Errno) -> EndpointError + use<> {
+pub(crate) fn refused(
+    call: &'static str,
+    address: &Address,
+) -> impl Fn(Errno) -> EndpointError + use<> {
     let place = address.to_string();
     move |errno| EndpointError::Refused { call, place: place.clone(), errno }
 }
 
 /// Returns the socket address. `sm://` names are abstract socket names: the kernel frees them with
 /// their process.
-fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
+pub(crate) fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
     match address {
         Address::Sm(name) => {
             SocketAddrUnix::new_abstract_name(format!("handover/{name}").as_bytes())
@@ -113,7 +113,7 @@ fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
     }
 }
 
-fn unix_socket() -> Result<OwnedFd, Errno> {
+pub(crate) fn unix_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
@@ -186,13 +186,15 @@ fn listen_tcp(place: &str, of: fn(String) -> Address) -> Result<Listener, Endpoi
     Ok(Listener { fd: listener.into(), address: of(bound.to_string()), _file: None })
 }
 
-/// Accepts the next connection; returns `None` if there is none.
-pub(crate) fn accept(listener: &Listener) -> Result<Option<OwnedFd>, Errno> {
+/// Accepts the next connection, and returns it with the peer's IP address, if it has one; returns
+/// `None` if there is no connection.
+pub(crate) fn accept(listener: &Listener) -> Result<Option<(OwnedFd, Option<IpAddr>)>, Errno> {
     loop {
         match acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok((fd, _)) => {
+            Ok((fd, from)) => {
                 socket::prompt(fd.as_fd());
-                return Ok(Some(fd));
+                let from = from.and_then(|it| SocketAddr::try_from(it).ok());
+                return Ok(Some((fd, from.map(|it| it.ip().to_canonical()))));
             }
             Err(Errno::AGAIN) => return Ok(None),
             // The connection was closed while it waited in the queue.
@@ -200,54 +202,4 @@ pub(crate) fn accept(listener: &Listener) -> Result<Option<OwnedFd>, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-}
-
-/// Connects to that address without sending anything.
-pub(crate) fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd, EndpointError> {
-    if !address.is_complete() {
-        return Err(EndpointError::Incomplete(address.clone()));
-    }
-    if let Address::Tcp(place) | Address::Tls(place) = address {
-        return connect_tcp(place, timeout).map_err(|error| match error {
-            Ok(errno) => refused("connect", address)(errno),
-            Err(error) => EndpointError::Unresolved { place: place.clone(), error },
-        });
-    }
-    let at = unix_address(address).map_err(refused("connect", address))?;
-    let began = Instant::now();
-    let fd = unix_socket().map_err(refused("socket", address))?;
-    loop {
-        match net::connect(&fd, &at) {
-            Ok(()) => return Ok(fd),
-            // The listener's queue is full.
-            Err(Errno::AGAIN) if began.elapsed() < timeout => std::thread::sleep(KNOCK),
-            Err(errno) => return Err(refused("connect", address)(errno)),
-        }
-    }
-}
-
-/// Connects to the first of the host's addresses that accepts. The error is that of the kernel, or
-/// that of the resolver.
-fn connect_tcp(place: &str, timeout: Duration) -> Result<OwnedFd, Result<Errno, std::io::Error>> {
-    let mut last = Errno::ADDRNOTAVAIL;
-    let began = Instant::now();
-    for address in place.to_socket_addrs().map_err(Err)? {
-        // The timeout is for all addresses together.
-        let left = timeout.saturating_sub(began.elapsed());
-        if left.is_zero() {
-            last = Errno::TIMEDOUT;
-            break;
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => {
-                stream.set_nonblocking(true).map_err(Err)?;
-                let fd = OwnedFd::from(stream);
-                socket::prompt(fd.as_fd());
-                return Ok(fd);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => last = Errno::TIMEDOUT,
-            Err(error) => last = Errno::from_io_error(&error).unwrap_or(last),
-        }
-    }
-    Err(Ok(last))
 }

@@ -1,9 +1,8 @@
 //! Statistics of calls by procedure, and the observer of single calls.
-//!
-//! Without monitoring, a call only checks that the monitor is absent.
 
+use super::hooks::{Ending, Side};
 use crate::clock;
-use crate::engine::{Method, Outcome, PeerKey, Refusal};
+use crate::engine::{Method, PeerKey};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -13,30 +12,6 @@ use std::fmt;
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Significant digits of latencies.
 const DIGITS: u8 = 2;
-
-/// Role of an endpoint in a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Side {
-    /// The endpoint made the call.
-    Caller,
-    /// The endpoint received the call.
-    Server,
-}
-
-/// Outcome of a call, as passed to observers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ending {
-    /// With a result; for a one-way call, it was sent or handled, or given to the pool.
-    Result,
-    /// With a refusal of any kind.
-    Refused,
-    /// With the end of its connection.
-    Gone,
-    /// The caller cancelled it, or its deadline passed.
-    GivenUp,
-}
 
 /// Call that has ended, as seen by this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +32,7 @@ pub struct Observed<'a> {
     pub result_bytes: usize,
     /// On the caller's side, time from the start of the call to the arrival of the answer. On the
     /// server's side, time from the start of the handling to the answer, including the wait in the
-    /// pool's queue, but not a wait before that as a put-off request.
+    /// pool's queue, but not a wait before that as a deferred request.
     pub took_ns: u64,
     /// Outcome of the call.
     pub ending: Ending,
@@ -118,7 +93,7 @@ impl Quantiles {
 }
 
 #[derive(Debug)]
-struct Calls {
+struct CallCounts {
     failed_count: u64,
     arguments_bytes: u64,
     result_bytes: u64,
@@ -145,7 +120,7 @@ struct Begun {
 #[derive(Default)]
 pub(crate) struct Monitor {
     under_way: HashMap<Key, Begun>,
-    calls: HashMap<(Side, Method), Calls>,
+    calls: HashMap<(Side, Method), CallCounts>,
     names: HashMap<Method, String>,
     observer: Option<Box<Observer>>,
 }
@@ -194,33 +169,9 @@ impl Monitor {
         self.count(side, peer, begun, bytes, ending);
     }
 
-    /// Records the end of a call of this side by its answer.
-    #[cold]
-    pub(crate) fn answered(&mut self, peer: PeerKey, call: u64, outcome: &Outcome, bytes: usize) {
-        let ending = match outcome {
-            Outcome::Result => Ending::Result,
-            Outcome::Refused(_) => Ending::Refused,
-            Outcome::Gone(_) => Ending::Gone,
-        };
-        self.end(Side::Caller, peer, call, bytes, ending);
-    }
-
-    /// Records the end of a peer's call by this side's answer.
-    #[cold]
-    pub(crate) fn responded(
-        &mut self,
-        peer: PeerKey,
-        call: u64,
-        answer: Result<(), Refusal>,
-        bytes: usize,
-    ) {
-        let ending = if answer.is_ok() { Ending::Result } else { Ending::Refused };
-        self.end(Side::Server, peer, call, bytes, ending);
-    }
-
     /// Records the end of all calls on a connection that has ended.
     #[cold]
-    pub(crate) fn gone(&mut self, peer: PeerKey) {
+    pub(crate) fn disconnected(&mut self, peer: PeerKey) {
         let ended: Vec<Key> =
             self.under_way.keys().filter(|key| key.peer == peer).copied().collect();
         for Key { side, peer, call } in ended {
@@ -231,7 +182,7 @@ impl Monitor {
     fn count(&mut self, side: Side, peer: PeerKey, begun: Begun, bytes: usize, ending: Ending) {
         let Begun { method, arguments_bytes, at_ticks } = begun;
         let took_ns = clock::ns(clock::ticks().saturating_sub(at_ticks));
-        let calls = self.calls.entry((side, method)).or_insert_with(|| Calls {
+        let calls = self.calls.entry((side, method)).or_insert_with(|| CallCounts {
             failed_count: 0,
             arguments_bytes: 0,
             result_bytes: 0,
@@ -288,23 +239,23 @@ impl Monitor {
 mod tests {
     use super::*;
 
-    const PEER: PeerKey = PeerKey { place: 3, generation: 1 };
+    const PEER: PeerKey = PeerKey { slot: 3, generation: 1 };
     const ECHO: Method = Method::named("echo").of_provider(2);
 
     #[test]
-    fn calls_are_told_apart_by_side_and_named_where_the_name_is_known() {
+    fn calls_are_counted_by_side_and_named_if_the_name_is_known() {
         let mut monitor = Monitor::default();
         monitor.name("echo", 2);
         for (side, bytes) in [(Side::Caller, 5), (Side::Server, 7)] {
             monitor.begin(side, PEER, 9, ECHO.word(), bytes);
         }
         assert_eq!(monitor.under_way.len(), 2);
-        monitor.answered(PEER, 9, &Outcome::Result, 50);
-        monitor.responded(PEER, 9, Err(Refusal::Failed), 70);
-        monitor.responded(PEER, 10, Ok(()), 1);
+        monitor.end(Side::Caller, PEER, 9, 50, Ending::Result);
+        monitor.end(Side::Server, PEER, 9, 70, Ending::Refused);
+        monitor.end(Side::Server, PEER, 10, 1, Ending::Result);
         let unnamed = Method::named("other");
         monitor.begin(Side::Server, PEER, u64::MAX, unnamed.word(), 1);
-        monitor.responded(PEER, u64::MAX, Ok(()), 0);
+        monitor.end(Side::Server, PEER, u64::MAX, 0, Ending::Result);
         let reports = monitor.report();
         let rows: Vec<_> = reports
             .iter()
@@ -325,15 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_with_a_peer_ends_with_it() {
-        let (told, heard) = std::sync::mpsc::channel();
+    fn calls_under_way_with_a_peer_end_with_its_connection() {
+        let (sender, receiver) = std::sync::mpsc::channel();
         let mut monitor = Monitor::default();
-        monitor.observe(Box::new(move |it| told.send((it.ending, it.peer)).expect("heard")));
-        let other = PeerKey { place: 4, ..PEER };
+        monitor.observe(Box::new(move |it| sender.send((it.ending, it.peer)).expect("received")));
+        let other = PeerKey { slot: 4, ..PEER };
         monitor.begin(Side::Caller, PEER, 1, ECHO.word(), 0);
         monitor.begin(Side::Caller, other, 2, ECHO.word(), 0);
-        monitor.gone(PEER);
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [(Ending::Gone, PEER)]);
+        monitor.disconnected(PEER);
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [(Ending::Gone, PEER)]);
         assert_eq!(monitor.under_way.len(), 1);
         assert_eq!((monitor.report()[0].count, monitor.report()[0].failed_count), (1, 1));
     }

@@ -1,6 +1,7 @@
 //! Readiness notifications of sockets, listeners, processes, the inbox and signals, by epoll.
 
 use crate::config::PEERS_LIMIT;
+use crate::engine::PeerKey;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -8,65 +9,68 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Owner of a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum EventSource {
     /// Socket of a peer: readable, writable, or closed.
-    Peer {
-        place: u32,
-        generation: u32,
-    },
+    Peer(PeerKey),
     /// Process descriptor of a peer: the process has ended.
-    Process {
-        place: u32,
-        generation: u32,
-    },
+    Process(PeerKey),
     /// Eventfd that other threads of this process write to wake this one.
     Inbox,
     /// Socket that a signal handler writes to request a dump.
+    #[cfg(feature = "signal-dump")]
     Signal,
     Listener(u32),
-    /// Connection whose handshake is under way.
-    Greeting(u32),
+    /// Connection source handshake is under way.
+    Handshake(u32),
 }
 
 const TAG_SHIFT: u32 = 62;
-/// Tag bit of a process, beside the tag of the inbox. The generation and PLACE_BITS bits of the
-/// place are below it.
+/// Low bits of the signal's value; those of the inbox are zero.
+#[cfg(feature = "signal-dump")]
+const SIGNAL: u32 = 1;
+/// Tag bit of a process, beside the tag of the inbox. The generation and SLOT_BITS bits of the
+/// slot are below it.
 const PROCESS: u64 = 1 << 61;
-const PLACE_BITS: u32 = 21;
-const _: () = assert!(PEERS_LIMIT < 1 << PLACE_BITS && PLACE_BITS + (TAG_SHIFT - 32) <= 61);
+const SLOT_BITS: u32 = 21;
+const _: () = assert!(PEERS_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
 /// Bits of a generation that are kept in the packed value.
 pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
 
-impl Whose {
+impl EventSource {
     fn pack(self) -> u64 {
         match self {
-            Whose::Peer { place, generation } => {
-                u64::from(generation & GENERATION_MASK) << 32 | u64::from(place)
+            EventSource::Peer(PeerKey { slot, generation }) => {
+                u64::from(generation & GENERATION_MASK) << 32 | u64::from(slot)
             }
-            Whose::Process { place, generation } => {
+            EventSource::Process(PeerKey { slot, generation }) => {
                 let generation = u64::from(generation & GENERATION_MASK);
-                1 << TAG_SHIFT | PROCESS | generation << PLACE_BITS | u64::from(place)
+                1 << TAG_SHIFT | PROCESS | generation << SLOT_BITS | u64::from(slot)
             }
-            Whose::Inbox => 1 << TAG_SHIFT,
-            Whose::Signal => 1 << TAG_SHIFT | 1,
-            Whose::Listener(place) => 2 << TAG_SHIFT | u64::from(place),
-            Whose::Greeting(place) => 3 << TAG_SHIFT | u64::from(place),
+            EventSource::Inbox => 1 << TAG_SHIFT,
+            #[cfg(feature = "signal-dump")]
+            EventSource::Signal => 1 << TAG_SHIFT | u64::from(SIGNAL),
+            EventSource::Listener(number) => 2 << TAG_SHIFT | u64::from(number),
+            EventSource::Handshake(number) => 3 << TAG_SHIFT | u64::from(number),
         }
     }
 
     fn unpack(packed: u64) -> Self {
         // Each cast truncates to the width of its field.
-        let place = packed as u32;
+        let low = packed as u32;
         match packed >> TAG_SHIFT {
-            0 => Whose::Peer { place, generation: (packed >> 32) as u32 & GENERATION_MASK },
-            1 if packed & PROCESS != 0 => Whose::Process {
-                place: place & ((1 << PLACE_BITS) - 1),
-                generation: (packed >> PLACE_BITS) as u32 & GENERATION_MASK,
-            },
-            1 if place == 0 => Whose::Inbox,
-            1 => Whose::Signal,
-            2 => Whose::Listener(place),
-            _ => Whose::Greeting(place),
+            0 => EventSource::Peer(PeerKey {
+                slot: low,
+                generation: (packed >> 32) as u32 & GENERATION_MASK,
+            }),
+            1 if packed & PROCESS != 0 => EventSource::Process(PeerKey {
+                slot: low & ((1 << SLOT_BITS) - 1),
+                generation: (packed >> SLOT_BITS) as u32 & GENERATION_MASK,
+            }),
+            #[cfg(feature = "signal-dump")]
+            1 if low == SIGNAL => EventSource::Signal,
+            1 => EventSource::Inbox,
+            2 => EventSource::Listener(low),
+            _ => EventSource::Handshake(low),
         }
     }
 }
@@ -75,15 +79,13 @@ impl Whose {
 // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
 // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
 // server only, and 1.46 x with OUT at both. 2026-11.
-fn flags_of(whose: Whose) -> epoll::EventFlags {
+fn flags_of(source: EventSource) -> epoll::EventFlags {
     use epoll::EventFlags as Flags;
-    match whose {
-        Whose::Peer { .. } | Whose::Greeting(_) => {
+    match source {
+        EventSource::Peer(_) | EventSource::Handshake(_) => {
             Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
         }
-        Whose::Process { .. } | Whose::Inbox | Whose::Signal | Whose::Listener(_) => {
-            Flags::IN | Flags::ET
-        }
+        _ => Flags::IN | Flags::ET,
     }
 }
 
@@ -100,15 +102,15 @@ impl Poll {
         Ok(Self { set: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    pub(crate) fn add(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
-        epoll::add(&self.set, fd, epoll::EventData::new_u64(whose.pack()), flags_of(whose))
+    pub(crate) fn add(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
+        epoll::add(&self.set, fd, epoll::EventData::new_u64(source.pack()), flags_of(source))
     }
 
     /// Changes the owner of a descriptor, from a handshake to a peer. Events that are pending are
     /// reported again.
-    pub(crate) fn promote(&self, fd: impl AsFd, whose: Whose) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(whose.pack());
-        epoll::modify(&self.set, fd, data, flags_of(whose))
+    pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(source.pack());
+        epoll::modify(&self.set, fd, data, flags_of(source))
     }
 
     /// Removes a descriptor from the set.
@@ -121,7 +123,7 @@ impl Poll {
     pub(crate) fn wait(
         &self,
         timeout_ns: Option<u64>,
-        ready: &mut Vec<(Whose, bool)>,
+        ready: &mut Vec<(EventSource, bool)>,
     ) -> Result<(), Errno> {
         let timeout = timeout_ns.map(|ns| Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
@@ -134,7 +136,7 @@ impl Poll {
                 use epoll::EventFlags as Flags;
                 let ends = Flags::HUP | Flags::RDHUP | Flags::ERR;
                 for &epoll::Event { flags, data } in events.iter() {
-                    ready.push((Whose::unpack(data.u64()), flags.intersects(ends)));
+                    ready.push((EventSource::unpack(data.u64()), flags.intersects(ends)));
                 }
                 Ok(())
             }
@@ -149,18 +151,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_ready_comes_back_as_it_was() {
-        for whose in [
-            Whose::Inbox,
-            Whose::Signal,
-            Whose::Listener(7),
-            Whose::Greeting(u32::MAX),
-            Whose::Peer { place: u32::MAX, generation: GENERATION_MASK },
-            Whose::Peer { place: 0, generation: 0 },
-            Whose::Process { place: 0, generation: 0 },
-            Whose::Process { place: PEERS_LIMIT - 1, generation: GENERATION_MASK },
+    fn event_source_is_packed_and_unpacked_unchanged() {
+        for source in [
+            EventSource::Inbox,
+            #[cfg(feature = "signal-dump")]
+            EventSource::Signal,
+            EventSource::Listener(7),
+            EventSource::Handshake(u32::MAX),
+            EventSource::Peer(PeerKey { slot: u32::MAX, generation: GENERATION_MASK }),
+            EventSource::Peer(PeerKey { slot: 0, generation: 0 }),
+            EventSource::Process(PeerKey { slot: 0, generation: 0 }),
+            EventSource::Process(PeerKey { slot: PEERS_LIMIT - 1, generation: GENERATION_MASK }),
         ] {
-            assert_eq!(Whose::unpack(whose.pack()), whose);
+            assert_eq!(EventSource::unpack(source.pack()), source);
         }
     }
 }

@@ -1,19 +1,14 @@
-//! Pool of threads or fibers for slow handlers, and the inbox for results and requests of other
-//! threads.
+//! Pool of threads or fibers for slow handlers.
 
-use super::state::State;
-use super::timing::Callback;
+use super::locked;
+use crate::Config;
 use crate::engine::{Backlog, PeerKey, Refusal};
-use crate::{CallError, Config};
 use handover_base::affinity;
+#[cfg(feature = "fibers")]
 use handover_fiber::Runtime;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -34,175 +29,27 @@ pub(crate) struct Job {
 
 /// Answer to a pooled request.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct PoolAnswer {
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
     pub(crate) answer: Result<(), Refusal>,
     pub(crate) body: Vec<u8>,
 }
 
-/// Work of another thread for the endpoint's own thread.
-pub(crate) enum Post {
-    /// Run at once: starts a call, which does not block.
-    Call(Box<dyn FnOnce(&mut State) + Send>),
-    /// Run when no handler runs.
-    Errand(Callback),
-}
-
-#[derive(Default)]
-struct Posts {
-    /// `true` while a thread drives the endpoint and will take posts.
-    open: bool,
-    waiting: Vec<Post>,
-}
-
-/// Queue from other threads to an endpoint.
-pub(crate) struct Inbox {
-    done: Mutex<Vec<Done>>,
-    posts: Mutex<Posts>,
-    /// `true` if `done` or `posts` is not empty, or `stop` was set.
-    any: AtomicBool,
-    asleep: AtomicBool,
-    stop: AtomicBool,
-    bell: OwnedFd,
-    /// Maximum number of calls and errands of other threads that may wait.
-    posts_max: usize,
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A poisoned queue is consistent: each change of it is a single call.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Inbox {
-    pub(crate) fn new(posts_max: usize) -> Result<Self, Errno> {
-        Ok(Self {
-            posts_max,
-            done: Mutex::default(),
-            posts: Mutex::default(),
-            any: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
-    }
-
-    pub(crate) fn bell(&self) -> &OwnedFd {
-        &self.bell
-    }
-
-    fn push(&self, done: Done) {
-        locked(&self.done).push(done);
-        self.tell();
-    }
-
-    /// Accepts posts from now on.
-    pub(crate) fn open(&self) {
-        locked(&self.posts).open = true;
-    }
-
-    /// Refuses posts from now on, and drops those that were not taken.
-    pub(crate) fn close(&self) {
-        // Dropping a post may wake a thread that posts again, so this must not happen under the
-        // lock.
-        let posts = std::mem::take(&mut *locked(&self.posts));
-        drop(posts);
-    }
-
-    /// # Errors
-    /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::Ended`] if no thread drives
-    /// the endpoint.
-    pub(crate) fn post(&self, post: Post) -> Result<(), CallError> {
-        self.post_within(self.posts_max, post)
-    }
-
-    /// Posts the end of a call that was posted before. Exempt from the limit: there are no more of
-    /// these than of calls.
-    pub(crate) fn post_end(&self, post: Post) -> Result<(), CallError> {
-        self.post_within(usize::MAX, post)
-    }
-
-    fn post_within(&self, posts_max: usize, post: Post) -> Result<(), CallError> {
-        let mut posts = locked(&self.posts);
-        if !posts.open {
-            return Err(CallError::Ended);
-        }
-        if posts.waiting.len() >= posts_max {
-            return Err(CallError::Full);
-        }
-        posts.waiting.push(post);
-        drop(posts);
-        self.tell();
-        Ok(())
-    }
-
-    pub(crate) fn stop(&self) {
-        // Relaxed: ordered by the Release store to `any` in tell().
-        self.stop.store(true, Ordering::Relaxed);
-        self.tell();
-    }
-
-    fn tell(&self) {
-        // Release: publishes `stop` to the Acquire in has_any() and take(); `done` and `posts` have
-        // their own locks.
-        self.any.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence in State::sleep between the store to `asleep` and the last
-        // turn.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
-            // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
-            // already pending.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Announces that this side sleeps, to be followed by a fence and one more turn; or, with
-    /// `false`, that it is awake.
-    pub(crate) fn set_asleep(&self, asleep: bool) {
-        // Relaxed: ordered by the fence in State::sleep.
-        self.asleep.store(asleep, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn has_any(&self) -> bool {
-        // Acquire: pairs with the Release in tell().
-        self.any.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn take(&self, done: &mut Vec<Done>, posts: &mut Vec<Post>) {
-        // Acquire: pairs with the Release in tell(), so that a `stop` whose flag is cleared here is
-        // seen. A later tell() sets the flag again.
-        self.any.swap(false, Ordering::Acquire);
-        done.append(&mut locked(&self.done));
-        posts.append(&mut locked(&self.posts).waiting);
-    }
-
-    /// Returns `true` if the endpoint was told to stop since the last call.
-    pub(crate) fn take_stop(&self) -> bool {
-        // Relaxed: only a flag; if `any` announced it, the Acquire load of `any` has ordered it.
-        self.stop.swap(false, Ordering::Relaxed)
-    }
-}
-
-impl fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox").finish_non_exhaustive()
-    }
-}
-
 /// Requests of all peers, which take turns with one request each.
 #[derive(Default)]
-struct Queue {
+struct PoolQueue {
     peers: HashMap<PeerKey, PeerJobs>,
     /// Peers with requests that may begin, each once.
     turns: VecDeque<PeerKey>,
     jobs_count: usize,
     /// Bytes of the jobs and their arguments.
     bytes: usize,
-    /// Number of fibers: each has a stack, even if its request was taken back.
-    fibers: usize,
+    /// Number of fibers: each has a stack, even if its request was taken back. 0 for threads.
+    fibers_count: usize,
     /// Number of fibers that have not taken a request yet.
-    fresh_fibers: usize,
+    #[cfg(feature = "fibers")]
+    fresh_fibers_count: usize,
     ended: bool,
 }
 
@@ -210,7 +57,7 @@ struct Queue {
 #[derive(Default)]
 struct PeerJobs {
     jobs: Backlog<Job>,
-    /// `true` if the peer is in `Queue::turns`.
+    /// `true` if the peer is in `PoolQueue::turns`.
     has_turn: bool,
     /// Bytes of answers that the endpoint has not taken yet.
     finished_bytes: usize,
@@ -231,15 +78,15 @@ impl Job {
     }
 }
 
-impl Queue {
+impl PoolQueue {
     fn put(&mut self, job: Job, choked_bytes: usize) -> u64 {
         let (peer, bytes) = (job.peer, job.bytes());
         let call = (!job.one_way).then_some(job.call);
         self.jobs_count += 1;
         self.bytes += bytes;
-        let place = self.peers.entry(peer).or_default().jobs.push(call, bytes, job);
+        let position = self.peers.entry(peer).or_default().jobs.push(call, bytes, job);
         self.give_turn(peer, choked_bytes);
-        place
+        position
     }
 
     /// Lets a request of that peer begin in turn, if it has one and is not choked. Returns `true`
@@ -260,7 +107,7 @@ impl Queue {
             let Some(its) = self.peers.get_mut(&peer) else { continue };
             its.has_turn = false;
             if its.unsent_bytes() > choked_bytes {
-                continue; // told() gives the peer a turn when it has read answers.
+                continue; // update_unsent() gives the peer a turn when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
             self.took(&job);
@@ -275,10 +122,11 @@ impl Queue {
     }
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
-    there_is_work: Condvar,
-    inbox: Arc<Inbox>,
+struct PoolShared {
+    queue: Mutex<PoolQueue>,
+    has_work: Condvar,
+    /// Passes an answer to the endpoint's thread.
+    deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
     /// Limit of unsent answer bytes of a peer, above which none of its requests begins.
     choked_bytes: usize,
     /// Limit of unsent answer bytes of a peer, above which the answers of its running requests are
@@ -287,62 +135,69 @@ struct Shared {
 }
 
 /// Executor of the handlers.
-enum Hands {
+enum Workers {
     Threads(Vec<JoinHandle<()>>),
     /// One fiber for each request.
+    #[cfg(feature = "fibers")]
     Fibers(Runtime),
 }
 
 /// Pool of threads or fibers. Dropping it ends them after their current handlers.
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
-    hands: Hands,
+    shared: Arc<PoolShared>,
+    workers: Workers,
     queue_max: usize,
     queue_bytes_max: usize,
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fibers = matches!(self.hands, Hands::Fibers(_));
-        f.debug_struct("Pool").field("fibers", &fibers).finish_non_exhaustive()
+        f.debug_struct("Pool").finish_non_exhaustive()
     }
 }
 
 impl Pool {
     /// Starts the configured number of threads, pinned in turn to the configured CPUs.
-    pub(crate) fn start(config: &Config, inbox: Arc<Inbox>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        config: &Config,
+        deliver: impl Fn(PoolAnswer) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
         let Config { pool_threads, pool_queue_max, ref pool_cpus, .. } = *config;
-        let (queue, there_is_work) = (Mutex::default(), Condvar::new());
+        let (queue, has_work) = (Mutex::default(), Condvar::new());
         let unsent_bytes_max = config.queued_bytes_max as usize;
         let choked_bytes = unsent_bytes_max / 2;
-        let shared = Shared { queue, there_is_work, inbox, choked_bytes, unsent_bytes_max };
+        let deliver = Box::new(deliver);
+        let shared = PoolShared { queue, has_work, deliver, choked_bytes, unsent_bytes_max };
         let shared = Arc::new(shared);
         let queue_max = pool_queue_max as usize;
         let queue_bytes_max = config.pool_queue_bytes_max as usize;
+        #[cfg(feature = "fibers")]
         if config.pool_fibers && pool_threads > 0 {
-            let hands = Hands::Fibers(fibers(config)?);
-            return Ok(Self { shared, hands, queue_max, queue_bytes_max });
+            let workers = Workers::Fibers(fibers(config)?);
+            return Ok(Self { shared, workers, queue_max, queue_bytes_max });
         }
-        let hands = Hands::Threads(Vec::new());
-        let mut pool = Self { shared, hands, queue_max, queue_bytes_max };
+        let workers = Workers::Threads(Vec::new());
+        let mut pool = Self { shared, workers, queue_max, queue_bytes_max };
         let mut cpus = pool_cpus.iter().copied().cycle();
         for number in 0..pool_threads {
             let (shared, cpu) = (Arc::clone(&pool.shared), cpus.next());
-            let (tell, told) = std::sync::mpsc::channel();
+            let (start, started) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new().name(format!("rpc-handler-{number}"));
             let thread = thread.spawn(move || {
                 let pinned = cpu.map_or(Ok(()), affinity::pin);
                 let is_pinned = pinned.is_ok();
                 // start() waits for this message.
-                let _ = tell.send(pinned);
+                let _ = start.send(pinned);
                 if is_pinned {
                     work(&shared);
                 }
             })?;
-            if let Hands::Threads(threads) = &mut pool.hands {
-                threads.push(thread);
+            match &mut pool.workers {
+                Workers::Threads(threads) => threads.push(thread),
+                #[cfg(feature = "fibers")]
+                Workers::Fibers(_) => {}
             }
-            match told.recv() {
+            match started.recv() {
                 Ok(pinned) => pinned.map_err(std::io::Error::other)?,
                 Err(_) => return Err(std::io::Error::other("a thread of the pool has ended")),
             }
@@ -359,44 +214,35 @@ impl Pool {
         let mut queue = locked(&self.shared.queue);
         // The number of threads bounds running requests; fibers are as many as requests, so they
         // count here.
-        let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers));
+        let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
         let room_bytes = self.queue_bytes_max.saturating_sub(queue.bytes);
-        let its = queue.peers.get(&job.peer).map(|its| (its.jobs.len(), its.jobs.bytes()));
-        let (its_count, its_bytes) = its.unwrap_or_default();
+        let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.bytes()));
+        let (peer_count, peer_bytes) = waiting.unwrap_or_default();
         let is_full = room_count == 0 || job.bytes() > room_bytes;
-        let has_too_many = its_count >= room_count.saturating_mul(ROOM_MULTIPLE)
-            || its_bytes > room_bytes.saturating_mul(ROOM_MULTIPLE);
+        let has_too_many = peer_count >= room_count.saturating_mul(ROOM_MULTIPLE)
+            || peer_bytes > room_bytes.saturating_mul(ROOM_MULTIPLE);
         if is_full || has_too_many {
             return Err(job);
         }
         let peer = job.peer;
-        let place = queue.put(job, self.shared.choked_bytes);
-        let Hands::Fibers(runtime) = &self.hands else {
-            drop(queue);
-            self.shared.there_is_work.notify_one();
-            return Ok(());
-        };
-        queue.add_fiber();
-        drop(queue);
-        let shared = Arc::clone(&self.shared);
-        match runtime.spawn_detached(move || work_once(&shared)) {
-            Ok(()) => Ok(()),
-            // No memory for the fiber's stack. Another fiber may have taken its request.
-            Err(_) => {
-                let mut queue = locked(&self.shared.queue);
-                queue.drop_fiber();
-                let its = queue.peers.get_mut(&peer);
-                let Some(job) = its.and_then(|it| it.jobs.remove(place)) else { return Ok(()) };
-                queue.took(&job);
-                Err(job)
-            }
-        }
+        let position = queue.put(job, self.shared.choked_bytes);
+        let Err(mut queue) = self.wake(queue, Condvar::notify_one) else { return Ok(()) };
+        // Another fiber may have taken the request.
+        let its = queue.peers.get_mut(&peer);
+        let Some(job) = its.and_then(|it| it.jobs.remove(position)) else { return Ok(()) };
+        queue.took(&job);
+        Err(job)
     }
 
     /// Updates the unsent bytes of a peer: the endpoint has taken answers of `taken_bytes` bytes,
     /// and `queued_bytes` bytes are queued for sending. Returns requests that cannot run because
     /// there is no memory for a fiber.
-    pub(crate) fn told(&self, peer: PeerKey, taken_bytes: usize, queued_bytes: usize) -> Vec<Job> {
+    pub(crate) fn update_unsent(
+        &self,
+        peer: PeerKey,
+        taken_bytes: usize,
+        queued_bytes: usize,
+    ) -> Vec<Job> {
         let mut queue = locked(&self.shared.queue);
         let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
         its.finished_bytes = its.finished_bytes.saturating_sub(taken_bytes);
@@ -404,21 +250,39 @@ impl Pool {
         if !queue.give_turn(peer, self.shared.choked_bytes) {
             return Vec::new();
         }
-        let Hands::Fibers(runtime) = &self.hands else {
-            drop(queue);
-            self.shared.there_is_work.notify_all();
-            return Vec::new();
-        };
         // The fibers that were spawned for these requests have found the peer choked, and ended.
-        queue.add_fiber();
-        drop(queue);
-        let shared = Arc::clone(&self.shared);
-        match runtime.spawn_detached(move || work_once(&shared)) {
+        match self.wake(queue, Condvar::notify_all) {
             Ok(()) => Vec::new(),
-            Err(_) => {
-                let mut queue = locked(&self.shared.queue);
-                queue.drop_fiber();
-                queue.withdraw(peer)
+            Err(mut queue) => queue.withdraw(peer),
+        }
+    }
+
+    /// Wakes threads by `notify`, or starts a fiber.
+    ///
+    /// # Errors
+    /// The queue, if there is no memory for the fiber's stack.
+    fn wake<'a>(
+        &'a self,
+        queue: MutexGuard<'a, PoolQueue>,
+        notify: fn(&Condvar),
+    ) -> Result<(), MutexGuard<'a, PoolQueue>> {
+        match &self.workers {
+            Workers::Threads(_) => {
+                drop(queue);
+                notify(&self.shared.has_work);
+                Ok(())
+            }
+            #[cfg(feature = "fibers")]
+            Workers::Fibers(runtime) => {
+                let mut queue = queue;
+                queue.add_fiber();
+                drop(queue);
+                let shared = Arc::clone(&self.shared);
+                runtime.spawn_detached(move || work_once(&shared)).map_err(|_| {
+                    let mut queue = locked(&self.shared.queue);
+                    queue.drop_fiber();
+                    queue
+                })
             }
         }
     }
@@ -445,16 +309,18 @@ impl Pool {
     }
 }
 
-impl Queue {
+impl PoolQueue {
+    #[cfg(feature = "fibers")]
     fn add_fiber(&mut self) {
-        self.fibers += 1;
-        self.fresh_fibers += 1;
+        self.fibers_count += 1;
+        self.fresh_fibers_count += 1;
     }
 
     /// Undoes add_fiber() for a fiber that could not be spawned.
+    #[cfg(feature = "fibers")]
     fn drop_fiber(&mut self) {
-        self.fibers -= 1;
-        self.fresh_fibers -= 1;
+        self.fibers_count -= 1;
+        self.fresh_fibers_count -= 1;
     }
 
     fn withdraw(&mut self, peer: PeerKey) -> Vec<Job> {
@@ -472,25 +338,27 @@ impl Drop for Pool {
         let peers = std::mem::take(&mut queue.peers);
         drop(queue);
         drop(peers);
-        self.shared.there_is_work.notify_all();
-        if let Hands::Threads(threads) = &mut self.hands {
-            for thread in threads.drain(..) {
+        self.shared.has_work.notify_all();
+        match &mut self.workers {
+            Workers::Threads(threads) => threads.drain(..).for_each(|thread| {
                 // A thread ends only when `ended` is set: panics of handlers are caught.
                 let _ = thread.join();
-            }
+            }),
+            // Dropping the runtime waits for the fibers.
+            #[cfg(feature = "fibers")]
+            Workers::Fibers(_) => {}
         }
-        // Dropping the runtime waits for the fibers.
     }
 }
 
-fn work(shared: &Shared) {
+fn work(shared: &PoolShared) {
     let mut queue = locked(&shared.queue);
     loop {
         if queue.ended {
             return;
         }
         let Some(job) = queue.take(shared.choked_bytes) else {
-            queue = shared.there_is_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = shared.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         drop(queue);
@@ -501,14 +369,15 @@ fn work(shared: &Shared) {
 
 /// Body of a fiber: handles one request, if there is one that was not taken back and whose peer is
 /// not choked.
-fn work_once(shared: &Arc<Shared>) {
+#[cfg(feature = "fibers")]
+fn work_once(shared: &Arc<PoolShared>) {
     let mut queue = locked(&shared.queue);
-    queue.fresh_fibers -= 1;
+    queue.fresh_fibers_count -= 1;
     loop {
         let job = queue.take(shared.choked_bytes);
         // The fibers of a choked peer have ended, so each fiber that begins provides for the next
         // request.
-        let lacks_fiber = queue.fresh_fibers == 0 && !queue.turns.is_empty();
+        let lacks_fiber = queue.fresh_fibers_count == 0 && !queue.turns.is_empty();
         if lacks_fiber {
             queue.add_fiber();
         }
@@ -522,12 +391,13 @@ fn work_once(shared: &Arc<Shared>) {
             break;
         }
     }
-    queue.fibers -= 1;
+    queue.fibers_count -= 1;
 }
 
 /// Spawns a fiber that was added. Returns `false` if there is no memory for its stack: then the
 /// caller handles the next request itself.
-fn spawn_next(shared: &Arc<Shared>) -> bool {
+#[cfg(feature = "fibers")]
+fn spawn_next(shared: &Arc<PoolShared>) -> bool {
     let next = Arc::clone(shared);
     let spawned = handover_fiber::spawn_detached(move || work_once(&next));
     if spawned.is_err() {
@@ -536,7 +406,7 @@ fn spawn_next(shared: &Arc<Shared>) -> bool {
     spawned.is_ok()
 }
 
-fn handle(job: Job, shared: &Shared) {
+fn handle(job: Job, shared: &PoolShared) {
     let mut body = Vec::new();
     let mut answer = caught(|| (job.work)(&job.arguments, &mut body));
     let Job { peer, call, one_way, .. } = job;
@@ -550,9 +420,10 @@ fn handle(job: Job, shared: &Shared) {
     }
     its.finished_bytes += body.len();
     drop(queue);
-    shared.inbox.push(Done { peer, call, answer, body });
+    (shared.deliver)(PoolAnswer { peer, call, answer, body });
 }
 
+#[cfg(feature = "fibers")]
 fn fibers(config: &Config) -> std::io::Result<Runtime> {
     let workers_count = config.pool_threads;
     let cpus = match &config.pool_cpus[..] {

@@ -1,8 +1,8 @@
 //! Authentication of peers, and the credentials for it.
 
-use super::socket;
 use super::wire::Wire;
 use crate::engine::{SECRET_BYTES_MIN, Secret};
+use crate::raw::peer_credentials;
 use crate::{Address, AuthenticationError, Config, EndpointError, Gone, UdsPeers};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -19,8 +19,10 @@ impl Security {
     pub(crate) fn new(config: &Config) -> Result<Self, EndpointError> {
         let mut new = Self::default();
         if let Some(path) = &config.secret_file {
-            let bytes = std::fs::read(path).map_err(|error| refused(path, error.to_string()))?;
-            new.set_secret(bytes.trim_ascii_end()).map_err(|why| refused(path, why))?;
+            let bytes = std::fs::read(path)
+                .map_err(|error| EndpointError::security(path, error.to_string()))?;
+            new.set_secret(bytes.trim_ascii_end())
+                .map_err(|why| EndpointError::security(path, why))?;
         }
         #[cfg(feature = "tls")]
         if let Some(files) = &config.tls {
@@ -28,7 +30,7 @@ impl Security {
         }
         #[cfg(not(feature = "tls"))]
         if let Some(files) = &config.tls {
-            return Err(refused(&files.certificates, NO_FEATURE));
+            return Err(EndpointError::security(&files.certificates, NO_FEATURE));
         }
         Ok(new)
     }
@@ -53,11 +55,12 @@ impl Security {
     pub(crate) fn check_listen(&self, address: &Address) -> Result<(), EndpointError> {
         match address {
             #[cfg(feature = "tls")]
-            Address::Tls(_) if self.tls.server.is_none() => {
-                Err(refused(&address.to_string(), "no certificate: set `tls` in the configuration"))
-            }
+            Address::Tls(_) if self.tls.server.is_none() => Err(EndpointError::security(
+                &address.to_string(),
+                "no certificate: set `tls` in the configuration",
+            )),
             #[cfg(not(feature = "tls"))]
-            Address::Tls(_) => Err(refused(&address.to_string(), NO_FEATURE)),
+            Address::Tls(_) => Err(EndpointError::security(&address.to_string(), NO_FEATURE)),
             _ => Ok(()),
         }
     }
@@ -79,10 +82,10 @@ impl Security {
                 let connected = self.tls.connect(fd, place);
                 connected
                     .map(|tls| Wire::Tls(Box::new(tls)))
-                    .map_err(|why| refused(&address.to_string(), why))
+                    .map_err(|why| EndpointError::security(&address.to_string(), why))
             }
             #[cfg(not(feature = "tls"))]
-            Address::Tls(_) => Err(refused(&address.to_string(), NO_FEATURE)),
+            Address::Tls(_) => Err(EndpointError::security(&address.to_string(), NO_FEATURE)),
             _ => Ok(Wire::Socket(fd)),
         }
     }
@@ -90,11 +93,6 @@ impl Security {
 
 #[cfg(not(feature = "tls"))]
 const NO_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
-
-/// Returns an error about that file or address.
-pub(crate) fn refused(place: &str, why: impl Into<String>) -> EndpointError {
-    EndpointError::Security { place: place.into(), why: why.into() }
-}
 
 /// Checks that the user at the other end of a Unix socket, as reported by the kernel, is allowed.
 pub(crate) fn check_user(
@@ -105,7 +103,7 @@ pub(crate) fn check_user(
     if matches!(address, Address::Tcp(_) | Address::Tls(_)) {
         return Ok(());
     }
-    let (_, uid) = socket::whose(fd).map_err(Gone::of("getsockopt"))?;
+    let (_, uid) = peer_credentials(fd).map_err(Gone::of("getsockopt"))?;
     match is_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
         true => Ok(()),
         false => Err(AuthenticationError::User { uid }.into()),

@@ -11,10 +11,10 @@
 //! waits for room does the same with `wants_room`.
 
 use super::bulk::BulkMemory;
-use super::link::{Link, Queue};
+use super::link::{Link, SendQueue};
 use super::socket;
 use crate::engine::{FileId, HEADER_BYTES, Header, Kind, SEGMENTS_MAX};
-use crate::raw::{INLINE_BYTES, Segment, file_id};
+use crate::raw::{INLINE_BYTES, Segment, file_id, peer_credentials};
 use crate::{FrameError, Gone};
 use handover_base::sync::shared::{Ordering, fence};
 use std::collections::VecDeque;
@@ -46,7 +46,7 @@ pub(crate) struct Sm {
     body_tail: u64,
     /// Long bodies that may still be read: the number of the message, and the end of the body.
     bodies: VecDeque<(u64, u64)>,
-    queue: Queue,
+    queue: SendQueue,
     /// A byte on this socket wakes the peer; its end is the end of the connection. It is not an
     /// eventfd, since a peer could make a write to a shared eventfd block.
     socket: OwnedFd,
@@ -72,7 +72,7 @@ impl Sm {
         body_bytes_max: u32,
         socket: OwnedFd,
     ) -> Self {
-        let pid = socket::whose(socket.as_fd()).ok().and_then(|(pid, _)| pid);
+        let pid = peer_credentials(socket.as_fd()).ok().and_then(|(pid, _)| pid);
         Self {
             segment,
             own,
@@ -84,7 +84,7 @@ impl Sm {
             body_head: 0,
             body_tail: 0,
             bodies: VecDeque::new(),
-            queue: Queue::default(),
+            queue: SendQueue::default(),
             socket,
             files: VecDeque::new(),
             unread: false,
@@ -94,24 +94,24 @@ impl Sm {
 
     /// Reads wake-up bytes, and at most one file. Returns the number of bytes, and `true` if there
     /// was a file.
-    fn read_rings(&mut self, rings: &mut [u8]) -> Option<(usize, bool)> {
-        let mut came = Vec::new();
+    fn read_wakeups(&mut self, rings: &mut [u8]) -> Option<(usize, bool)> {
+        let mut received = Vec::new();
         // An error is not handled here: epoll reports the end of the connection.
-        let count = socket::receive_fds(self.socket.as_fd(), rings, &mut came).ok()?;
-        let had_files = !came.is_empty();
-        let known = came.into_iter().filter_map(|it| Some((file_id(it.as_fd())?, it)));
+        let count = socket::receive_fds(self.socket.as_fd(), rings, &mut received).ok()?;
+        let had_files = !received.is_empty();
+        let known = received.into_iter().filter_map(|it| Some((file_id(it.as_fd())?, it)));
         self.files.extend(known);
         (count > 0).then_some((count, had_files))
     }
 
     /// Reads the socket until it is empty, READS_MAX reads were made or FILES_MAX files are held.
-    fn read_all_rings(&mut self) {
+    fn read_all_wakeups(&mut self) {
         let mut rings = [0; 64];
         for _ in 0..READS_MAX {
             if self.files.len() >= FILES_MAX {
                 break;
             }
-            let read = self.read_rings(&mut rings);
+            let read = self.read_wakeups(&mut rings);
             // The kernel stops a read behind bytes that came with a file, so there may be more.
             if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
                 self.unread = false;
@@ -131,13 +131,13 @@ impl Sm {
     #[inline]
     fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, Gone> {
         if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
-            self.look_how_far()?;
+            self.update_progress()?;
             if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
                 return Ok(false);
             }
         }
         if body.len() > INLINE_BYTES {
-            let Some(offset) = self.place_for(body.len())? else { return Ok(false) };
+            let Some(offset) = self.allocate(body.len())? else { return Ok(false) };
             self.segment.write_body(self.own, offset, body);
             let slot = self.segment.slot(self.own, self.sent);
             slot.inline[0].store(offset.into(), Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Sm {
             slot.store(word, Ordering::Relaxed);
         }
         self.sent += 1;
-        // Release: publishes the header and the body to the Acquire in the peer's watch().
+        // Release: publishes the header and the body to the Acquire in the peer's poll_next().
         slot.sequence.store(self.sent, Ordering::Release);
         if !self.its_spins {
             self.ring_if_asleep();
@@ -165,8 +165,8 @@ impl Sm {
     fn ring_if_asleep(&self) {
         let asleep = &self.segment.side(1 - self.own).status.asleep;
         // SeqCst: orders the published message before this load; pairs with the fence in
-        // State::sleep of the side that sleeps, between its store to `asleep` and its last check
-        // for messages.
+        // EventLoop::sleep of the side that sleeps, between its store to `asleep` and its last
+        // check for messages.
         fence(Ordering::SeqCst);
         if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
             self.ring();
@@ -183,9 +183,9 @@ impl Sm {
     /// Reads how far the peer has read, and frees the space of those messages. Fails if the value
     /// is impossible.
     #[cold]
-    fn look_how_far(&mut self) -> Result<(), Gone> {
-        // Acquire: pairs with the Release in pass() of the peer, which has read the bytes that are
-        // overwritten next.
+    fn update_progress(&mut self) -> Result<(), Gone> {
+        // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
+        // are overwritten next.
         let taken = self.segment.side(1 - self.own).progress.taken.load(Ordering::Acquire);
         if taken < self.acked || taken > self.sent {
             return Err(FrameError::Reserved.into());
@@ -206,28 +206,28 @@ impl Sm {
 
     /// Returns `true` if a message with such a body would be published now.
     fn has_room(&mut self, bytes: usize) -> Result<bool, Gone> {
-        self.look_how_far()?;
+        self.update_progress()?;
         let has_slot = self.sent - self.acked < u64::from(self.segment.slots_count());
-        Ok(has_slot && (bytes <= INLINE_BYTES || self.next_place(bytes).is_some()))
+        Ok(has_slot && (bytes <= INLINE_BYTES || self.next_range(bytes).is_some()))
     }
 
     /// Allocates space for a long body and returns its offset; `None` if there is no room.
-    fn place_for(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
+    fn allocate(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
         if self.body_head >= FRESH_BYTES {
-            self.look_how_far()?;
+            self.update_progress()?;
         }
-        let place = self.place_as_known(bytes);
+        let place = self.allocate_known(bytes);
         if place.is_some() {
             return Ok(place);
         }
         // The peer may have read more since.
-        self.look_how_far()?;
-        Ok(self.place_as_known(bytes))
+        self.update_progress()?;
+        Ok(self.allocate_known(bytes))
     }
 
     /// Allocates space for a long body, given the last known read position of the peer.
-    fn place_as_known(&mut self, bytes: usize) -> Option<u32> {
-        let (start, end) = self.next_place(bytes)?;
+    fn allocate_known(&mut self, bytes: usize) -> Option<u32> {
+        let (start, end) = self.next_range(bytes)?;
         self.body_head = end;
         self.bodies.push_back((self.sent, end));
         // Less than shared_bytes, which is a u32.
@@ -236,7 +236,7 @@ impl Sm {
 
     /// Returns the start and end of the next long body if there is room; both count on over all
     /// laps.
-    fn next_place(&self, bytes: usize) -> Option<(u64, u64)> {
+    fn next_range(&self, bytes: usize) -> Option<(u64, u64)> {
         let shared_bytes = u64::from(self.segment.shared_bytes());
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
         let mut head = self.body_head;
@@ -249,16 +249,16 @@ impl Sm {
     /// Returns `true` if a message has arrived.
     #[inline]
     fn has_next(&self) -> bool {
-        self.watch(1)
+        self.poll_next(1)
     }
 
-    /// Polls for a message `looks` times, and does nothing else. Returns `true` if a message has
+    /// Polls for a message `polls` times, and does nothing else. Returns `true` if a message has
     /// arrived.
     #[inline]
-    pub(crate) fn watch(&self, looks: u32) -> bool {
+    pub(crate) fn poll_next(&self, polls: u32) -> bool {
         let slot = self.segment.slot(1 - self.own, self.received);
         // Acquire: pairs with the Release in publish() of the peer.
-        (0..looks).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
+        (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
     }
 
     /// Decodes the header of the message that has arrived.
@@ -285,32 +285,32 @@ impl Sm {
     /// Prefetches the slot of the next message to send, as an answer or another call usually
     /// follows a received message.
     #[inline]
-    fn claim(&self) {
+    fn prefetch_next(&self) {
         self.segment.claim(self.own, self.sent);
     }
 
     /// Marks the message as read.
     #[inline]
-    fn pass(&mut self) {
+    fn mark_read(&mut self) {
         self.received += 1;
-        // Release: pairs with the Acquire in look_how_far() of the peer.
+        // Release: pairs with the Acquire in update_progress() of the peer.
         self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
     }
 
-    /// Polls for a message `looks` times. Takes the message if it is that call's result and its
+    /// Polls for a message `polls` times. Takes the message if it is that call's result and its
     /// body is in the slot.
     #[inline]
-    pub(crate) fn take_answer(&mut self, call: u64, looks: u32, body: &mut Vec<u8>) -> bool {
-        if !self.watch(looks) {
+    pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
+        if !self.poll_next(polls) {
             return false;
         }
-        self.claim();
+        self.prefetch_next();
         match self.next_header() {
             Ok(Header { kind: Kind::Response, call: its, body_bytes, .. })
                 if its == call && body_bytes as usize <= INLINE_BYTES =>
             {
                 self.read_inline(body_bytes as usize, body);
-                self.pass();
+                self.mark_read();
                 true
             }
             // receive() handles every other message, and errors.
@@ -320,7 +320,7 @@ impl Sm {
 
     /// Wakes the peer if it waits for room.
     #[inline]
-    fn tell_of_room(&self) {
+    fn notify_room(&self) {
         let wants_room = &self.segment.side(1 - self.own).status.wants_room;
         // Relaxed: if this load is too early to see the peer's store, a later call sees it, at the
         // latest the one after the fence before this side sleeps.
@@ -344,10 +344,10 @@ impl Link for Sm {
     #[inline]
     fn receive(&mut self, body: &mut Vec<u8>, _eager: bool) -> Result<Option<Header>, Gone> {
         if !self.has_next() {
-            self.tell_of_room();
+            self.notify_room();
             return Ok(None);
         }
-        self.claim();
+        self.prefetch_next();
         let header = self.next_header()?;
         let bytes = header.body_bytes as usize;
         if bytes > INLINE_BYTES {
@@ -365,7 +365,7 @@ impl Link for Sm {
         } else {
             self.read_inline(bytes, body);
         }
-        self.pass();
+        self.mark_read();
         Ok(Some(header))
     }
 
@@ -378,7 +378,7 @@ impl Link for Sm {
             if !self.publish(&header, &rest[..bytes])? {
                 break;
             }
-            queue.gone(HEADER_BYTES + bytes);
+            queue.consume(HEADER_BYTES + bytes);
             went = true;
         }
         self.queue = queue;
@@ -398,11 +398,11 @@ impl Link for Sm {
         self.socket.as_fd()
     }
 
-    fn told(&mut self) {
+    fn on_ready(&mut self) {
         // A woken side checks the shared memory first. It reads the wake-up bytes before it sleeps
         // again, or at the next notification.
         if self.unread {
-            self.read_all_rings();
+            self.read_all_wakeups();
         } else {
             self.unread = true;
         }
@@ -414,13 +414,13 @@ impl Link for Sm {
 
     fn declare_sleep(&mut self) {
         if self.unread {
-            self.read_all_rings();
+            self.read_all_wakeups();
         }
-        // Relaxed: State::sleep fences after the last of these stores.
+        // Relaxed: EventLoop::sleep fences after the last of these stores.
         self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
     }
 
-    fn withdraw(&mut self) {
+    fn declare_awake(&mut self) {
         // Relaxed: a needless wake-up costs the peer one write and this side one check.
         self.segment.side(self.own).status.asleep.store(0, Ordering::Relaxed);
     }
@@ -447,7 +447,7 @@ impl Link for Sm {
                 return Some(file);
             }
             // A file is sent before the frame that refers to it, so it is there or was lost.
-            self.read_rings(&mut rings)?;
+            self.read_wakeups(&mut rings)?;
             if self.files.len() > FILES_MAX {
                 self.files.pop_front();
             }
@@ -478,7 +478,7 @@ impl Link for Sm {
         self.publish(&header, &body)
     }
 
-    fn linger(&self) -> Option<OwnedFd> {
+    fn duplicate_socket(&self) -> Option<OwnedFd> {
         // Cloning fails if descriptors run out; then there is no socket to wait on.
         self.socket.try_clone().ok()
     }
@@ -511,9 +511,9 @@ mod tests {
         (0..FILES_MAX).for_each(|_| pass(0));
         [1, 2].into_iter().for_each(pass);
         // The socket is read at the second notification.
-        sm.told();
+        sm.on_ready();
         assert!(sm.files.is_empty() && sm.unread);
-        sm.told();
+        sm.on_ready();
         assert!(sm.files.len() <= FILES_MAX && sm.unread);
         assert!(sm.take_file(id(2)).is_some() && sm.files.is_empty());
     }

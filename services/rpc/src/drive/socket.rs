@@ -1,5 +1,6 @@
 //! System calls on sockets. Only [`wait`] blocks.
 
+use crate::Gone;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
@@ -13,6 +14,29 @@ use std::time::Duration;
 
 /// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
 pub(crate) const FDS_COUNT: usize = 1;
+
+/// Result of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// No bytes have arrived; epoll reports when some do.
+    Nothing,
+    /// The peer has ended the stream.
+    End,
+    /// `count` bytes, at least one, were read. `drained`: no more bytes are available now.
+    Bytes { count: usize, drained: bool },
+}
+
+impl Received {
+    pub(crate) fn of(result: Result<usize, Errno>, asked: usize) -> Result<Self, Gone> {
+        match result {
+            Ok(0) => Ok(Received::End),
+            // A short read means that no more bytes are available.
+            Ok(count) => Ok(Received::Bytes { count, drained: count < asked }),
+            Err(Errno::AGAIN) => Ok(Received::Nothing),
+            Err(errno) => Err(Gone::of("recv")(errno)),
+        }
+    }
+}
 
 #[inline]
 pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
@@ -106,8 +130,8 @@ pub(crate) fn receive_fds(
         }
     };
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(came) = message {
-            fds.extend(came);
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
         }
     }
     fds.truncate(FDS_COUNT);
@@ -135,5 +159,3 @@ pub(crate) fn prompt(fd: BorrowedFd<'_>) {
         let _ = sockopt::set_tcp_user_timeout(fd, UNACKNOWLEDGED_MS);
     }
 }
-
-pub(crate) use crate::raw::whose;

@@ -1,9 +1,9 @@
 //! Stream transport: TCP connections, Unix sockets and TLS.
 
 use super::bulk::BulkMemory;
-use super::link::{Link, Queue};
-use super::socket;
-use super::wire::{Received, Wire};
+use super::link::{Link, SendQueue};
+use super::socket::{self, Received};
+use super::wire::Wire;
 use crate::Gone;
 use crate::engine::{Header, Inbound, Kind};
 use rustix::io::Errno;
@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Maximum length of a body that is copied behind its header and sent with it in one piece, in
 /// bytes.
 const TOGETHER_BYTES: usize = 4096;
-/// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one system call.
+/// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one
+/// system call.
 const DIRECT_BYTES_MIN: u64 = 1 << 14;
 /// Buffer behind the target of bulk data in a read, in bytes: enough to find the next frame, but
 /// little of the data that may follow.
@@ -27,19 +28,20 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 pub(crate) struct Stream {
     wire: Wire,
     inbound: Inbound,
-    queue: Queue,
+    queue: SendQueue,
     /// `true` if there may be something to read.
     readable: bool,
     /// `true` if the socket may have room. If not, epoll reports when it has.
     writable: bool,
     /// `true` if this thread can wait in the system call that reads.
     waits: bool,
-    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its header.
+    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its
+    /// header.
     together: Vec<u8>,
     /// Bulk data under way that the kernel has not taken completely. Queued frames are sent after
     /// it.
-    outgoing: Option<Outgoing>,
-    incoming: Option<Incoming>,
+    outgoing: Option<UnsentData>,
+    incoming: Option<ArrivingData>,
     /// Number of frames received. The header and the end of bulk data count as one each.
     frames_count: u64,
     /// Value of `frames_count` at the last sweep.
@@ -49,7 +51,7 @@ pub(crate) struct Stream {
 }
 
 #[derive(Debug)]
-struct Outgoing {
+struct UnsentData {
     /// Number of bytes of [`Stream::together`] that were sent. They go first.
     head_sent: usize,
     memory: BulkMemory,
@@ -58,14 +60,14 @@ struct Outgoing {
 }
 
 #[derive(Debug)]
-struct Incoming {
+struct ArrivingData {
     header: Header,
     into: Option<(BulkMemory, u64)>,
     /// Number of bytes still to come.
     bytes: u64,
 }
 
-impl Incoming {
+impl ArrivingData {
     fn skip(&mut self, bytes: u64) {
         self.bytes -= bytes;
         if let Some((_, offset)) = &mut self.into {
@@ -82,7 +84,7 @@ impl Stream {
         Self {
             wire,
             inbound,
-            queue: Queue::default(),
+            queue: SendQueue::default(),
             readable: true,
             writable: true,
             waits,
@@ -115,7 +117,7 @@ impl Link for Stream {
         Ok(())
     }
 
-    fn send_later(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
         self.queue.push(&header.encode());
         self.queue.push(body);
         Ok(())
@@ -130,14 +132,14 @@ impl Link for Stream {
                 return Ok(Some(header));
             }
             if self.incoming.is_none()
-                && let Some((header, came)) = self.inbound.frame()?
+                && let Some((header, received)) = self.inbound.frame()?
             {
                 body.clear();
-                body.extend_from_slice(came);
+                body.extend_from_slice(received);
                 self.frames_count += 1;
                 if header.kind == Kind::Data {
                     let bytes = header.body_bytes.into();
-                    self.incoming = Some(Incoming { header, into: None, bytes });
+                    self.incoming = Some(ArrivingData { header, into: None, bytes });
                 }
                 return Ok(Some(header));
             }
@@ -170,7 +172,7 @@ impl Link for Stream {
                     self.writable = false;
                     break;
                 }
-                count => self.queue.gone(count),
+                count => self.queue.consume(count),
             }
             went = true;
         }
@@ -187,7 +189,7 @@ impl Link for Stream {
         self.wire.fd()
     }
 
-    fn told(&mut self) {
+    fn on_ready(&mut self) {
         self.readable = true;
         self.writable = true;
     }
@@ -215,13 +217,13 @@ impl Link for Stream {
         true
     }
 
-    fn bound_wait_in_read(&mut self) {
+    fn limit_wait_in_read(&mut self) {
         self.waits &= socket::bound_wait(self.wire.fd(), WAIT_MAX).is_ok();
     }
 
     fn declare_sleep(&mut self) {}
 
-    fn withdraw(&mut self) {}
+    fn declare_awake(&mut self) {}
 
     fn wants_sweep(&self) -> bool {
         self.is_within_frame() || self.inbound.is_grown()
@@ -262,10 +264,10 @@ impl Link for Stream {
         }
         self.together.clear();
         self.together.extend_from_slice(self.queue.waiting());
-        self.queue.gone(self.together.len());
+        self.queue.consume(self.together.len());
         self.together.extend_from_slice(&head);
         let (memory, bytes) = (memory.clone(), bytes as u64);
-        self.outgoing = Some(Outgoing { head_sent: 0, memory, offset, bytes });
+        self.outgoing = Some(UnsentData { head_sent: 0, memory, offset, bytes });
         self.flush_data()?;
         Ok(true)
     }
@@ -282,7 +284,7 @@ impl Link for Stream {
         }
     }
 
-    fn let_go(&mut self, memory: &BulkMemory) {
+    fn release_memory(&mut self, memory: &BulkMemory) {
         // The header has announced this number of bytes, so they must be sent. The peer learns of
         // the end of the transfer after them.
         if let Some(outgoing) = self.outgoing.as_mut().filter(|it| it.memory.is(memory)) {
@@ -328,13 +330,13 @@ impl Stream {
     fn take_data(&mut self) -> Option<Header> {
         let incoming = self.incoming.as_mut()?;
         while incoming.bytes > 0 {
-            let came = self.inbound.take(incoming.bytes);
-            if came.is_empty() {
+            let received = self.inbound.take(incoming.bytes);
+            if received.is_empty() {
                 return None;
             }
-            let count = came.len() as u64;
+            let count = received.len() as u64;
             if let Some((memory, offset)) = &incoming.into {
-                memory.write(*offset, came);
+                memory.write(*offset, received);
             }
             incoming.skip(count);
         }
@@ -348,7 +350,7 @@ impl Stream {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {
             let head = &self.together[outgoing.head_sent..];
-            let Outgoing { memory, offset, bytes, .. } = outgoing;
+            let UnsentData { memory, offset, bytes, .. } = outgoing;
             let sent = self.wire.send_memory(head, memory, *offset, *bytes)?;
             if sent == 0 {
                 self.writable = false;

@@ -1,8 +1,6 @@
 //! TLS over a nonblocking socket, by rustls.
 
-use super::security::refused;
-use super::socket;
-use super::wire::Received;
+use super::socket::{self, Received};
 use crate::{EndpointError, Gone, TlsFiles};
 use rustix::io::Errno;
 use rustls::crypto::aws_lc_rs;
@@ -30,15 +28,19 @@ impl TlsSetup {
     pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(&files.certificates)?;
-        let key = PrivateKeyDer::from_pem_file(&files.private_key)
-            .map_err(|error| refused(&files.private_key, format!("no private key: {error}")))?;
+        let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(|error| {
+            EndpointError::security(&files.private_key, format!("no private key: {error}"))
+        })?;
         let mut roots = RootCertStore::empty();
         for root in certificates(&files.roots)? {
-            roots.add(root).map_err(|error| refused(&files.roots, error.to_string()))?;
+            roots
+                .add(root)
+                .map_err(|error| EndpointError::security(&files.roots, error.to_string()))?;
         }
         let roots = Arc::new(roots);
-        let of_roots = |error: String| refused(&files.roots, error);
-        let of_chain = |error: rustls::Error| refused(&files.certificates, error.to_string());
+        let of_roots = |error: String| EndpointError::security(&files.roots, error);
+        let of_chain =
+            |error: rustls::Error| EndpointError::security(&files.certificates, error.to_string());
         let versions = [&rustls::version::TLS13];
 
         let verifier =
@@ -84,9 +86,10 @@ impl TlsSetup {
 
 fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = read.map_err(|error| refused(path, format!("no certificates: {error}")))?;
+    let found: Vec<_> =
+        read.map_err(|error| EndpointError::security(path, format!("no certificates: {error}")))?;
     match found.is_empty() {
-        true => Err(refused(path, "no certificates: the file has none in PEM")),
+        true => Err(EndpointError::security(path, "no certificates: the file has none in PEM")),
         false => Ok(found),
     }
 }
@@ -178,7 +181,7 @@ impl TlsSession {
                 }
             }
             let (fd, records) = (self.fd.as_fd(), &mut self.incoming);
-            match self.connection.read_tls(&mut Incoming { fd, records }) {
+            match self.connection.read_tls(&mut RecordReader { fd, records }) {
                 // 0 is the end of the stream, which the next read reports.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -201,7 +204,7 @@ impl TlsSession {
     pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
         let mut went = false;
         while self.connection.wants_write() {
-            match self.connection.write_tls(&mut Socket(self.fd.as_fd())) {
+            match self.connection.write_tls(&mut RecordWriter(self.fd.as_fd())) {
                 Ok(0) => break,
                 Ok(_) => went = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -234,12 +237,12 @@ impl Drop for TlsSession {
 }
 
 /// Socket as read by rustls.
-struct Incoming<'a> {
+struct RecordReader<'a> {
     fd: BorrowedFd<'a>,
     records: &'a mut Records,
 }
 
-impl Read for Incoming<'_> {
+impl Read for RecordReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = socket::receive(self.fd, into)?;
         self.records.pass(&into[..count]);
@@ -248,9 +251,9 @@ impl Read for Incoming<'_> {
 }
 
 /// Socket as written by rustls.
-struct Socket<'a>(BorrowedFd<'a>);
+struct RecordWriter<'a>(BorrowedFd<'a>);
 
-impl Write for Socket<'_> {
+impl Write for RecordWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

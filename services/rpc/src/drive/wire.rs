@@ -1,10 +1,9 @@
 //! Byte stream of a connection: a socket, or TLS over a socket. Never blocks.
 
 use super::bulk::BulkMemory;
-use super::socket;
+use super::socket::{self, Received};
 use crate::Gone;
 use crate::raw::{receive_into, send_from};
-use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -20,29 +19,6 @@ pub(crate) enum Wire {
     Tls(Box<super::tls::TlsSession>),
     #[cfg(test)]
     Simulated(crate::simulation::Port),
-}
-
-/// Result of a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// No bytes have arrived; epoll reports when some do.
-    Nothing,
-    /// The peer has ended the stream.
-    End,
-    /// `count` bytes, at least one, were read. `drained`: no more bytes are available now.
-    Bytes { count: usize, drained: bool },
-}
-
-impl Received {
-    pub(crate) fn of(result: Result<usize, Errno>, asked: usize) -> Result<Self, Gone> {
-        match result {
-            Ok(0) => Ok(Received::End),
-            // A short read means that no more bytes are available.
-            Ok(count) => Ok(Received::Bytes { count, drained: count < asked }),
-            Err(Errno::AGAIN) => Ok(Received::Nothing),
-            Err(errno) => Err(Gone::of("recv")(errno)),
-        }
-    }
 }
 
 impl Wire {

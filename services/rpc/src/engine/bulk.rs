@@ -13,7 +13,7 @@
 //!                             ◀──────────── Done
 //! ```
 
-use crate::FrameError;
+use crate::{BulkRefusal, FrameError};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of segments of a memory.
@@ -74,24 +74,6 @@ impl BulkHandle {
 #[must_use]
 pub fn is_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= total_bytes)
-}
-
-/// Reason for which the owner of a memory refuses a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
-#[non_exhaustive]
-pub enum BulkRefusal {
-    /// No memory of that handle is registered, or it was withdrawn.
-    #[error("no such memory is registered there")]
-    Unknown,
-    /// The handle does not give this right.
-    #[error("the handle does not give this right")]
-    Rights,
-    /// The range extends beyond the end of the memory.
-    #[error("the place lies outside of the memory")]
-    Outside,
-    /// The maximum number of transfers is under way, or descriptors have run out.
-    #[error("too much is under way there")]
-    Full,
 }
 
 /// Identity of a file on this machine, by which a receiver notices that a passed descriptor was

@@ -1,20 +1,19 @@
 //! Table of the calls that wait for answers.
 
 use super::frame::Refusal;
-use crate::Gone;
+use crate::{CallError, Failure, Gone};
 
-/// Key of a peer of an endpoint: its place in the table of peers, and how often that place was
-/// reused.
+/// Key of a peer of an endpoint: the index of its slot, and how often the slot was reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerKey {
     /// Index in the table of peers.
-    pub place: u32,
-    /// Number of earlier uses of the place.
+    pub slot: u32,
+    /// Number of earlier uses of the slot.
     pub generation: u32,
 }
 
-/// Number of a call: its place in the caller's table, and how often that place was reused. Sent in
-/// frames.
+/// Number of a call: the index of its slot in the caller's table, and how often the slot was
+/// reused. Sent in frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
@@ -27,16 +26,19 @@ impl CallId {
     }
 
     #[inline]
-    fn new(place: u32, generation: u32) -> Self {
-        Self(u64::from(generation) << 32 | u64::from(place))
+    fn new(slot: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(slot))
     }
 
     #[inline]
-    fn place(self) -> u32 {
-        // Truncates to the lower 32 bits, which hold the place.
+    fn slot(self) -> u32 {
+        // Truncates to the lower 32 bits, which hold the slot.
         self.0 as u32
     }
 }
+
+/// Call number of a request without an answer.
+pub const ONE_WAY: u64 = u64::MAX;
 
 /// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,20 +51,51 @@ pub enum Outcome {
     Gone(Gone),
 }
 
+impl Outcome {
+    /// Converts the outcome to the result of the call, whose body `read` decodes.
+    #[inline]
+    pub(crate) fn into_result<T>(
+        self,
+        body: &[u8],
+        read: impl FnOnce(&[u8]) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        match self {
+            Outcome::Result => read(body),
+            Outcome::Refused(refusal) => Err(refused(refusal, body)),
+            Outcome::Gone(gone) => Err(gone.into()),
+        }
+    }
+}
+
+#[cold]
+fn refused(refusal: Refusal, body: &[u8]) -> CallError {
+    match refusal {
+        Refusal::Unknown => CallError::Unknown,
+        Refusal::BadArguments => CallError::BadArguments,
+        Refusal::Panicked => CallError::Panicked,
+        Refusal::TooLong => CallError::ResultTooLong,
+        Refusal::Full => CallError::PeerFull,
+        Refusal::Unsent => CallError::ResultUnsent,
+        Refusal::Failed => {
+            postcard::from_bytes::<Failure>(body).map_or(CallError::BadResult, CallError::Failed)
+        }
+    }
+}
+
 #[derive(Debug)]
-enum State {
+enum SlotState {
     Free { next: u32 },
     Pending,
     Done(Outcome),
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CallSlot {
     generation: u32,
     peer: PeerKey,
     /// Deadline of the call; `u64::MAX` is none.
     deadline_ns: u64,
-    state: State,
+    state: SlotState,
     /// Result. Its memory is kept for the slot's next call.
     body: Vec<u8>,
 }
@@ -81,7 +114,7 @@ const NONE: u32 = u32::MAX;
 ///
 /// ```
 /// use handover_rpc::engine::{Calls, Outcome, PeerKey};
-/// let (peer, other) = (PeerKey { place: 0, generation: 0 }, PeerKey { place: 1, generation: 0 });
+/// let (peer, other) = (PeerKey { slot: 0, generation: 0 }, PeerKey { slot: 1, generation: 0 });
 /// let mut calls = Calls::new(10);
 /// let id = calls.start(peer, u64::MAX).expect("there is room");
 /// assert!(!calls.complete(id.word(), other, Outcome::Result, b"forged"));
@@ -92,7 +125,7 @@ const NONE: u32 = u32::MAX;
 /// ```
 #[derive(Debug)]
 pub struct Calls {
-    slots: Vec<Slot>,
+    slots: Vec<CallSlot>,
     free: u32,
     calls_max: u32,
     under_way: u32,
@@ -115,37 +148,37 @@ impl Calls {
         if self.free == NONE {
             self.grow()?;
         }
-        let place = self.free;
-        let slot = &mut self.slots[place as usize];
-        let State::Free { next } = slot.state else { unreachable!("the list of the free") };
+        let index = self.free;
+        let slot = &mut self.slots[index as usize];
+        let SlotState::Free { next } = slot.state else { unreachable!("in the free list") };
         self.free = next;
         self.under_way += 1;
         self.kept_bytes -= slot.body.capacity();
-        slot.state = State::Pending;
+        slot.state = SlotState::Pending;
         slot.peer = peer;
         slot.deadline_ns = deadline_ns;
-        Some(CallId::new(place, slot.generation))
+        Some(CallId::new(index, slot.generation))
     }
 
     #[cold]
     fn grow(&mut self) -> Option<()> {
-        let place = u32::try_from(self.slots.len()).ok().filter(|&it| it < self.calls_max)?;
-        self.slots.push(Slot {
+        let index = u32::try_from(self.slots.len()).ok().filter(|&it| it < self.calls_max)?;
+        self.slots.push(CallSlot {
             generation: 0,
-            peer: PeerKey { place: NONE, generation: 0 },
+            peer: PeerKey { slot: NONE, generation: 0 },
             deadline_ns: u64::MAX,
-            state: State::Free { next: self.free },
+            state: SlotState::Free { next: self.free },
             body: Vec::new(),
         });
-        self.free = place;
+        self.free = index;
         Some(())
     }
 
     #[inline]
-    fn slot(&self, id: CallId) -> Option<&Slot> {
-        let slot = self.slots.get(id.place() as usize)?;
-        let same = CallId::new(id.place(), slot.generation) == id;
-        (same && !matches!(slot.state, State::Free { .. })).then_some(slot)
+    fn slot(&self, id: CallId) -> Option<&CallSlot> {
+        let slot = self.slots.get(id.slot() as usize)?;
+        let same = CallId::new(id.slot(), slot.generation) == id;
+        (same && !matches!(slot.state, SlotState::Free { .. })).then_some(slot)
     }
 
     /// Stores the outcome of a call whose number a peer has sent. Returns `false` if no such call
@@ -157,8 +190,8 @@ impl Calls {
             self.late += 1;
             return false;
         }
-        let slot = &mut self.slots[id.place() as usize];
-        slot.state = State::Done(outcome);
+        let slot = &mut self.slots[id.slot() as usize];
+        slot.state = SlotState::Done(outcome);
         slot.body.clear();
         slot.body.extend_from_slice(body);
         true
@@ -168,14 +201,14 @@ impl Calls {
     #[inline]
     #[must_use]
     pub fn is_done(&self, id: CallId) -> Option<bool> {
-        self.slot(id).map(|slot| matches!(slot.state, State::Done(_)))
+        self.slot(id).map(|slot| matches!(slot.state, SlotState::Done(_)))
     }
 
     /// Returns `true` if that peer was called and has not answered yet.
     #[inline]
     #[must_use]
     pub fn is_pending(&self, id: CallId, peer: PeerKey) -> bool {
-        self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, State::Pending))
+        self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, SlotState::Pending))
     }
 
     /// Returns the deadline, `u64::MAX` for none; `None` if there is no such call.
@@ -198,11 +231,11 @@ impl Calls {
         if !self.is_done(id)? {
             return None;
         }
-        let slot = &mut self.slots[id.place() as usize];
-        let state = std::mem::replace(&mut slot.state, State::Free { next: self.free });
-        let State::Done(outcome) = state else { unreachable!("just looked") };
+        let slot = &mut self.slots[id.slot() as usize];
+        let state = std::mem::replace(&mut slot.state, SlotState::Free { next: self.free });
+        let SlotState::Done(outcome) = state else { unreachable!("is_done() was true") };
         let read = read(outcome, &slot.body);
-        self.vacate(id.place());
+        self.vacate(id.slot());
         Some(read)
     }
 
@@ -212,15 +245,15 @@ impl Calls {
     pub fn forget(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();
         if known {
-            self.vacate(id.place());
+            self.vacate(id.slot());
         }
         known
     }
 
     #[inline]
-    fn vacate(&mut self, place: u32) {
-        let slot = &mut self.slots[place as usize];
-        slot.state = State::Free { next: self.free };
+    fn vacate(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.state = SlotState::Free { next: self.free };
         slot.generation = slot.generation.wrapping_add(1);
         let bytes = slot.body.capacity();
         if bytes > BODY_KEPT_BYTES.min(BODIES_KEPT_BYTES - self.kept_bytes) {
@@ -228,7 +261,7 @@ impl Calls {
         } else {
             self.kept_bytes += bytes;
         }
-        self.free = place;
+        self.free = index;
         self.under_way -= 1;
     }
 
@@ -237,8 +270,8 @@ impl Calls {
     pub fn fail(&mut self, peer: PeerKey, why: &Gone) -> usize {
         let mut failed = 0;
         for slot in &mut self.slots {
-            if slot.peer == peer && matches!(slot.state, State::Pending) {
-                slot.state = State::Done(Outcome::Gone(why.clone()));
+            if slot.peer == peer && matches!(slot.state, SlotState::Pending) {
+                slot.state = SlotState::Done(Outcome::Gone(why.clone()));
                 slot.body.clear();
                 failed += 1;
             }
@@ -263,10 +296,10 @@ impl Calls {
 mod tests {
     use super::*;
 
-    const PEER: PeerKey = PeerKey { place: 3, generation: 1 };
+    const PEER: PeerKey = PeerKey { slot: 3, generation: 1 };
 
     #[test]
-    fn there_are_no_more_calls_than_may_be_and_places_are_used_again() {
+    fn calls_max_is_enforced_and_slots_are_reused() {
         let mut calls = Calls::new(2);
         let (one, two) = (calls.start(PEER, 5), calls.start(PEER, 6));
         let (Some(one), Some(two)) = (one, two) else { panic!("there is room for two") };
@@ -279,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_kept_for_later_results_is_bounded_for_all_calls_together() {
+    fn memory_kept_for_results_is_bounded_over_all_calls() {
         const RESULT_BYTES: usize = 60_000;
         let held = |calls: &Calls| calls.slots.iter().map(|it| it.body.capacity()).sum::<usize>();
         let mut calls = Calls::new(100);
@@ -298,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_answers_its_own_calls_and_no_others() {
+    fn disconnected_peer_fails_its_own_pending_calls_only() {
         let mut calls = Calls::new(9);
         let other = PeerKey { generation: 2, ..PEER };
         let (its, others) = (calls.start(PEER, 0).unwrap(), calls.start(other, 0).unwrap());

@@ -46,6 +46,7 @@ impl Method {
     }
 
     /// Creates the method that was sent as that word.
+    #[cfg(feature = "monitoring")]
     pub(crate) const fn of_word(word: u64) -> Self {
         Self(word)
     }

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 const HUGE_BYTES: usize = 1 << 21;
 
 #[derive(Debug)]
-enum Kind {
+enum RegionKind {
     /// Mapped by this process. The file is there if this process created the memory to share it.
     Mapped(Option<OwnedFd>),
     /// Memory of a vector with that capacity.
@@ -36,7 +36,7 @@ pub(crate) struct Region {
     start: NonNull<u8>,
     bytes: usize,
     writable: bool,
-    kind: Kind,
+    kind: RegionKind,
 }
 
 // SAFETY: the memory belongs to the process, not to a thread, and only this value frees it.
@@ -91,7 +91,7 @@ impl Region {
         fcntl_add_seals(&file, seals).map_err(refused("fcntl(F_ADD_SEALS)"))?;
         let mut region = Self::mapped(file.as_fd(), bytes, true)?;
         region.populate(file.as_fd())?;
-        region.kind = Kind::Mapped(Some(file));
+        region.kind = RegionKind::Mapped(Some(file));
         Ok(region)
     }
 
@@ -148,7 +148,7 @@ impl Region {
             let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
         }
         let start = NonNull::new(start.cast()).ok_or(("mmap", Errno::NOMEM))?;
-        Ok(Self { start, bytes, writable, kind: Kind::Mapped(None) })
+        Ok(Self { start, bytes, writable, kind: RegionKind::Mapped(None) })
     }
 
     /// Takes over the memory of a vector.
@@ -156,18 +156,18 @@ impl Region {
         let mut vec = ManuallyDrop::new(vec);
         let (bytes, capacity) = (vec.len(), vec.capacity());
         let start = NonNull::new(vec.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self { start, bytes, writable: true, kind: Kind::Plain(capacity) }
+        Self { start, bytes, writable: true, kind: RegionKind::Plain(capacity) }
     }
 
     /// Returns the vector, or a copy of mapped memory.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         match self.kind {
-            Kind::Mapped(_) => {
+            RegionKind::Mapped(_) => {
                 let mut vec = vec![0; self.bytes];
                 self.read(0, &mut vec);
                 vec
             }
-            Kind::Plain(capacity) => {
+            RegionKind::Plain(capacity) => {
                 let this = ManuallyDrop::new(self);
                 // SAFETY: these are the parts of the vector that plain() took, and `this` is not
                 // dropped. `self` is taken by value, so no other user of this region is left in
@@ -184,7 +184,7 @@ impl Region {
     /// Returns the file if other processes can map this memory.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
-            Kind::Mapped(Some(file)) => Some(file.as_fd()),
+            RegionKind::Mapped(Some(file)) => Some(file.as_fd()),
             _ => None,
         }
     }
@@ -256,13 +256,13 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         match self.kind {
-            Kind::Mapped(_) => {
+            RegionKind::Mapped(_) => {
                 // SAFETY: mapped() made the mapping with this address and length, and no reference
                 // to it exists.
                 let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
                 debug_assert_eq!(unmapped, Ok(()));
             }
-            Kind::Plain(capacity) => {
+            RegionKind::Plain(capacity) => {
                 // SAFETY: the parts of the vector that plain() took; they are dropped only here, as
                 // into_vec() forgets `self`.
                 drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.bytes, capacity) });

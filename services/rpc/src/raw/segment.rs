@@ -40,16 +40,16 @@ pub(crate) struct Status {
 /// Read position of a side.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Progress {
+pub(crate) struct ReadProgress {
     /// Number of the other side's messages that this side has taken.
     pub(crate) taken: AtomicU64,
 }
 
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Side {
+pub(crate) struct SegmentSide {
     pub(crate) status: Status,
-    pub(crate) progress: Progress,
+    pub(crate) progress: ReadProgress,
 }
 
 /// Slot of one message, which fits one cache line if its body has at most 32 bytes.
@@ -63,7 +63,7 @@ pub(crate) struct Slot {
     pub(crate) inline: [AtomicU64; WORDS_INLINE],
 }
 
-const SIDE_BYTES: usize = size_of::<Side>();
+const SIDE_BYTES: usize = size_of::<SegmentSide>();
 const SLOT_BYTES: usize = size_of::<Slot>();
 const _: () = assert!(SIDE_BYTES == 256 && SLOT_BYTES == 128);
 
@@ -141,14 +141,14 @@ impl Segment {
 
     /// Returns the status of a side: 0 is the connector, 1 the acceptor.
     #[inline]
-    pub(crate) fn side(&self, side: usize) -> &Side {
+    pub(crate) fn side(&self, side: usize) -> &SegmentSide {
         assert!(side < 2);
         // SAFETY: `side < 2` was asserted, and the two sides are the first 512 bytes of the
         // mapping.
         let at = unsafe { self.start.add(side * SIDE_BYTES) };
-        // SAFETY: the mapping is page-aligned and lives until `self` is dropped, and `Side`
+        // SAFETY: the mapping is page-aligned and lives until `self` is dropped, and `SegmentSide`
         // consists of atomics and padding, for which every bit pattern is valid.
-        unsafe { at.cast::<Side>().as_ref() }
+        unsafe { at.cast::<SegmentSide>().as_ref() }
     }
 
     /// Returns the slot for the message of that number in the direction in which `side` sends.
@@ -159,7 +159,8 @@ impl Segment {
         // index would still be below it.
         let index = number as usize & (self.slots_count as usize - 1);
         let slots = 2 * SIDE_BYTES + side * self.slots_count as usize * SLOT_BYTES;
-        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 * SIDE_BYTES on.
+        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 *
+        // SIDE_BYTES on.
         let at = unsafe { self.start.add(slots + index * SLOT_BYTES) };
         // SAFETY: the slot lies in the mapping, which lives until `self` is dropped, is aligned to
         // 128 bytes as the mapping is page-aligned, and consists of atomics.

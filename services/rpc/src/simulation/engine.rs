@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
 const BODY_MAX: u32 = 300;
-const SERVER: PeerKey = PeerKey { place: 0, generation: 0 };
+const SERVER: PeerKey = PeerKey { slot: 0, generation: 0 };
 
 /// Bytes under way, each with its arrival time.
 #[derive(Default)]

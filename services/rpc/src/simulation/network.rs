@@ -3,7 +3,7 @@
 
 use crate::Gone;
 use crate::clock;
-use crate::drive::wire::Received;
+use crate::drive::socket::Received;
 use handover_base::random::SplitMix64;
 use rustix::event::{EventfdFlags, eventfd};
 use std::cell::Cell;

@@ -134,8 +134,8 @@ fn is_forgotten(
         std::thread::sleep(Duration::from_micros(random_below(6000)));
         other.kill()
     });
-    let before = endpoint.stats().gone_count;
-    while endpoint.stats().gone_count == before {
+    let before = endpoint.stats().closed_count;
+    while endpoint.stats().closed_count == before {
         endpoint.progress(Duration::from_millis(5));
         assert!(began.elapsed() < SOON * SLACK, "{:?}", endpoint.stats());
     }
@@ -222,7 +222,7 @@ pub fn clients_are_killed() {
             worst.noticed_at(noticed, killed, format_args!("{how}, turn {turn}"));
         }
         println!("  {how}: {worst}");
-        assert!(server.stats().gone_count >= u64::from(kills_count()), "{how}");
+        assert!(server.stats().closed_count >= u64::from(kills_count()), "{how}");
     }
 }
 

@@ -25,7 +25,7 @@ pub fn a_server_is_stopped() {
         let hurried = Config { handshake_timeout_ms: 30, ..Config::default() };
         let mut other = Endpoint::new(hurried).expect("an endpoint");
         let silent = other.connect(&server.address()).expect_err("it is stopped").to_string();
-        assert_eq!(silent, format!("{} does not answer within 30 ms", server.said));
+        assert_eq!(silent, format!("handshake with {} timed out after 30 ms", server.said));
         server.signal(Signal::CONT);
         assert_eq!(client.call::<_, u64>(peer, ECHO, &6u64), Ok(6), "{how}: it goes on");
     }

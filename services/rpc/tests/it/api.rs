@@ -6,9 +6,11 @@ use handover_rpc::{
     Address, CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, Method, Peer,
     RegisterError, Stopper,
 };
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
@@ -635,4 +637,60 @@ fn silent_strangers_keep_a_peer_out_for_a_part_of_their_time() {
     // Two sets of handshakes had to be turned away first, each after 20 ms.
     assert!(began.elapsed() >= Duration::from_millis(40));
     assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
+}
+
+/// Creates a listener that accepts no connection any more, with its address and the connections
+/// that fill its queue.
+fn full_listener(how: &str) -> (OwnedFd, Address, Vec<OwnedFd>) {
+    let family = if how == "tcp" { AddressFamily::INET } else { AddressFamily::UNIX };
+    let socket = || {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        net::socket_with(family, SocketType::STREAM, flags, None).unwrap()
+    };
+    let listener = socket();
+    if how == "tcp" {
+        net::bind(&listener, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    } else {
+        net::bind(&listener, &SocketAddrUnix::new_abstract_name(b"handover-full").unwrap())
+            .unwrap();
+    }
+    net::listen(&listener, 0).unwrap();
+    let at = net::getsockname(&listener).unwrap();
+    let address = match std::net::SocketAddr::try_from(at.clone()) {
+        Ok(at) => Address::Tcp(at.to_string()),
+        Err(_) => Address::Uds("@handover-full".into()),
+    };
+    let fillers = (0..4).map(|_| {
+        let filler = socket();
+        // Fails once the queue is full, or stays under way.
+        let _ = net::connect(&filler, &at);
+        filler
+    });
+    let fillers = fillers.collect();
+    (listener, address, fillers)
+}
+
+#[test]
+fn endpoint_serves_its_peers_while_it_connects() {
+    for how in ["tcp", "uds"] {
+        let (listener, unavailable, fillers) = full_listener(how);
+        let config = Config { handshake_timeout_ms: 120_000, ..Config::default() };
+        let mut server = Endpoint::new(config).unwrap();
+        server.register("double", 0, |_, number: u64| Ok(2 * number)).unwrap();
+        let address = server.listen(&"sm://".parse().unwrap()).unwrap();
+        let client = std::thread::spawn(move || {
+            let mut client = Endpoint::new(Config::default()).unwrap();
+            let peer = client.connect(&address).unwrap();
+            let doubled = client.call::<_, u64>(peer, Method::named("double"), &21u64);
+            drop((listener, fillers));
+            doubled
+        });
+        // Ends only when the listener is closed, after the call.
+        let refused = server.connect(&unavailable).unwrap_err();
+        assert!(
+            matches!(refused, EndpointError::Refused { call: "connect", .. }),
+            "{how}: {refused}"
+        );
+        assert_eq!(client.join().unwrap(), Ok(42), "{how}");
+    }
 }

@@ -28,7 +28,7 @@ fn ways() -> Vec<Way> {
     let way = |how, config, shared, plain| Way { how, config, shared, plain };
     let usual = Config { streamed_bytes_min: 1 << 18, ..Config::default() };
     let (mapped, process, messages) = (BulkPath::Mapped, BulkPath::Process, BulkPath::Messages);
-    let blind = Config { bulk_looks_into_processes: false, ..usual.clone() };
+    let blind = Config { bulk_uses_process_vm: false, ..usual.clone() };
     let strict = Config { bulk_maps: false, ..usual.clone() };
     let small = Config { message_bytes_max: 64, shared_bytes: 4096, ..strict.clone() };
     let mut ways = vec![
@@ -454,7 +454,7 @@ fn two_that_lend_to_each_other_and_part_do_not_wait_for_each_other() {
 
 #[test]
 fn what_the_kernel_does_not_allow_is_remembered_of_so_many_memories_and_no_more() {
-    let config = Config { bulk_looks_into_processes: false, ..Config::default() };
+    let config = Config { bulk_uses_process_vm: false, ..Config::default() };
     let mut owner = Endpoint::new(config.clone()).unwrap();
     let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
     let owned = |number: u32| BulkMemory::plain(vec![number as u8; 1]);

@@ -26,11 +26,11 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct BulkMemory {
-    segments: Arc<Vec<Segment>>,
+    segments: Arc<Vec<MemorySegment>>,
     bytes: u64,
 }
 
-struct Segment {
+struct MemorySegment {
     region: Arc<Region>,
     /// Offset of the segment in the whole memory.
     start: u64,
@@ -92,7 +92,7 @@ impl BulkMemory {
         }
         match regions.len() {
             segments_count if segments_count > SEGMENTS_MAX => {
-                Err(MemoryError::Segments { segments_count })
+                Err(MemoryError::Segments { segments_count, segments_max: SEGMENTS_MAX })
             }
             _ => Ok(Self::of(regions)),
         }
@@ -103,7 +103,7 @@ impl BulkMemory {
         let segment = |region: Arc<Region>| {
             let start = bytes;
             bytes += region.bytes() as u64;
-            Segment { region, start }
+            MemorySegment { region, start }
         };
         let segments = Arc::new(regions.into_iter().map(segment).collect());
         Self { segments, bytes }

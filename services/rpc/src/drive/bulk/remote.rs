@@ -14,23 +14,23 @@ pub(crate) enum Direction {
 }
 
 #[derive(Debug)]
-enum Place {
+enum Access {
     Mapped(Region),
     Process(Elsewhere),
 }
 
 #[derive(Debug)]
-struct Segment {
+struct RemoteSegment {
     start: u64,
     bytes: u64,
-    place: Place,
+    access: Access,
 }
 
 /// Accessible memory of a peer.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) handle: BulkHandle,
-    segments: Vec<Segment>,
+    segments: Vec<RemoteSegment>,
     /// Check word that distinguishes the owner's address space from that of a process that has got
     /// its process id since.
     proof: Proof,
@@ -52,14 +52,14 @@ impl Remote {
         let mut segments = Vec::with_capacity(located.len());
         for one in located {
             let bytes = one.bytes();
-            let place = match *one {
+            let access = match *one {
                 Located::File { file, .. } => {
                     let length = usize::try_from(bytes).ok();
                     let mapped = take_file(file).zip(length).and_then(|(file, length)| {
                         Region::map(file.as_fd(), length, handle.rights.may_write()).ok()
                     });
                     match mapped {
-                        Some(region) => Place::Mapped(region),
+                        Some(region) => Access::Mapped(region),
                         // The loop goes on, so that the remaining files are taken and closed too.
                         None => {
                             denied = true;
@@ -69,10 +69,10 @@ impl Remote {
                 }
                 Located::Process { address, .. } => {
                     is_mapped = false;
-                    Place::Process(Elsewhere { pid: pid.unwrap_or(0), address })
+                    Access::Process(Elsewhere { pid: pid.unwrap_or(0), address })
                 }
             };
-            segments.push(Segment { start, bytes, place });
+            segments.push(RemoteSegment { start, bytes, access });
             start += bytes; // Together at most i64::MAX: BulkMessage::decode() has checked this.
         }
         if denied || !is_mapped && pid.is_none_or(|pid| is_proved(pid, proof).is_err()) {
@@ -113,18 +113,18 @@ impl Remote {
                 break;
             }
             let run = Run { bytes: count, ..run };
-            let copied = match (&segment.place, direction) {
-                (Place::Mapped(region), Direction::Pull) => {
+            let copied = match (&segment.access, direction) {
+                (Access::Mapped(region), Direction::Pull) => {
                     let (from, to) = ((region, within as usize), (run.region, run.offset));
                     Region::copy(from, to, count, store);
                     count
                 }
-                (Place::Mapped(region), Direction::Push) => {
+                (Access::Mapped(region), Direction::Push) => {
                     let (from, to) = ((run.region, run.offset), (region, within as usize));
                     Region::copy(from, to, count, store);
                     count
                 }
-                (&Place::Process(Elsewhere { pid, address }), direction) => {
+                (&Access::Process(Elsewhere { pid, address }), direction) => {
                     // Addresses do not overflow within a segment: BulkMessage::decode() has checked
                     // this.
                     let there = Elsewhere { pid, address: address + within };

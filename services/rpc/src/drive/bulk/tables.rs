@@ -4,10 +4,9 @@
 use super::memory::BulkMemory;
 use super::remote::{Direction, Remote};
 use crate::engine::{
-    Arrival, Backlog, BulkHandle, BulkMessage, BulkRefusal, PeerKey, Proof, Rights, TRANSFER_LIMIT,
-    is_within,
+    Arrival, Backlog, BulkHandle, BulkMessage, PeerKey, Proof, Rights, TRANSFER_LIMIT, is_within,
 };
-use crate::{BulkError, MemoryError};
+use crate::{BulkError, BulkRefusal, MemoryError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use serde::Serialize;
@@ -22,12 +21,12 @@ pub struct TransferId(u64);
 impl TransferId {
     const GENERATION_MASK: u32 = u32::MAX >> 1;
 
-    fn new(place: u32, generation: u32) -> Self {
-        Self(u64::from(generation & Self::GENERATION_MASK) << 32 | u64::from(place))
+    fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation & Self::GENERATION_MASK) << 32 | u64::from(index))
     }
 
-    fn place(self) -> usize {
-        // Truncates to the lower 32 bits, which hold the place.
+    fn index(self) -> usize {
+        // Truncates to the lower 32 bits, which hold the index.
         self.0 as u32 as usize
     }
 
@@ -46,19 +45,19 @@ impl TransferId {
 pub(crate) const PUSHED: u64 = TRANSFER_LIMIT;
 
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) enum TransferStage {
     /// Waiting for the peer's memory to be attached.
     Waiting,
     /// Under way by copying; this number of bytes is copied.
     Copying(u64),
     /// Under way by messages.
-    Under,
+    Messages,
     /// This side's half is copied, the peer's half is not.
     Helped,
 }
 
 #[derive(Debug)]
-pub(crate) struct Transfer {
+pub(crate) struct ActiveTransfer {
     pub(crate) peer: PeerKey,
     pub(crate) direction: Direction,
     pub(crate) handle: BulkHandle,
@@ -67,7 +66,7 @@ pub(crate) struct Transfer {
     pub(crate) ours: u64,
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
-    pub(crate) progress: Progress,
+    pub(crate) stage: TransferStage,
     /// Handle of this side's memory, if both sides copy a half.
     pub(crate) halved: Option<BulkHandle>,
     /// Number of bytes that this side copies.
@@ -77,64 +76,64 @@ pub(crate) struct Transfer {
 }
 
 #[derive(Debug)]
-enum Slot {
+enum TransferSlot {
     Free,
-    Live(Box<Transfer>),
+    Live(Box<ActiveTransfer>),
     Done(Result<(), BulkError>),
 }
 
 /// Transfers by number.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
-    slots: Vec<(u32, Slot)>,
+    slots: Vec<(u32, TransferSlot)>,
     free: Vec<u32>,
 }
 
 impl Transfers {
-    fn place(&mut self, max: u32) -> Option<u32> {
+    fn free_index(&mut self, max: u32) -> Option<u32> {
         self.free.pop().or_else(|| {
-            let place = u32::try_from(self.slots.len()).ok().filter(|&it| it < max)?;
-            self.slots.push((0, Slot::Free));
-            Some(place)
+            let index = u32::try_from(self.slots.len()).ok().filter(|&it| it < max)?;
+            self.slots.push((0, TransferSlot::Free));
+            Some(index)
         })
     }
 
-    fn put(&mut self, slot: Slot, max: u32) -> Option<TransferId> {
-        let place = self.place(max)?;
-        let at = &mut self.slots[place as usize];
+    fn put(&mut self, slot: TransferSlot, max: u32) -> Option<TransferId> {
+        let index = self.free_index(max)?;
+        let at = &mut self.slots[index as usize];
         at.1 = slot;
-        Some(TransferId::new(place, at.0))
+        Some(TransferId::new(index, at.0))
     }
 
-    pub(crate) fn insert(&mut self, transfer: Transfer, max: u32) -> Option<TransferId> {
-        self.put(Slot::Live(Box::new(transfer)), max)
+    pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
+        self.put(TransferSlot::Live(Box::new(transfer)), max)
     }
 
     /// Adds a transfer that is already done.
     pub(crate) fn insert_done(&mut self, max: u32) -> Option<TransferId> {
-        self.put(Slot::Done(Ok(())), max)
+        self.put(TransferSlot::Done(Ok(())), max)
     }
 
     #[inline]
-    fn slot(&self, id: TransferId) -> Option<&Slot> {
-        let (generation, slot) = self.slots.get(id.place())?;
-        // Places are counted in u32, so the cast keeps the value.
-        (TransferId::new(id.place() as u32, *generation) == id).then_some(slot)
+    fn slot(&self, id: TransferId) -> Option<&TransferSlot> {
+        let (generation, slot) = self.slots.get(id.index())?;
+        // Slots are counted in u32, so the cast keeps the value.
+        (TransferId::new(id.index() as u32, *generation) == id).then_some(slot)
     }
 
     /// Returns a transfer that is under way.
-    pub(crate) fn get(&self, id: TransferId) -> Option<&Transfer> {
+    pub(crate) fn get(&self, id: TransferId) -> Option<&ActiveTransfer> {
         match self.slot(id) {
-            Some(Slot::Live(transfer)) => Some(transfer),
+            Some(TransferSlot::Live(transfer)) => Some(transfer),
             _ => None,
         }
     }
 
     /// Returns a transfer that is under way, for changes.
-    pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut Transfer> {
+    pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
         self.slot(id)?;
-        match &mut self.slots[id.place()].1 {
-            Slot::Live(transfer) => Some(transfer),
+        match &mut self.slots[id.index()].1 {
+            TransferSlot::Live(transfer) => Some(transfer),
             _ => None,
         }
     }
@@ -142,7 +141,7 @@ impl Transfers {
     /// Marks a transfer as done, if it was under way.
     pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
         if self.get(id).is_some() {
-            self.slots[id.place()].1 = Slot::Done(result);
+            self.slots[id.index()].1 = TransferSlot::Done(result);
         }
     }
 
@@ -152,42 +151,42 @@ impl Transfers {
         self.get(id).map(|it| it.deadline_ns)
     }
 
-    fn vacate(&mut self, id: TransferId) -> Slot {
-        let at = &mut self.slots[id.place()];
+    fn vacate(&mut self, id: TransferId) -> TransferSlot {
+        let at = &mut self.slots[id.index()];
         at.0 = at.0.wrapping_add(1) & TransferId::GENERATION_MASK;
-        // Places are counted in u32, as in slot().
-        self.free.push(id.place() as u32);
-        std::mem::replace(&mut at.1, Slot::Free)
+        // Slots are counted in u32, as in slot().
+        self.free.push(id.index() as u32);
+        std::mem::replace(&mut at.1, TransferSlot::Free)
     }
 
     /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
     pub(crate) fn take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
         match self.slot(id) {
-            Some(Slot::Live(_)) => None,
-            None | Some(Slot::Free) => Some(Err(BulkError::Stale)),
-            Some(Slot::Done(_)) => match self.vacate(id) {
-                Slot::Done(result) => Some(result),
+            Some(TransferSlot::Live(_)) => None,
+            None | Some(TransferSlot::Free) => Some(Err(BulkError::Stale)),
+            Some(TransferSlot::Done(_)) => match self.vacate(id) {
+                TransferSlot::Done(result) => Some(result),
                 _ => None,
             },
         }
     }
 
     /// Removes a transfer in any state; returns it if it was under way.
-    pub(crate) fn remove(&mut self, id: TransferId) -> Option<Transfer> {
-        self.slot(id).filter(|it| !matches!(it, Slot::Free))?;
+    pub(crate) fn remove(&mut self, id: TransferId) -> Option<ActiveTransfer> {
+        self.slot(id).filter(|it| !matches!(it, TransferSlot::Free))?;
         match self.vacate(id) {
-            Slot::Live(transfer) => Some(*transfer),
+            TransferSlot::Live(transfer) => Some(*transfer),
             _ => None,
         }
     }
 
     /// Returns the transfers under way for which `is` returns `true`.
-    pub(crate) fn find(&self, is: impl Fn(&Transfer) -> bool) -> Vec<TransferId> {
+    pub(crate) fn find(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<TransferId> {
         let slots = self.slots.iter().enumerate();
-        let found = slots.filter_map(|(place, (generation, slot))| match slot {
-            // Places are counted in u32, as in slot().
-            Slot::Live(it) if is(it) => Some(TransferId::new(place as u32, *generation)),
+        let found = slots.filter_map(|(index, (generation, slot))| match slot {
+            // Slots are counted in u32, as in slot().
+            TransferSlot::Live(it) if is(it) => Some(TransferId::new(index as u32, *generation)),
             _ => None,
         });
         found.collect()
@@ -216,8 +215,8 @@ impl Registered {
 /// State of a peer's memory on this side.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
-    Asked(BulkHandle),
-    Here(Arc<Remote>),
+    Requested(BulkHandle),
+    Attached(Arc<Remote>),
     /// The memory cannot be accessed directly: transfers go by messages.
     Denied,
 }
@@ -233,10 +232,10 @@ pub(crate) struct Attachments {
 impl Attachments {
     /// Returns that memory of that peer if it is attached.
     #[inline]
-    pub(crate) fn here(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<Remote>> {
+    pub(crate) fn attached(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<Remote>> {
         let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
         if !is_recent {
-            let Some(Attachment::Here(remote)) = self.all.get(&(peer, id)) else { return None };
+            let Some(Attachment::Attached(remote)) = self.all.get(&(peer, id)) else { return None };
             self.recent = Some((peer, id, Arc::clone(remote)));
         }
         self.recent.as_ref().map(|it| &it.2)
@@ -270,17 +269,17 @@ impl Attachments {
     }
 
     /// Returns the number of that peer's memories that were asked for without an answer yet.
-    pub(crate) fn asked_count(&self, peer: PeerKey) -> usize {
-        let asked = |it: &(&(PeerKey, u64), &Attachment)| {
-            it.0.0 == peer && matches!(it.1, Attachment::Asked(_))
+    pub(crate) fn requested_count(&self, peer: PeerKey) -> usize {
+        let requested = |it: &(&(PeerKey, u64), &Attachment)| {
+            it.0.0 == peer && matches!(it.1, Attachment::Requested(_))
         };
-        self.all.iter().filter(asked).count()
+        self.all.iter().filter(requested).count()
     }
 
     /// Returns the keys of the attached memories.
-    pub(crate) fn at_hand(&self) -> impl Iterator<Item = (PeerKey, u64)> {
-        let here = self.all.iter().filter(|(_, it)| matches!(it, Attachment::Here(_)));
-        here.map(|(&key, _)| key)
+    pub(crate) fn attached_keys(&self) -> impl Iterator<Item = (PeerKey, u64)> {
+        let attached = self.all.iter().filter(|(_, it)| matches!(it, Attachment::Attached(_)));
+        attached.map(|(&key, _)| key)
     }
 }
 
@@ -317,18 +316,14 @@ const READS_MAX: u32 = 64;
 
 /// Memory that a peer may still write, held until the peer has closed the connection.
 #[derive(Debug)]
-pub(crate) struct Lingering {
+struct Lingering {
     socket: OwnedFd,
     memory: BulkMemory,
 }
 
 impl Lingering {
-    pub(crate) fn new(socket: OwnedFd, memory: BulkMemory) -> Self {
-        Self { socket, memory }
-    }
-
     /// Returns `true` if the peer has closed the connection, so that the memory can be freed.
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.
         for _ in 0..READS_MAX {
@@ -339,11 +334,6 @@ impl Lingering {
             }
         }
         false
-    }
-
-    /// Leaks the memory: otherwise the peer could write to it after it is reused.
-    pub(crate) fn lose(self) {
-        std::mem::forget(self.memory);
     }
 }
 
@@ -358,7 +348,7 @@ pub(crate) struct Tables {
     pub(crate) outgoing: HashMap<PeerKey, Backlog<Outgoing>>,
     /// Data being received, by peer and by its number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, Incoming>>,
-    pub(crate) lingering: Vec<Lingering>,
+    lingering: Vec<Lingering>,
     /// Transfers on behalf of peers: the peer, and the peer's number of the transfer.
     pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
     /// Check word that peers read to verify the process, with its memory.
@@ -458,12 +448,50 @@ impl Tables {
             + self.incoming.get(&peer).map_or(0, HashMap::len)
     }
 
-    pub(crate) fn lends(&self) -> bool {
-        self.lingers() || self.registered.values().any(|it| it.is_lent() && !it.attached.is_empty())
+    pub(crate) fn has_lent_memory(&self) -> bool {
+        self.has_lingering()
+            || self.registered.values().any(|it| it.is_lent() && !it.attached.is_empty())
     }
 
-    pub(crate) fn lingers(&self) -> bool {
+    pub(crate) fn has_lingering(&self) -> bool {
         !self.lingering.is_empty()
+    }
+
+    /// Detaches the registered memories from a disconnected peer. Memory that it may still write is
+    /// kept until it has closed that socket.
+    pub(crate) fn release(&mut self, peer: PeerKey, may_write: bool, socket: Option<&OwnedFd>) {
+        for registered in self.registered.values_mut() {
+            if !registered.attached.contains(&peer) {
+                continue;
+            }
+            registered.attached.retain(|&it| it != peer);
+            if may_write && registered.is_lent() {
+                let memory = registered.memory.clone();
+                match socket.and_then(|it| it.try_clone().ok()) {
+                    Some(socket) => self.lingering.push(Lingering { socket, memory }),
+                    None => std::mem::forget(memory),
+                }
+            }
+        }
+    }
+
+    /// Frees lingering memory whose writers have closed the connection.
+    pub(crate) fn free_lingering(&mut self) {
+        self.lingering.retain(|it| !it.is_over());
+    }
+
+    /// Leaks lingering memory: otherwise a peer could write to it after it is reused.
+    pub(crate) fn leak_lingering(&mut self) {
+        self.lingering.drain(..).for_each(|it| std::mem::forget(it.memory));
+    }
+
+    /// Removes and returns a withdrawn memory; `None` while a peer may still write to it through
+    /// the kernel.
+    pub(crate) fn take_withdrawn(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
+        if self.users_count(handle.id) > 0 {
+            return None;
+        }
+        self.registered.remove(&handle.id).map(|it| it.memory)
     }
 
     pub(crate) fn register(
@@ -508,7 +536,7 @@ impl Tables {
         direction: Direction,
     ) -> Result<BulkMemory, BulkRefusal> {
         let registered = self.known(handle)?;
-        may(handle, (offset, bytes), direction)?;
+        check_access(handle, (offset, bytes), direction)?;
         Ok(registered.memory.clone())
     }
 
@@ -532,7 +560,7 @@ impl Tables {
 }
 
 /// Checks that a handle allows that access to that range.
-pub(crate) fn may(
+pub(crate) fn check_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),
     direction: Direction,

@@ -520,12 +520,12 @@ fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
     let header = Header { body_bytes, kind, method: 0, call: 0 };
     let many = [&header.encode()[..], &read].concat().repeat(100);
     let (began, mut sent) = (Instant::now(), 0);
-    while server.stats().gone_count == 0 && began.elapsed() < SOON {
+    while server.stats().closed_count == 0 && began.elapsed() < SOON {
         // Fails if there is no room now.
         sent = (sent + hostile.write(&many[sent..]).unwrap_or(0)) % many.len();
         server.progress(Duration::ZERO);
     }
-    assert_eq!(server.stats().gone_count, 1);
+    assert_eq!(server.stats().closed_count, 1);
     assert!(is_disconnected(&mut hostile));
 }
 

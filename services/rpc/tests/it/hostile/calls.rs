@@ -80,10 +80,10 @@ fn whoever_listens_and_speaks_otherwise_is_named_and_left() {
     too_short.message_bytes_max = 63;
     let this = handover_rpc::engine::VERSION;
     for (answer, said) in [
-        (&other_version[..], format!("the peer speaks version 99, this is version {this}")),
+        (&other_version[..], format!("the peer uses protocol version 99, this side {this}")),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer does not speak this protocol".into()),
-        (&too_short.encode(), "the peer was disconnected: a frame whose reserved bits".into()),
-        (b"handover", "the peer is gone".into()),
+        (&too_short.encode(), "the peer was disconnected: reserved bits of a frame are set".into()),
+        (b"handover", "the peer has closed the connection".into()),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("tcp://{}", listener.local_addr().unwrap());
@@ -95,7 +95,7 @@ fn whoever_listens_and_speaks_otherwise_is_named_and_left() {
         });
         let refused = client.connect(&address.parse().unwrap()).unwrap_err().to_string();
         other.join().unwrap();
-        assert!(refused.starts_with(&format!("no agreement with {address}: ")), "{refused}");
+        assert!(refused.starts_with(&format!("handshake with {address} failed: ")), "{refused}");
         assert!(refused.contains(&said), "{refused}");
     }
     assert_eq!((client.stats().peers_count, client.stats().turned_away_count), (0, 4));

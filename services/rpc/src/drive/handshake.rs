@@ -17,9 +17,9 @@ use super::link::AnyLink;
 use super::random::random_bytes;
 use super::security::{Security, check_user};
 use super::sm::Sm;
-use super::socket;
+use super::socket::{self, Received};
 use super::stream::Stream;
-use super::wire::{Received, Wire};
+use super::wire::Wire;
 use crate::config::{MESSAGE_BYTES_LEAST, SHARED_BYTES_LIMIT, SLOTS_LIMIT};
 use crate::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role};
 use crate::raw::{Segment, SegmentError};
@@ -31,7 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Length of a hello with its nonce, in bytes.
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 /// Maximum number of bytes that a side sends before its first frame.
-const GREETING_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
+const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
 /// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a connection that was refused before
 /// it is closed anyway.
 const DISCARDS_MAX: usize = 16;
@@ -39,7 +39,7 @@ const DISCARDED_BYTES: usize = 4096;
 
 /// Connection whose handshake is under way.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct Handshake {
     wire: Wire,
     address: Address,
     /// Segment that this side, the connector, shares.
@@ -47,14 +47,13 @@ pub(crate) struct Greeting {
     role: Role,
     /// Hello and nonce of this side.
     own: [u8; OPENING_BYTES],
-    came: [u8; GREETING_BYTES],
-    came_bytes: usize,
-    wanted_bytes: usize,
-    came_fds: Vec<OwnedFd>,
+    received: [u8; HANDSHAKE_BYTES],
+    received_bytes: usize,
+    needed_bytes: usize,
+    received_fds: Vec<OwnedFd>,
     /// Reason of the refusal, once the peer was told that it is refused; the socket stays open so
     /// that the peer can read this.
     refused: Option<Gone>,
-    pub(crate) deadline_ns: u64,
 }
 
 /// Result of a handshake.
@@ -65,9 +64,9 @@ pub(crate) struct Agreed {
 }
 
 /// Next step of a handshake.
-enum Step {
+enum HandshakeStep {
     /// This number of further bytes of the peer is needed.
-    Wants(usize),
+    Needs(usize),
     Done,
 }
 
@@ -83,16 +82,15 @@ fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     }
 }
 
-impl Greeting {
+impl Handshake {
     /// Starts the handshake of a connection that was accepted at that address.
     pub(crate) fn accepted(
         wire: Wire,
         address: Address,
         config: &Config,
         security: &Security,
-        deadline_ns: u64,
     ) -> Result<Self, Gone> {
-        Self::new(wire, address, Role::Acceptor, config, security, deadline_ns)
+        Self::new(wire, address, Role::Acceptor, config, security)
     }
 
     fn new(
@@ -101,14 +99,13 @@ impl Greeting {
         role: Role,
         config: &Config,
         security: &Security,
-        deadline_ns: u64,
     ) -> Result<Self, Gone> {
         check_user(wire.fd(), &address, config)?;
         let mut own = [0; OPENING_BYTES];
-        let (its_hello, its_nonce) = own.split_at_mut(HELLO_BYTES);
-        its_hello.copy_from_slice(&hello(config, &address, security).encode());
+        let (own_hello, own_nonce) = own.split_at_mut(HELLO_BYTES);
+        own_hello.copy_from_slice(&hello(config, &address, security).encode());
         if security.secret(&address).is_some() {
-            random_bytes(its_nonce).map_err(Gone::of("getrandom"))?;
+            random_bytes(own_nonce).map_err(Gone::of("getrandom"))?;
         }
         Ok(Self {
             wire,
@@ -116,12 +113,11 @@ impl Greeting {
             segment: None,
             role,
             own,
-            came: [0; GREETING_BYTES],
-            came_bytes: 0,
-            wanted_bytes: HELLO_BYTES,
-            came_fds: Vec::new(),
+            received: [0; HANDSHAKE_BYTES],
+            received_bytes: 0,
+            needed_bytes: HELLO_BYTES,
+            received_fds: Vec::new(),
             refused: None,
-            deadline_ns,
         })
     }
 
@@ -131,7 +127,6 @@ impl Greeting {
         address: Address,
         config: &Config,
         security: &Security,
-        deadline_ns: u64,
     ) -> Result<Self, EndpointError> {
         let place = address.to_string();
         let refused = |call| {
@@ -147,25 +142,24 @@ impl Greeting {
         };
         let is_sm = address.transport() == Transport::Sm;
         let role = Role::Connector;
-        let mut greeting =
-            Self::new(wire, address, role, config, security, deadline_ns).map_err(failed)?;
+        let mut handshake = Self::new(wire, address, role, config, security).map_err(failed)?;
         if is_sm {
             let made = Segment::create(config.slots_count, config.shared_bytes);
             let (segment, file) = made.map_err(|why| match why {
                 SegmentError::Refused(call, errno) => refused(call)(errno),
                 SegmentError::NotSealed => refused("fcntl")(Errno::PERM),
             })?;
-            greeting.segment = Some(segment);
-            let own = &greeting.own[..HELLO_BYTES];
-            match socket::send_fds(greeting.fd(), own, &[file.as_fd()]) {
+            handshake.segment = Some(segment);
+            let own = &handshake.own[..HELLO_BYTES];
+            match socket::send_fds(handshake.fd(), own, &[file.as_fd()]) {
                 Ok(HELLO_BYTES) => {}
                 Ok(_) => return Err(refused("sendmsg")(Errno::NOBUFS)),
                 Err(errno) => return Err(refused("sendmsg")(errno)),
             }
         } else {
-            greeting.send_opening(security).map_err(failed)?;
+            handshake.send_opening(security).map_err(failed)?;
         }
-        Ok(greeting)
+        Ok(handshake)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -215,39 +209,39 @@ impl Greeting {
     fn converse(&mut self, config: &Config, security: &Security) -> Result<bool, Gone> {
         self.wire.flush()?;
         loop {
-            while self.came_bytes < self.wanted_bytes {
+            while self.received_bytes < self.needed_bytes {
                 // Reads no more than the handshake: the bytes after it belong to the link.
-                let into = &mut self.came[self.came_bytes..self.wanted_bytes];
-                let received = match &mut self.wire {
+                let into = &mut self.received[self.received_bytes..self.needed_bytes];
+                let outcome = match &mut self.wire {
                     Wire::Socket(fd) if self.address.transport() == Transport::Sm => {
-                        let got = socket::receive_fds(fd.as_fd(), into, &mut self.came_fds);
+                        let got = socket::receive_fds(fd.as_fd(), into, &mut self.received_fds);
                         Received::of(got, into.len())
                     }
                     wire => wire.receive(into),
                 };
-                match received? {
+                match outcome? {
                     Received::End => return Err(Gone::HungUp),
-                    Received::Bytes { count, .. } => self.came_bytes += count,
+                    Received::Bytes { count, .. } => self.received_bytes += count,
                     Received::Nothing => return Ok(false),
                 }
             }
             match self.step(config, security)? {
-                Step::Done => return Ok(true),
-                Step::Wants(bytes) => self.wanted_bytes += bytes,
+                HandshakeStep::Done => return Ok(true),
+                HandshakeStep::Needs(bytes) => self.needed_bytes += bytes,
             }
         }
     }
 
     /// Handles the bytes of a step, which are complete.
-    fn step(&mut self, config: &Config, security: &Security) -> Result<Step, Gone> {
+    fn step(&mut self, config: &Config, security: &Security) -> Result<HandshakeStep, Gone> {
         let is_connector = self.role == Role::Connector;
         let secret = security.secret(&self.address);
-        match (self.came_bytes, secret) {
+        match (self.received_bytes, secret) {
             (HELLO_BYTES, _) => {
-                let its = self.its_hello(config)?;
+                let its = self.peer_hello(config)?;
                 match (secret.is_some(), its.has_secret) {
-                    (false, false) => Ok(Step::Done),
-                    (true, true) => Ok(Step::Wants(NONCE_BYTES)),
+                    (false, false) => Ok(HandshakeStep::Done),
+                    (true, true) => Ok(HandshakeStep::Needs(NONCE_BYTES)),
                     (ours, _) => {
                         if !is_connector {
                             self.send_opening(security)?;
@@ -266,14 +260,14 @@ impl Greeting {
                     }
                     false => self.send_opening(security)?,
                 }
-                Ok(Step::Wants(PROOF_BYTES))
+                Ok(HandshakeStep::Needs(PROOF_BYTES))
             }
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
-                proof.copy_from_slice(&self.came[OPENING_BYTES..]);
+                proof.copy_from_slice(&self.received[OPENING_BYTES..]);
                 let its = self.role.other();
                 if secret.accepts(&proof, its, self.connector(), self.acceptor()) {
-                    return Ok(Step::Done);
+                    return Ok(HandshakeStep::Done);
                 }
                 if !is_connector {
                     self.send(&NO_PROOF)?;
@@ -286,9 +280,9 @@ impl Greeting {
     }
 
     /// Decodes the peer's hello, which is complete.
-    fn its_hello(&mut self, config: &Config) -> Result<Hello, Gone> {
+    fn peer_hello(&mut self, config: &Config) -> Result<Hello, Gone> {
         let mut bytes = [0; HELLO_BYTES];
-        bytes.copy_from_slice(&self.came[..HELLO_BYTES]);
+        bytes.copy_from_slice(&self.received[..HELLO_BYTES]);
         Ok(Hello::decode(&bytes).inspect_err(|why| {
             if matches!(why, FrameError::Version { .. }) && self.role == Role::Acceptor {
                 // Tells the peer this side's version, so that it can report it; an error means that
@@ -303,21 +297,21 @@ impl Greeting {
     fn connector(&self) -> &[u8] {
         match self.role {
             Role::Connector => &self.own,
-            Role::Acceptor => &self.came[..OPENING_BYTES],
+            Role::Acceptor => &self.received[..OPENING_BYTES],
         }
     }
 
     /// Returns the bytes that the acceptor has sent before the proofs.
     fn acceptor(&self) -> &[u8] {
         match self.role {
-            Role::Connector => &self.came[..OPENING_BYTES],
+            Role::Connector => &self.received[..OPENING_BYTES],
             Role::Acceptor => &self.own,
         }
     }
 
     /// Finishes a complete handshake, and sends the acceptor's last message.
     pub(crate) fn agree(mut self, config: &Config, security: &Security) -> Result<Agreed, Gone> {
-        let its = self.its_hello(config)?;
+        let its = self.peer_hello(config)?;
         if its.message_bytes_max < MESSAGE_BYTES_LEAST {
             return Err(FrameError::Reserved.into());
         }
@@ -359,7 +353,7 @@ impl Greeting {
             && (2..=SLOTS_LIMIT).contains(&slots_count)
             && shared_bytes.is_power_of_two()
             && (2 * message_bytes_max..=SHARED_BYTES_LIMIT).contains(&shared_bytes);
-        let file = self.came_fds.pop().filter(|_| fits).ok_or(FrameError::Reserved)?;
+        let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::Reserved)?;
         let segment = match Segment::map(&file, slots_count, shared_bytes) {
             Ok(segment) => segment,
             Err(SegmentError::Refused(call, errno)) => return Err(Gone::Broken { call, errno }),
@@ -385,6 +379,10 @@ impl Greeting {
             sent if sent == bytes.len() => Ok(()),
             _ => Err(Gone::of("send")(Errno::NOBUFS)),
         }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Returns `true` if this side is the connector.

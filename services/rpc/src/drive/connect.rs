@@ -1,0 +1,143 @@
+//! Sockets that connect without blocking. Only the lookup of a host's name blocks.
+
+use super::listen::{refused, unix_address, unix_socket};
+use super::poll::{EventSource, Poll};
+use super::socket;
+use crate::{Address, EndpointError};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Time between two attempts to connect to a Unix listener whose queue is full, which epoll does
+/// not report, in ns.
+const RETRY_NS: u64 = 1_000_000;
+
+/// System call that failed, and its error number.
+type Failed = (&'static str, Errno);
+
+/// Connection that is being established.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    address: Address,
+    /// Addresses of the host that were not tried yet; empty for a Unix socket.
+    hosts: std::vec::IntoIter<SocketAddr>,
+    /// Socket, in the epoll set, that connects to one of the host's addresses.
+    socket: Option<OwnedFd>,
+    last_error: Errno,
+    /// Time of the next attempt, for a Unix socket; `u64::MAX` for TCP.
+    pub(crate) retry_at_ns: u64,
+}
+
+impl Connecting {
+    /// Starts no connection yet: [`advance`](Self::advance) does.
+    ///
+    /// # Blocking
+    /// Blocks for the lookup of a host's name; a numeric address needs none.
+    pub(crate) fn new(address: &Address) -> Result<Self, EndpointError> {
+        if !address.is_complete() {
+            return Err(EndpointError::Incomplete(address.clone()));
+        }
+        let (hosts, retry_at_ns) = match address {
+            Address::Tcp(place) | Address::Tls(place) => {
+                let unresolved = |error| EndpointError::Unresolved { place: place.clone(), error };
+                (place.to_socket_addrs().map_err(unresolved)?.collect(), u64::MAX)
+            }
+            Address::Sm(_) | Address::Uds(_) => (Vec::new(), 0),
+        };
+        let (address, hosts) = (address.clone(), hosts.into_iter());
+        Ok(Self { address, hosts, socket: None, last_error: Errno::ADDRNOTAVAIL, retry_at_ns })
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None`
+    /// while it is not.
+    pub(crate) fn advance(
+        &mut self,
+        poll: &Poll,
+        source: EventSource,
+        now_ns: u64,
+    ) -> Result<Option<OwnedFd>, EndpointError> {
+        let advanced = match self.retry_at_ns {
+            u64::MAX => self.advance_tcp(poll, source),
+            at_ns if now_ns < at_ns => Ok(None),
+            _ => self.connect_unix(poll, source, now_ns),
+        };
+        advanced.map_err(|(call, errno)| refused(call, &self.address)(errno))
+    }
+
+    fn connect_unix(
+        &mut self,
+        poll: &Poll,
+        source: EventSource,
+        now_ns: u64,
+    ) -> Result<Option<OwnedFd>, Failed> {
+        let fd = unix_socket().map_err(|errno| ("socket", errno))?;
+        let at = unix_address(&self.address).map_err(|errno| ("connect", errno))?;
+        match net::connect(&fd, &at) {
+            Ok(()) => {
+                poll.add(&fd, source).map_err(|errno| ("epoll_ctl", errno))?;
+                Ok(Some(fd))
+            }
+            // The listener's queue is full.
+            Err(Errno::AGAIN) => {
+                self.last_error = Errno::AGAIN;
+                self.retry_at_ns = now_ns + RETRY_NS;
+                Ok(None)
+            }
+            Err(errno) => Err(("connect", errno)),
+        }
+    }
+
+    /// Connects to the first of the host's addresses that accepts.
+    fn advance_tcp(&mut self, poll: &Poll, source: EventSource) -> Result<Option<OwnedFd>, Failed> {
+        loop {
+            if let Some(fd) = self.socket.take() {
+                match connected(&fd) {
+                    Ok(true) => {
+                        socket::prompt(fd.as_fd());
+                        return Ok(Some(fd));
+                    }
+                    Ok(false) => {
+                        self.last_error = Errno::TIMEDOUT;
+                        self.socket = Some(fd);
+                        return Ok(None);
+                    }
+                    Err(errno) => self.last_error = errno,
+                }
+                // A child of this process may have inherited the socket.
+                let _ = poll.remove(fd);
+            }
+            let Some(host) = self.hosts.next() else { return Err(("connect", self.last_error)) };
+            let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let fd = net::socket_with(family, SocketType::STREAM, flags, None)
+                .map_err(|errno| ("socket", errno))?;
+            match net::connect(&fd, &host) {
+                Ok(()) | Err(Errno::INPROGRESS) => {
+                    poll.add(&fd, source).map_err(|errno| ("epoll_ctl", errno))?;
+                    self.socket = Some(fd);
+                }
+                Err(errno) => self.last_error = errno,
+            }
+        }
+    }
+
+    /// Returns the error of a connection that is not established in time.
+    pub(crate) fn timed_out(&self) -> EndpointError {
+        refused("connect", &self.address)(self.last_error)
+    }
+}
+
+/// Returns `true` if the socket is connected, and `false` while it is connecting.
+fn connected(fd: &OwnedFd) -> Result<bool, Errno> {
+    sockopt::socket_error(fd)??;
+    match net::getpeername(fd) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOTCONN) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,341 @@
+//! Event loop of an endpoint: it owns the tables, and does what they ask for. The handlers are not
+//! part of it, so that a running handler can borrow the rest.
+//!
+//! Its methods are in one file for each layer, and call only those of the layers below: `wait`,
+//! `turn`, `events`, `posts`, `send`, and this one.
+
+mod events;
+mod posts;
+mod send;
+mod turn;
+mod wait;
+
+use super::bulk::{Exchange, Tables};
+use super::dump::{Dump, Stats};
+use super::handshakes::Handshakes;
+use super::hooks::CallHooks;
+use super::inbox::{self, Post};
+use super::listen::{self, Listener};
+use super::peers::{ClosedPeer, Peers};
+use super::poll::{EventSource, Poll};
+use super::pool::{Pool, PoolAnswer};
+use super::promises::Promises;
+use super::security::Security;
+#[cfg(feature = "signal-dump")]
+use super::signal::SignalDump;
+use super::timers::Timers;
+use crate::clock;
+use crate::engine::{Calls, Header, PeerKey};
+use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Turns between two reads of the clock while spinning.
+const TURNS_PER_CLOCK_READ: u32 = 64;
+/// Time between two calls of epoll while spinning or while there is always work: for closed
+/// connections, new connections and streams.
+const EPOLL_INTERVAL_NS: u64 = 1_000_000;
+/// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
+const RELEASE_MAX: Duration = Duration::from_millis(100);
+
+/// Target of log lines.
+const LOG: &str = "handover_rpc";
+
+/// Queue from other threads, with closures to run between handlers.
+pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
+
+/// Callback of a timer, or of the end of an endpoint.
+pub(crate) type Callback = Box<dyn FnOnce(&mut Moment<'_>) + Send>;
+
+/// Endpoint while none of its handlers runs, as passed to the callbacks of timers and of the
+/// endpoint's end: for calls ([`Calling`](crate::Calling)), bulk transfers ([`Bulk`](crate::Bulk)),
+/// and further timers ([`Timing`](crate::Timing)).
+#[derive(Debug)]
+pub struct Moment<'a> {
+    pub(crate) event_loop: &'a mut EventLoop,
+}
+
+pub(crate) mod sealed {
+    use super::EventLoop;
+
+    /// Owner of an event loop.
+    pub trait Driver {
+        /// Returns the event loop, without the handlers.
+        fn event_loop(&mut self) -> &mut EventLoop;
+        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
+        /// first.
+        fn turn_until(
+            &mut self,
+            deadline_ns: u64,
+            done: impl FnMut(&mut EventLoop, bool) -> bool,
+        ) -> bool;
+    }
+}
+
+/// Receiver of peers' requests.
+pub(crate) trait RequestSink {
+    fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]);
+    /// Returns `true` if deferred requests may be handled now.
+    fn handles_deferred(&self) -> bool;
+}
+
+/// Sink in use while a handler runs: it defers peers' requests.
+pub(crate) struct Defer;
+
+impl RequestSink for Defer {
+    fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]) {
+        event_loop.defer(peer, header, body);
+    }
+
+    fn handles_deferred(&self) -> bool {
+        false
+    }
+}
+
+/// Endpoint except for its handlers.
+pub struct EventLoop {
+    pub(crate) config: Config,
+    pub(crate) security: Security,
+    poll: Poll,
+    pub(crate) peers: Peers,
+    pub(crate) handshakes: Handshakes,
+    listeners: Vec<Listener>,
+    /// Time to accept connections again, if listeners are paused.
+    accept_again_ns: Option<u64>,
+    pub(crate) calls: Calls,
+    promises: Promises,
+    pub(crate) bulk: Tables,
+    pub(crate) timers: Timers<Callback>,
+    pub(crate) hooks: CallHooks,
+    pub(crate) inbox: Arc<CallbackInbox>,
+    /// Posts that were taken from the inbox and not handled yet.
+    posts: Vec<Post<Callback>>,
+    /// Closures of other threads to run between handlers.
+    errands: VecDeque<Callback>,
+    pub(crate) pool: Option<Pool>,
+    answers: Vec<PoolAnswer>,
+    #[cfg(feature = "signal-dump")]
+    signal: Option<SignalDump>,
+    /// Time of the next sweep for incomplete frames; `u64::MAX` while there are none.
+    sweep_at_ns: u64,
+    /// `true` if there is something to do between handlers: deferred requests, or `has_callbacks`.
+    has_deferred: bool,
+    /// `true` if timers are due, a dump was requested, or errands wait; `has_deferred` is set as
+    /// well.
+    has_callbacks: bool,
+    /// Peers that the kernel reports as closed; messages that they had sent are handled first.
+    ended: Vec<PeerKey>,
+    stopped: bool,
+    events: Vec<(EventSource, bool)>,
+    /// Body of the last received message.
+    pub(crate) body: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
+    /// Turns since the clock was last read; longer work counts as several turns.
+    turns: u32,
+    polled_ticks: u64,
+    poll_interval_ticks: u64,
+    spin_ticks: u64,
+    stats: Stats,
+}
+
+impl fmt::Debug for EventLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLoop").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl EventLoop {
+    pub(crate) fn new(config: Config) -> Result<Self, EndpointError> {
+        config.validate()?;
+        let security = Security::new(&config)?;
+        let refused =
+            |call| move |errno| EndpointError::Refused { call, place: "an endpoint".into(), errno };
+        let poll = Poll::new().map_err(refused("epoll_create1"))?;
+        let inbox =
+            Arc::new(CallbackInbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
+        poll.add(inbox.event(), EventSource::Inbox).map_err(refused("epoll_ctl"))?;
+        #[cfg(feature = "monitoring")]
+        let hooks = CallHooks { monitor: config.monitoring.then(Box::default) };
+        #[cfg(not(feature = "monitoring"))]
+        let hooks = CallHooks::default();
+        Ok(Self {
+            security,
+            poll,
+            peers: Peers::default(),
+            handshakes: Handshakes::default(),
+            listeners: Vec::new(),
+            accept_again_ns: None,
+            calls: Calls::new(config.calls_max),
+            promises: Promises::default(),
+            bulk: Tables::new(),
+            timers: Timers::default(),
+            hooks,
+            inbox,
+            posts: Vec::new(),
+            errands: VecDeque::new(),
+            pool: None,
+            answers: Vec::new(),
+            #[cfg(feature = "signal-dump")]
+            signal: None,
+            sweep_at_ns: u64::MAX,
+            has_deferred: false,
+            has_callbacks: false,
+            ended: Vec::new(),
+            stopped: false,
+            events: Vec::new(),
+            body: Vec::new(),
+            scratch: Vec::new(),
+            turns: 0,
+            polled_ticks: clock::ticks(),
+            poll_interval_ticks: clock::ticks_from_ns(EPOLL_INTERVAL_NS),
+            spin_ticks: clock::ticks_from_ns(config.spin_ns_max.into()),
+            stats: Stats::default(),
+            config,
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let peers_count = u32::try_from(self.peers.active.len()).unwrap_or(u32::MAX);
+        Stats { peers_count, late_count: self.calls.late_count(), ..self.stats }
+    }
+
+    #[inline]
+    pub(crate) fn closed_count(&self) -> u64 {
+        self.stats.closed_count
+    }
+
+    pub(crate) fn dump(&self) -> Dump {
+        Dump {
+            pid: std::process::id(),
+            config: self.config.clone(),
+            stats: self.stats(),
+            bulk: self.bulk.stats,
+            calls_under_way_count: self.calls.count(),
+            requests_waiting_count: self.peers.deferred_count(),
+            timers_count: self.timers.count(),
+            peers: self.peers.dumps(),
+            #[cfg(feature = "monitoring")]
+            calls: self.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.report()),
+        }
+    }
+
+    /// Passes a dump to the signal's callback whenever that signal comes.
+    #[cfg(feature = "signal-dump")]
+    pub(crate) fn dump_on(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
+        let added = self.poll.add(signal.socket(), EventSource::Signal);
+        added.map_err(|errno| super::signal::refused("epoll_ctl", &errno.into()))?;
+        self.signal = Some(signal);
+        Ok(())
+    }
+
+    pub(crate) fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
+        self.security.check_listen(address)?;
+        let listener = listen::listen(address)?;
+        let number = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
+        let added = self.poll.add(&listener.fd, EventSource::Listener(number));
+        added.map_err(listen::refused("epoll_ctl", &listener.address))?;
+        let resolved = listener.address.clone();
+        self.config.listen.push(resolved.clone());
+        self.listeners.push(listener);
+        Ok(resolved)
+    }
+
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.listeners.iter().map(|listener| &listener.address)
+    }
+
+    /// Returns `true` if the endpoint was told to stop since the last call.
+    #[inline]
+    pub(crate) fn take_stop(&mut self) -> bool {
+        std::mem::take(&mut self.stopped)
+    }
+
+    fn logs(&self, level: LogLevel) -> bool {
+        self.config.log_level >= level
+    }
+
+    /// Marks that there is work to do between handlers, if there is any.
+    fn note_callbacks(&mut self, any: bool) {
+        self.has_callbacks |= any;
+        self.has_deferred |= any;
+    }
+
+    /// Runs `exchange` with the parts that bulk transfers need.
+    #[inline]
+    pub(crate) fn exchange<R>(&mut self, exchange: impl FnOnce(&mut Exchange<'_>) -> R) -> R {
+        let Self { bulk: tables, peers, config, .. } = self;
+        let result = exchange(&mut Exchange { tables, peers, config });
+        self.end_closed();
+        result
+    }
+
+    fn close(&mut self, peer: PeerKey, why: Gone) {
+        self.peers.close(peer, why);
+        self.end_closed();
+    }
+
+    /// Ends the calls and transfers of peers whose connections were closed. Called after each use
+    /// of the peer table that may close one.
+    #[inline]
+    fn end_closed(&mut self) {
+        if self.peers.has_closed() {
+            self.end_all_closed();
+        }
+    }
+
+    #[cold]
+    fn end_all_closed(&mut self) {
+        while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {
+            // Without this, a child of this process that inherited the descriptor would keep it in
+            // the epoll set.
+            let _ = process.map(|it| self.poll.remove(it));
+            if let Some(pool) = &self.pool {
+                pool.forget(peer);
+            }
+            self.calls.fail(peer, &why);
+            for call in self.promises.ended(&self.calls) {
+                self.promises.keep(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            }
+            let Self { bulk: tables, peers, config, .. } = self;
+            Exchange { tables, peers, config }.forget(peer, &why, socket);
+            self.hooks.disconnected(peer);
+            self.stats.closed_count += 1;
+            if self.logs(LogLevel::Info) {
+                tracing::info!(target: LOG, slot = peer.slot, %why, "a connection has ended");
+            }
+        }
+    }
+
+    /// Waits a short time for peers that may still write this side's memory, and leaks memory that
+    /// they have not released by then.
+    fn release_memories(&mut self) {
+        if !self.bulk.has_lent_memory() {
+            return;
+        }
+        for peer in self.peers.keys().collect::<Vec<_>>() {
+            self.disconnect(peer);
+        }
+        let began = Instant::now();
+        while self.bulk.has_lingering() && began.elapsed() < RELEASE_MAX {
+            self.bulk.free_lingering();
+            std::thread::sleep(RELEASE_MAX / 100);
+        }
+        self.bulk.leak_lingering();
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        // Done before the pool is joined: a handler there may wait for one of these.
+        self.break_promises();
+        self.release_memories();
+    }
+}
+
+impl From<FrameError> for CallError {
+    fn from(error: FrameError) -> Self {
+        CallError::Gone(error.into())
+    }
+}

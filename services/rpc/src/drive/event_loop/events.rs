@@ -1,0 +1,277 @@
+//! Events of the kernel and of the clock: readiness, connections, handshakes and deadlines.
+
+use super::{EventLoop, LOG};
+use crate::clock;
+use crate::drive::handshakes::Finished;
+use crate::drive::listen;
+use crate::drive::peers::SWEEPS_MAX;
+use crate::drive::poll::EventSource;
+use crate::{Address, EndpointError, Gone, LogLevel};
+use rustix::io::Errno;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+/// Maximum number of connections accepted from a listener before all other work has its turn.
+const ACCEPTS_MAX: u32 = 64;
+/// Pause of a listener after a failed accept, in ns.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+/// Time between two sweeps if `message_timeout_ms` is 0, in ms.
+const SWEEP_MS: u32 = 4_000;
+
+impl EventLoop {
+    /// Returns `true` if epoll was due and has reported events. Peers that it reports as closed are
+    /// handled in the next turn.
+    #[inline]
+    pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
+        self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
+    }
+
+    /// Calls epoll if it is due, or if there are `streams` to ask for. Returns `true` if there were
+    /// events.
+    pub(super) fn poll_if_due(&mut self, streams: bool) -> bool {
+        self.is_poll_due(streams) && self.poll(Some(0))
+    }
+
+    fn is_poll_due(&mut self, streams: bool) -> bool {
+        let now_ticks = clock::ticks();
+        let is_due =
+            streams || now_ticks.wrapping_sub(self.polled_ticks) >= self.poll_interval_ticks;
+        if is_due {
+            self.polled_ticks = now_ticks;
+        }
+        is_due
+    }
+
+    /// Returns `true` if there may be streams that are not in the epoll set.
+    #[inline]
+    fn has_streams_outside_epoll(&self) -> bool {
+        self.config.spin_forever && self.peers.streams_count > 0
+    }
+
+    /// Calls epoll with that timeout, `None` for no limit, and handles its events. Returns `true`
+    /// if there were any.
+    pub(crate) fn poll(&mut self, timeout_ns: Option<u64>) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        // An error is impossible: the epoll descriptor and the buffer are valid.
+        let _ = self.poll.wait(timeout_ns, &mut events);
+        let any = !events.is_empty();
+        for (source, is_end) in events.drain(..) {
+            match source {
+                EventSource::Inbox => {}
+                #[cfg(feature = "signal-dump")]
+                EventSource::Signal => {
+                    if let Some(signal) = &mut self.signal {
+                        signal.read();
+                        let is_due = signal.is_due;
+                        self.note_callbacks(is_due);
+                    }
+                }
+                EventSource::Listener(_) => self.accept_from_all(),
+                EventSource::Handshake(number) => self.advance(number),
+                EventSource::Peer(peer) => {
+                    if let Some(link) = self.peers.link(peer) {
+                        link.on_ready();
+                        if is_end && link.in_memory() {
+                            self.ended.push(peer);
+                        }
+                    }
+                }
+                EventSource::Process(peer) => {
+                    if let Some(link) = self.peers.link(peer) {
+                        link.on_ready();
+                        self.ended.push(peer);
+                    }
+                }
+            }
+        }
+        self.events = events;
+        any | self.handle_deadlines()
+    }
+
+    // Deadlines.
+
+    /// Handles due timers, attempts to connect, handshakes past their deadline, sweeps, and
+    /// listeners that were paused. Returns `true` if there was new work, which the caller must do
+    /// before it sleeps.
+    fn handle_deadlines(&mut self) -> bool {
+        if self.bulk.has_lingering() {
+            self.bulk.free_lingering();
+        }
+        let (timer_ns, had_callbacks) = (self.timers.next_ns(), self.has_callbacks);
+        self.note_callbacks(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
+        let mut did = self.has_callbacks && !had_callbacks;
+        if self.sweep_at_ns != u64::MAX && self.sweep_at_ns <= clock::now_ns() {
+            self.sweep_at_ns = u64::MAX;
+            if self.peers.sweep(self.config.message_timeout_ms > 0) {
+                self.schedule_sweep();
+            }
+            self.end_closed();
+            did = true;
+        }
+        if self.accept_again_ns.is_none() && self.handshakes.is_empty() {
+            return did;
+        }
+        let now_ns = clock::now_ns();
+        if self.accept_again_ns.is_some_and(|at_ns| at_ns <= now_ns) {
+            self.accept_from_all();
+            did = true;
+        }
+        for number in self.handshakes.due(now_ns) {
+            self.advance(number);
+        }
+        while let Some(late) = self.handshakes.pop_late(now_ns) {
+            self.finish(late);
+            did = true;
+        }
+        did
+    }
+
+    /// Returns the time of the earliest deadline; `u64::MAX` if there is none.
+    pub(super) fn next_deadline_ns(&mut self) -> u64 {
+        // Timers that are known to be due do not count: while a handler runs, they wait until it
+        // has returned.
+        let timer_ns = self.timers.next_ns().filter(|_| !self.has_callbacks);
+        let others = [self.handshakes.next_ns(), self.accept_again_ns, timer_ns];
+        others.into_iter().flatten().fold(self.sweep_at_ns, u64::min)
+    }
+
+    #[cold]
+    pub(super) fn schedule_sweep(&mut self) {
+        let every_ms = match self.config.message_timeout_ms {
+            0 => SWEEP_MS,
+            timeout_ms => (timeout_ms / SWEEPS_MAX).max(1),
+        };
+        self.sweep_at_ns = clock::now_ns() + u64::from(every_ms) * 1_000_000;
+    }
+
+    // Connections that begin.
+
+    pub(crate) fn handshake_deadline_ns(&self) -> u64 {
+        clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
+    }
+
+    /// Starts to connect. Returns the number of the handshake.
+    pub(crate) fn start_connect(&mut self, address: &Address) -> Result<u32, EndpointError> {
+        if self.peers.active.len() >= self.config.peers_max as usize {
+            return Err(EndpointError::Full { peers_max: self.config.peers_max });
+        }
+        let number = self.handshakes.connect(address, self.handshake_deadline_ns())?;
+        self.advance(number);
+        Ok(number)
+    }
+
+    /// Accepts from each listener, at most ACCEPTS_MAX connections and while there is room for more
+    /// handshakes. Further connections wait in the kernel's queue.
+    fn accept_from_all(&mut self) {
+        self.accept_again_ns = None;
+        for at in 0..self.listeners.len() {
+            let again_ns = self.accept_from(at);
+            self.accept_again_ns = self.accept_again_ns.into_iter().chain(again_ns).min();
+        }
+    }
+
+    /// Returns the time to accept again; `None` to wait for an event of the listener.
+    fn accept_from(&mut self, at: usize) -> Option<u64> {
+        for _ in 0..ACCEPTS_MAX {
+            match self.handshakes.make_room(&self.config, clock::now_ns()) {
+                Ok(false) => {}
+                Ok(true) => self.count_failed(&Gone::Silent),
+                Err(again_ns) => return Some(again_ns),
+            }
+            match listen::accept(&self.listeners[at]) {
+                Ok(Some((fd, remote))) => {
+                    let address = self.listeners[at].address.clone();
+                    // A peer of a user that is not allowed is turned away at once.
+                    if let Err(why) = self.accept(fd, address, remote) {
+                        self.count_failed(&why);
+                    }
+                }
+                Ok(None) => return None,
+                // Accepting a connection is worth more than early notice of another one's end.
+                Err(Errno::MFILE | Errno::NFILE) if self.peers.unwatch_one_process(&self.poll) => {}
+                // Descriptors have most likely run out; there may be some later.
+                Err(_) => return Some(clock::now_ns() + ACCEPT_PAUSE_NS),
+            }
+        }
+        Some(clock::now_ns())
+    }
+
+    fn accept(
+        &mut self,
+        fd: OwnedFd,
+        address: Address,
+        remote: Option<IpAddr>,
+    ) -> Result<(), Gone> {
+        let wire = self.security.accept(fd, &address)?;
+        let deadline_ns = self.handshake_deadline_ns();
+        let parts = (&self.poll, &self.config, &self.security);
+        let number = self.handshakes.accept(wire, (address, remote), deadline_ns, parts)?;
+        // Most peers have already sent their first message.
+        self.advance(number);
+        Ok(())
+    }
+
+    fn advance(&mut self, number: u32) {
+        let parts = (&self.poll, &self.config, &self.security);
+        if let Some(finished) = self.handshakes.advance(number, clock::now_ns(), parts) {
+            self.finish(finished);
+        }
+    }
+
+    /// Admits the peer of a handshake that is over, if it has succeeded.
+    fn finish(&mut self, finished: Finished) {
+        let Finished { number, connected_to, result } = finished;
+        let admitted = result.and_then(|handshake| {
+            self.peers.admit(handshake, &self.poll, &self.config, &self.security)
+        });
+        self.end_closed();
+        // Accepts again at once if listeners were paused, as there may be room now.
+        self.accept_again_ns = self.accept_again_ns.map(|_| 0);
+        match &admitted {
+            Ok(peer) if self.logs(LogLevel::Debug) => {
+                tracing::debug!(target: LOG, slot = peer.slot, "a peer is connected");
+            }
+            Ok(_) => {}
+            Err(why) => self.count_failed(why),
+        }
+        let timeout_ms = self.config.handshake_timeout_ms;
+        self.handshakes.finish(number, connected_to, admitted, timeout_ms);
+    }
+
+    /// Counts a connection that has failed in its handshake.
+    fn count_failed(&mut self, why: &Gone) {
+        self.stats.turned_away_count += 1;
+        if self.logs(LogLevel::Warning) {
+            tracing::warn!(target: LOG, %why, "a handshake has failed");
+        }
+    }
+
+    // Interface of the simulation.
+
+    /// Starts a handshake over a byte stream, on either side. Returns its number.
+    #[cfg(test)]
+    pub(crate) fn start_simulated(
+        &mut self,
+        wire: crate::drive::wire::Wire,
+        address: &Address,
+        is_connector: bool,
+    ) -> u32 {
+        let deadline_ns = self.handshake_deadline_ns();
+        let parts = (&self.poll, &self.config, &self.security);
+        if is_connector {
+            let number = self.handshakes.connect_over(wire, address, deadline_ns, parts);
+            return number.expect("a fresh connection");
+        }
+        self.handshakes.accept(wire, (address.clone(), None), deadline_ns, parts).expect("room")
+    }
+
+    /// Handles every connection and handshake as if epoll had reported it.
+    #[cfg(test)]
+    pub(crate) fn poll_simulated(&mut self) {
+        self.peers.for_each_link(|link| link.on_ready());
+        for number in 0..self.handshakes.len() {
+            self.advance(number as u32);
+        }
+        self.poll(Some(0));
+    }
+}

@@ -1,0 +1,136 @@
+//! Work for other threads, and work between handlers: timers, closures and dumps.
+
+use super::{Callback, EventLoop, Moment};
+use crate::CallError;
+use crate::clock;
+use crate::drive::hooks::{Ending, Side};
+use crate::drive::inbox::{Post, PostedCall};
+use crate::drive::pool::PoolAnswer;
+use crate::engine::{ONE_WAY, PeerKey, Refusal};
+
+impl EventLoop {
+    /// Handles what other threads have queued. Returns `true` if there was anything.
+    #[cold]
+    pub(super) fn take_inbox(&mut self) -> bool {
+        let mut answers = std::mem::take(&mut self.answers);
+        self.inbox.take(&mut answers, &mut self.posts);
+        self.stopped |= self.inbox.take_stop();
+        let did = !answers.is_empty() || self.stopped;
+        for PoolAnswer { peer, call, answer, body } in answers.drain(..) {
+            self.respond(peer, call, answer, &body);
+            self.update_pool(peer, body.len());
+        }
+        self.answers = answers;
+        did | self.handle_posts()
+    }
+
+    /// Tells the pool that answers of `taken_bytes` bytes were taken for that peer, and how many
+    /// bytes are queued for it.
+    pub(super) fn update_pool(&mut self, peer: PeerKey, taken_bytes: usize) {
+        let queued_bytes = self.peers.queued_bytes(peer);
+        let Some(pool) = &self.pool else { return };
+        for job in pool.update_unsent(peer, taken_bytes, queued_bytes) {
+            match job.one_way {
+                true => self.hooks.end(Side::Server, peer, ONE_WAY, 0, Ending::Refused),
+                false => self.respond(peer, job.call, Err(Refusal::Full), &[]),
+            }
+        }
+    }
+
+    /// Starts posted calls, and queues posted errands. Returns `true` if there were any.
+    fn handle_posts(&mut self) -> bool {
+        let mut posts = std::mem::take(&mut self.posts);
+        let any = !posts.is_empty();
+        for post in posts.drain(..) {
+            match post {
+                Post::Call(call) => self.start_posted(call),
+                Post::Cancel(answer) => self.abandon(answer.call()),
+                Post::Errand(errand) => self.errands.push_back(errand),
+            }
+        }
+        self.posts = posts;
+        self.note_callbacks(!self.errands.is_empty());
+        any
+    }
+
+    fn start_posted(&mut self, posted: PostedCall) {
+        let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
+        let id = match self.start(peer, method.word(), &arguments, deadline_ns) {
+            Ok(id) => id,
+            Err(error) => return promise.keep(Err(error)),
+        };
+        promise.set_call(id.word());
+        let late: Callback = Box::new(move |moment| {
+            let event_loop = &mut *moment.event_loop;
+            if let Some((id, promise, _)) = event_loop.promises.calls.remove(&id.word()) {
+                event_loop.cancel(id);
+                promise.keep(Err(CallError::Deadline));
+            }
+        });
+        let timer = match deadline_ns {
+            u64::MAX => Ok(None),
+            at_ns => self.timers.start(at_ns, late, self.config.timers_max).map(Some),
+        };
+        match timer {
+            Ok(timer) => {
+                self.promises.calls.insert(id.word(), (id, promise, timer));
+            }
+            Err(_) => {
+                self.cancel(id);
+                promise.keep(Err(CallError::Full));
+            }
+        }
+    }
+
+    /// Cancels a call that another thread no longer waits for. Dropping its promise sets
+    /// [`CallError::Ended`].
+    fn abandon(&mut self, call: u64) {
+        let Some((id, _promise, timer)) = self.promises.calls.remove(&call) else { return };
+        timer.map(|it| self.timers.cancel(it));
+        self.cancel(id);
+    }
+
+    /// Ends all work of other threads with [`CallError::Ended`], as this thread stops driving the
+    /// endpoint.
+    pub(in crate::drive) fn break_promises(&mut self) {
+        self.errands.clear();
+        for call in self.promises.calls.keys().copied().collect::<Vec<_>>() {
+            self.abandon(call);
+        }
+    }
+
+    /// Runs due timers and errands, and dumps the state if a signal has come. Returns `true` if
+    /// there was any work.
+    #[cold]
+    pub(super) fn run_callbacks(&mut self) -> bool {
+        self.has_callbacks = false;
+        let mut did = self.dump_if_due();
+        while let Some(errand) = self.errands.pop_front() {
+            errand(&mut Moment { event_loop: self });
+            did = true;
+        }
+        // Timers that are started meanwhile and are due at once run next time.
+        let now_ns = clock::now_ns();
+        while let Some(callback) = self.timers.take_due(now_ns) {
+            callback(&mut Moment { event_loop: self });
+            did = true;
+        }
+        did
+    }
+
+    #[cfg(feature = "signal-dump")]
+    fn dump_if_due(&mut self) -> bool {
+        let Some(mut signal) = self.signal.take() else { return false };
+        let is_due = std::mem::take(&mut signal.is_due);
+        if is_due {
+            (signal.callback)(&self.dump());
+        }
+        self.signal = Some(signal);
+        is_due
+    }
+
+    #[cfg(not(feature = "signal-dump"))]
+    fn dump_if_due(&mut self) -> bool {
+        false
+    }
+}

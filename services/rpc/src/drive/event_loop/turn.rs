@@ -1,0 +1,221 @@
+//! One turn of the event loop: receives from all peers, and sends queued data.
+
+use super::{EventLoop, RequestSink, TURNS_PER_CLOCK_READ};
+use crate::config::SLOTS_LIMIT;
+use crate::drive::hooks::{Ending, Side};
+use crate::drive::peers::{DeferredRequest, EAGER_STREAMS_MAX};
+use crate::engine::{Header, Kind, Outcome, PeerKey, Refusal};
+use crate::{Gone, stage};
+
+/// Maximum number of frames of one peer before others have their turn.
+const FRAMES_MAX: u32 = 64;
+/// Turns that a piece of a bulk transfer counts as: it takes so long that the clock is read after
+/// each.
+const PIECE_TURNS: u32 = TURNS_PER_CLOCK_READ;
+
+impl EventLoop {
+    /// Does all pending work without waiting. Returns `true` if there was any.
+    #[inline]
+    pub(crate) fn turn(&mut self, sink: &mut impl RequestSink, eager: bool) -> bool {
+        let mut did = false;
+        if self.inbox.has_any() {
+            did |= self.take_inbox();
+        }
+        if self.peers.any_queued {
+            did |= self.flush();
+        }
+        if self.bulk.is_busy() && self.transfer() {
+            self.turns += PIECE_TURNS;
+            did = true;
+        }
+        let eager_streams = eager && self.peers.streams_count <= EAGER_STREAMS_MAX;
+        let mut at = 0;
+        while at < self.peers.active.len() {
+            let slot = self.peers.active[at];
+            did |= self.receive(slot, sink, eager_streams);
+            // If the connection was closed, another peer has taken its index in the list.
+            at += usize::from(self.peers.active.get(at) == Some(&slot));
+        }
+        if !self.ended.is_empty() {
+            self.close_ended(sink);
+            did = true;
+        }
+        if self.has_deferred && sink.handles_deferred() {
+            did |= self.handle_deferred(sink);
+        }
+        did |= self.flush_if_due();
+        self.turns += 1;
+        if self.turns >= TURNS_PER_CLOCK_READ {
+            self.turns = 0;
+            // Events found here are handled in the next turn, so the result keeps the caller from
+            // sleeping before.
+            did |= self.poll_if_due(eager && !eager_streams);
+        }
+        did
+    }
+
+    /// Receives frames of the peer in that slot, at most FRAMES_MAX.
+    #[inline]
+    fn receive(&mut self, slot: u32, sink: &mut impl RequestSink, eager: bool) -> bool {
+        let key = self.peers.key(slot);
+        for count in 0..FRAMES_MAX {
+            let Some(link) = self.peers.link(key) else { return true };
+            // After the first frame, only bytes that were read with it are decoded: the frame's
+            // recipient need not wait for a system call that finds nothing more.
+            match link.receive(&mut self.body, eager && count == 0) {
+                Ok(Some(header)) => {
+                    // A handler that waits for a call receives into another buffer meanwhile.
+                    let body = std::mem::take(&mut self.body);
+                    self.handle_frame(key, header, &body, sink);
+                    self.body = body;
+                }
+                Ok(None) => {
+                    if self.sweep_at_ns == u64::MAX && link.wants_sweep() {
+                        self.schedule_sweep();
+                    }
+                    self.turns += count;
+                    return count > 0;
+                }
+                Err(gone) => {
+                    self.close(key, gone);
+                    return true;
+                }
+            }
+        }
+        self.turns += FRAMES_MAX;
+        true
+    }
+
+    #[inline]
+    fn handle_frame(
+        &mut self,
+        peer: PeerKey,
+        header: Header,
+        body: &[u8],
+        sink: &mut impl RequestSink,
+    ) {
+        match header.kind {
+            Kind::Request | Kind::OneWay => {
+                stage::received(header.call);
+                if self.peers.has_deferred(peer)
+                    || self.peers.any_queued
+                        && self.peers.is_choked(peer, self.config.queued_bytes_max)
+                {
+                    self.defer(peer, header, body);
+                } else {
+                    self.stats.requests_count += 1;
+                    sink.request(self, peer, header, body);
+                }
+            }
+            Kind::Response => self.complete(header.call, peer, Outcome::Result, body),
+            Kind::Refusal => {
+                let outcome = Outcome::Refused(Refusal::of(header.method));
+                self.complete(header.call, peer, outcome, body);
+            }
+            Kind::Cancel => {
+                if let Some(pool) = &self.pool {
+                    pool.cancel(peer, header.call);
+                }
+                self.hooks.end(Side::Server, peer, header.call, 0, Ending::GivenUp);
+                self.peers.slots[peer.slot as usize].deferred.cancel(header.call);
+            }
+            Kind::Bye => self.close(peer, Gone::HungUp),
+            Kind::Bulk | Kind::Data => self.handle_bulk_frame(peer, header, body),
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, call: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) {
+        self.hooks.end(Side::Caller, peer, call, body.len(), Ending::from(&outcome));
+        self.calls.complete(call, peer, outcome, body);
+        stage::completed(call);
+        if !self.promises.is_empty() {
+            self.promises.keep(call, &mut self.calls, |timer| self.timers.cancel(timer));
+        }
+    }
+
+    #[cold]
+    fn handle_bulk_frame(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
+        let queued_before = self.peers.queued_bytes(peer);
+        let handled = self.exchange(|it| match header.kind {
+            Kind::Data => it.handle_data(peer, header, body),
+            _ => it.handle_message(peer, body),
+        });
+        let queued_bytes = self.peers.queued_bytes(peer);
+        if let Err(error) = handled {
+            self.close(peer, error.into());
+        } else if queued_bytes > queued_before.max(self.config.queued_bytes_max as usize) {
+            // Answers to bulk messages are not deferred as requests are, so the peer must read
+            // them.
+            self.close(peer, Gone::Flooded);
+        }
+    }
+
+    /// Copies and sends a piece of the transfers under way. Returns `true` if there was any.
+    #[cold]
+    fn transfer(&mut self) -> bool {
+        let did = self.exchange(|it| it.turn());
+        // Before handlers run, which would take the queued bytes for those of a peer that does not
+        // read.
+        self.flush_if_due() || did
+    }
+
+    /// Removes peers whose end was reported, after reading what they had sent.
+    #[cold]
+    fn close_ended(&mut self, sink: &mut impl RequestSink) {
+        for key in std::mem::take(&mut self.ended) {
+            // As many frames as the longest ring holds: a peer that still sends is not read for
+            // ever.
+            for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
+                if !self.peers.is_connected(key) || !self.receive(key.slot, sink, false) {
+                    break;
+                }
+            }
+            self.close(key, Gone::HungUp);
+        }
+    }
+
+    /// Runs callbacks, and handles deferred requests of peers that are not choked, at most
+    /// FRAMES_MAX of each.
+    #[cold]
+    fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
+        let mut did = self.has_callbacks && self.run_callbacks();
+        let queued_bytes_max = self.config.queued_bytes_max;
+        for _ in 0..self.peers.turns_count() {
+            let Some(peer) = self.peers.pop_turn() else { break };
+            for _ in 0..FRAMES_MAX {
+                // A handler may have closed the connection, or filled its queue.
+                let request = self.peers.pop_deferred(peer, queued_bytes_max);
+                let Some(DeferredRequest { header, body }) = request else { break };
+                self.stats.requests_count += 1;
+                sink.request(self, peer, header, &body);
+                did = true;
+            }
+            self.peers.give_turn(peer, queued_bytes_max);
+        }
+        self.has_deferred = self.peers.turns_count() > 0 || self.has_callbacks;
+        did
+    }
+
+    #[cold]
+    fn flush(&mut self) -> bool {
+        let mut did = false;
+        self.peers.any_queued = false;
+        for at in (0..self.peers.active.len()).rev() {
+            let key = self.peers.key(self.peers.active[at]);
+            if self.peers.flush(key) {
+                did = true;
+                self.peers.give_turn(key, self.config.queued_bytes_max);
+                self.has_deferred |= self.peers.turns_count() > 0;
+                self.update_pool(key, 0);
+            }
+            self.end_closed();
+        }
+        did
+    }
+
+    #[inline]
+    fn flush_if_due(&mut self) -> bool {
+        self.peers.take_flush_due() && self.flush()
+    }
+}

@@ -1,0 +1,158 @@
+//! Waiting: spins, polls epoll, and sleeps until an event or a deadline.
+
+use super::{EventLoop, RequestSink, TURNS_PER_CLOCK_READ};
+use crate::clock;
+use crate::drive::hooks::{Ending, Side};
+use crate::drive::link::AnyLink;
+use crate::engine::CallId;
+use crate::stage;
+use handover_base::sync::shared::{Ordering, fence};
+use std::sync::Arc;
+
+/// Turns between two reads of the clock while there is always work: each turn may copy for a while.
+const BUSY_TURNS_PER_CLOCK_READ: u32 = 8;
+/// Polls of a single peer's next slot before all other work has its turn: 0.1 us.
+// A turn takes fifty times as long as a poll, and a message that arrives during a turn waits for
+// half a turn on average: example rpc-noop-cost, 2026-11.
+const POLLS: u32 = 128;
+/// Polls of the slot of a call's answer before all other work has its turn: below 1 us.
+const POLLS_FOR_ANSWER: u32 = 1024;
+
+impl EventLoop {
+    /// Polls for a moment for the next message of the only peer, if memory is shared with it.
+    #[inline]
+    fn poll_only_peer(&self) {
+        if let [slot] = self.peers.active[..]
+            && let Some(AnyLink::Sm(link)) = &self.peers.slots[slot as usize].link
+        {
+            link.poll_next(POLLS);
+        }
+    }
+
+    /// Polls for a moment for the result of a call in shared memory. Returns `true` if the result
+    /// is in [`EventLoop::body`] and the call is over, and `false` if nothing has changed.
+    #[inline]
+    pub(crate) fn take_answer_in_memory(&mut self, id: CallId) -> bool {
+        // The turn that reads the clock serves everything.
+        if !self.spins() || self.turns + 1 >= TURNS_PER_CLOCK_READ || self.has_more_to_do() {
+            return false;
+        }
+        self.turns += 1;
+        let [slot] = self.peers.active[..] else { return false };
+        let key = self.peers.key(slot);
+        if self.calls.is_pending(id, key)
+            && let Some(AnyLink::Sm(link)) = &mut self.peers.slots[slot as usize].link
+            && link.take_answer(id.word(), POLLS_FOR_ANSWER, &mut self.body)
+        {
+            self.hooks.end(Side::Caller, key, id.word(), self.body.len(), Ending::Result);
+            self.calls.forget(id);
+            stage::completed(id.word());
+            return true;
+        }
+        false
+    }
+
+    /// Sleeps in the read of the only peer's stream until that peer has sent something. Returns
+    /// `false` without sleeping if anything else could need this thread, so that it must wait in
+    /// epoll.
+    fn sleep_in_read(&mut self) -> bool {
+        #[cfg(feature = "signal-dump")]
+        let has_signal = self.signal.is_some();
+        #[cfg(not(feature = "signal-dump"))]
+        let has_signal = false;
+        let has_others = Arc::strong_count(&self.inbox) > 1
+            || !self.listeners.is_empty()
+            || has_signal
+            || !self.handshakes.is_empty()
+            || self.bulk.has_lingering();
+        let [slot] = self.peers.active[..] else { return false };
+        if has_others || self.has_more_to_do() {
+            return false;
+        }
+        self.peers.slots[slot as usize].link.as_mut().is_some_and(|link| link.wait_in_read())
+    }
+
+    /// Returns `true` if a turn has more to do than to receive messages.
+    #[inline]
+    fn has_more_to_do(&self) -> bool {
+        self.peers.any_queued || self.has_deferred || self.bulk.is_busy() || !self.ended.is_empty()
+    }
+
+    /// Sleeps until an event or that deadline, after one more turn that found no work.
+    fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
+        self.peers.for_each_link(|link| link.declare_sleep());
+        self.inbox.set_asleep(true);
+        // SeqCst: orders the stores to `asleep` before the last turn, so that a sender sees that
+        // this side sleeps, or this turn sees what it sent. Pairs with the fences in
+        // Sm::ring_if_asleep and Inbox::notify.
+        fence(Ordering::SeqCst);
+        if !self.turn(sink, false) {
+            let deadline_ns = deadline_ns.min(self.next_deadline_ns());
+            let timeout_ns = match deadline_ns {
+                u64::MAX => None,
+                at_ns => Some(at_ns.saturating_sub(clock::now_ns())),
+            };
+            self.stats.sleeps_count += 1;
+            if timeout_ns.is_some() || !self.sleep_in_read() {
+                self.poll(timeout_ns);
+            }
+        }
+        self.inbox.set_asleep(false);
+        self.peers.for_each_link(|link| link.declare_awake());
+    }
+
+    /// Returns `true` if this side polls for a while before it sleeps.
+    #[inline]
+    fn spins(&self) -> bool {
+        self.config.spin_forever || self.spin_ticks > 0
+    }
+
+    /// Runs turns until `done` returns `true`; returns `false` if the deadline passes first. Spins,
+    /// then sleeps, as configured.
+    #[inline]
+    pub(crate) fn turn_until<S: RequestSink>(
+        &mut self,
+        sink: &mut S,
+        deadline_ns: u64,
+        mut done: impl FnMut(&mut Self, bool) -> bool,
+    ) -> bool {
+        let spins = self.spins();
+        let (mut idle_turns, mut idle_ticks, mut busy_turns) = (0u32, 0, 0u32);
+        loop {
+            let did = self.turn(sink, spins);
+            if done(self, did) {
+                return true;
+            }
+            if did {
+                idle_turns = 0;
+                busy_turns = busy_turns.wrapping_add(1);
+                if deadline_ns != u64::MAX
+                    && busy_turns.is_multiple_of(BUSY_TURNS_PER_CLOCK_READ)
+                    && clock::now_ns() >= deadline_ns
+                {
+                    return false;
+                }
+                continue;
+            }
+            idle_turns = idle_turns.wrapping_add(1);
+            if spins {
+                self.poll_only_peer();
+                if !idle_turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
+                    continue;
+                }
+            }
+            let now_ticks = clock::ticks();
+            if idle_turns == TURNS_PER_CLOCK_READ {
+                idle_ticks = now_ticks;
+            }
+            if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
+                return false;
+            }
+            let spent = now_ticks.wrapping_sub(idle_ticks) >= self.spin_ticks;
+            if !self.config.spin_forever && spent {
+                self.sleep(sink, deadline_ns);
+                idle_turns = 0;
+            }
+        }
+    }
+}

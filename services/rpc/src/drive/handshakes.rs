@@ -1,0 +1,328 @@
+//! Table of the connections that are being established: to a peer, or in their handshake.
+
+use super::connect::Connecting;
+use super::handshake::Handshake;
+use super::poll::{EventSource, Poll};
+use super::security::Security;
+use super::wire::Wire;
+use crate::engine::PeerKey;
+use crate::{Address, Config, EndpointError, Gone};
+use rustix::io::Errno;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Part of the handshake timeout after which a handshake may be ended to make room for another.
+const PATIENCE_PART: u64 = 16;
+
+#[derive(Debug)]
+enum Stage {
+    Connecting(Connecting),
+    Handshake(Box<Handshake>),
+}
+
+#[derive(Debug)]
+struct Entry {
+    stage: Stage,
+    /// IP address of a peer that was accepted over TCP.
+    remote: Option<IpAddr>,
+    deadline_ns: u64,
+}
+
+impl Entry {
+    /// Returns `true` if this side has begun the connection.
+    fn is_ours(&self) -> bool {
+        match &self.stage {
+            Stage::Connecting(_) => true,
+            Stage::Handshake(handshake) => handshake.is_ours(),
+        }
+    }
+
+    fn address(&self) -> &Address {
+        match &self.stage {
+            Stage::Connecting(connecting) => connecting.address(),
+            Stage::Handshake(handshake) => handshake.address(),
+        }
+    }
+}
+
+/// Handshake that is over. The caller admits the peer, and then reports to
+/// [`Handshakes::finish`].
+pub(crate) struct Finished {
+    pub(crate) number: u32,
+    /// Address to which this side has connected.
+    pub(crate) connected_to: Option<Address>,
+    pub(crate) result: Result<Handshake, Gone>,
+}
+
+/// Handshakes under way by number.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    entries: Vec<Option<Entry>>,
+    /// Results of connections that this side has begun, by their number.
+    results: Vec<(u32, Result<PeerKey, EndpointError>)>,
+}
+
+impl Handshakes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.iter().all(Option::is_none)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns a number that no handshake has and no result that was not taken yet.
+    fn free_number(&self) -> Result<u32, Errno> {
+        let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
+        let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
+        let number = (0..).find(|&at| is_free(at) && !has_result(at)).unwrap_or(usize::MAX);
+        u32::try_from(number).map_err(|_| Errno::MFILE)
+    }
+
+    fn insert(&mut self, number: u32, entry: Entry) {
+        let at = number as usize;
+        if at >= self.entries.len() {
+            self.entries.resize_with(at + 1, || None);
+        }
+        self.entries[at] = Some(entry);
+    }
+
+    /// Starts to connect to that address. Returns the number of the handshake, which
+    /// [`advance`](Self::advance) is to be called for at once.
+    ///
+    /// # Blocking
+    /// Blocks for the lookup of the host's name.
+    pub(crate) fn connect(
+        &mut self,
+        address: &Address,
+        deadline_ns: u64,
+    ) -> Result<u32, EndpointError> {
+        let stage = Stage::Connecting(Connecting::new(address)?);
+        let failed = |errno| refused("socket", address, errno);
+        let number = self.free_number().map_err(failed)?;
+        self.insert(number, Entry { stage, remote: None, deadline_ns });
+        Ok(number)
+    }
+
+    /// Starts the handshake over a byte stream that is connected to that address. Returns its
+    /// number.
+    #[cfg(test)]
+    pub(crate) fn connect_over(
+        &mut self,
+        wire: Wire,
+        address: &Address,
+        deadline_ns: u64,
+        (poll, config, security): (&Poll, &Config, &Security),
+    ) -> Result<u32, EndpointError> {
+        let handshake = Handshake::connected(wire, address.clone(), config, security)?;
+        let number = self.register(handshake, None, deadline_ns, poll);
+        number.map_err(|errno| refused("epoll_ctl", address, errno))
+    }
+
+    /// Starts the handshake of a connection that was accepted at that address. Returns its number.
+    pub(crate) fn accept(
+        &mut self,
+        wire: Wire,
+        (address, remote): (Address, Option<IpAddr>),
+        deadline_ns: u64,
+        (poll, config, security): (&Poll, &Config, &Security),
+    ) -> Result<u32, Gone> {
+        let handshake = Handshake::accepted(wire, address, config, security)?;
+        let number = self.register(handshake, remote, deadline_ns, poll);
+        number.map_err(Gone::of("epoll_ctl"))
+    }
+
+    fn register(
+        &mut self,
+        handshake: Handshake,
+        remote: Option<IpAddr>,
+        deadline_ns: u64,
+        poll: &Poll,
+    ) -> Result<u32, Errno> {
+        let number = self.free_number()?;
+        poll.add(handshake.fd(), EventSource::Handshake(number))?;
+        self.insert(
+            number,
+            Entry { stage: Stage::Handshake(Box::new(handshake)), remote, deadline_ns },
+        );
+        Ok(number)
+    }
+
+    /// Handles an event of that handshake.
+    pub(crate) fn advance(
+        &mut self,
+        number: u32,
+        now_ns: u64,
+        (poll, config, security): (&Poll, &Config, &Security),
+    ) -> Option<Finished> {
+        let entry = self.entries.get_mut(number as usize)?.as_mut()?;
+        if let Stage::Connecting(connecting) = &mut entry.stage {
+            let connected = connecting.advance(poll, EventSource::Handshake(number), now_ns);
+            let handshake = connected.transpose()?.and_then(|fd| {
+                let address = connecting.address();
+                let wire = security.connect(fd, address)?;
+                Handshake::connected(wire, address.clone(), config, security)
+            });
+            match handshake {
+                Ok(handshake) => entry.stage = Stage::Handshake(Box::new(handshake)),
+                Err(error) => {
+                    self.remove(number);
+                    self.results.push((number, Err(error)));
+                    return None;
+                }
+            }
+        }
+        let Stage::Handshake(handshake) = &mut entry.stage else { return None };
+        let advanced = handshake.advance(config, security);
+        let result = match advanced {
+            Ok(false) => return None,
+            Ok(true) => Ok(()),
+            Err(gone) => Err(gone),
+        };
+        let entry = self.remove(number)?;
+        let connected_to = entry.is_ours().then(|| entry.address().clone());
+        let Stage::Handshake(handshake) = entry.stage else { return None };
+        Some(Finished { number, connected_to, result: result.map(|()| *handshake) })
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Entry> {
+        let entry = self.entries.get_mut(number as usize)?.take();
+        while let Some(None) = self.entries.last() {
+            self.entries.pop();
+        }
+        entry
+    }
+
+    /// Keeps the result of a connection that this side has begun for
+    /// [`take_result`](Self::take_result).
+    pub(crate) fn finish(
+        &mut self,
+        number: u32,
+        connected_to: Option<Address>,
+        result: Result<PeerKey, Gone>,
+        timeout_ms: u32,
+    ) {
+        let Some(address) = connected_to else { return };
+        let place = address.to_string();
+        let result = result.map_err(|why| match why {
+            Gone::Silent => EndpointError::Silent { place, timeout_ms },
+            why => EndpointError::Handshake { place, why },
+        });
+        self.results.push((number, result));
+    }
+
+    /// Returns the result of a connection that this side has begun, once; `None` while it is under
+    /// way.
+    pub(crate) fn take_result(&mut self, number: u32) -> Option<Result<PeerKey, EndpointError>> {
+        let at = self.results.iter().position(|(it, _)| *it == number)?;
+        Some(self.results.swap_remove(at).1)
+    }
+
+    /// Returns the earliest deadline or attempt to connect.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        let next_ns = |entry: &Entry| match &entry.stage {
+            Stage::Connecting(connecting) => connecting.retry_at_ns.min(entry.deadline_ns),
+            Stage::Handshake(_) => entry.deadline_ns,
+        };
+        self.entries.iter().flatten().map(next_ns).min()
+    }
+
+    /// Returns the numbers of the handshakes whose next attempt to connect is due.
+    pub(crate) fn due(&self, now_ns: u64) -> Vec<u32> {
+        let is_due = |entry: &Entry| matches!(&entry.stage, Stage::Connecting(it) if it.retry_at_ns <= now_ns);
+        let entries = (0..).zip(&self.entries);
+        entries.filter(|it| it.1.as_ref().is_some_and(is_due)).map(|it| it.0).collect()
+    }
+
+    /// Removes and returns a handshake whose deadline has passed.
+    pub(crate) fn pop_late(&mut self, now_ns: u64) -> Option<Finished> {
+        let is_late = |it: &Option<Entry>| it.as_ref().is_some_and(|it| it.deadline_ns <= now_ns);
+        // A table of fewer than 2^32 entries.
+        let number = self.entries.iter().rposition(is_late)? as u32;
+        let entry = self.remove(number)?;
+        let connected_to = entry.is_ours().then(|| entry.address().clone());
+        match entry.stage {
+            Stage::Connecting(connecting) => {
+                self.results.push((number, Err(connecting.timed_out())));
+                self.pop_late(now_ns)
+            }
+            Stage::Handshake(mut handshake) => {
+                Some(Finished { number, connected_to, result: Err(handshake.why_late()) })
+            }
+        }
+    }
+
+    /// Makes room for one more accepted connection. If there is none, ends the oldest handshake of
+    /// the address that has the most of them, once it has lasted for a part of its timeout; all
+    /// Unix sockets count as one address. Returns `true` if it has ended one.
+    ///
+    /// # Errors
+    /// The time to ask again.
+    pub(crate) fn make_room(&mut self, config: &Config, now_ns: u64) -> Result<bool, u64> {
+        let handshakes_max = config.handshakes_max as usize;
+        if self.entries.len() < handshakes_max {
+            return Ok(false);
+        }
+        let mut count = 0;
+        // By address: the number of handshakes, and the deadline and the number of the oldest.
+        let mut by_remote = HashMap::<Option<IpAddr>, (usize, Reverse<(u64, u32)>)>::new();
+        for (number, entry) in (0..).zip(&self.entries) {
+            let Some(entry) = entry.as_ref().filter(|it| !it.is_ours()) else { continue };
+            let oldest = Reverse((entry.deadline_ns, number));
+            let its = by_remote.entry(entry.remote).or_insert((0, oldest));
+            (its.0, its.1) = (its.0 + 1, its.1.max(oldest));
+            count += 1;
+        }
+        let Some(&(_, Reverse((deadline_ns, number)))) = by_remote.values().max() else {
+            return Ok(false);
+        };
+        if count < handshakes_max {
+            return Ok(false);
+        }
+        let timeout_ns = u64::from(config.handshake_timeout_ms) * 1_000_000;
+        let patient_until_ns = deadline_ns - (timeout_ns - timeout_ns / PATIENCE_PART);
+        if now_ns < patient_until_ns {
+            return Err(patient_until_ns);
+        }
+        self.remove(number);
+        Ok(true)
+    }
+}
+
+fn refused(call: &'static str, address: &Address, errno: Errno) -> EndpointError {
+    EndpointError::Refused { call, place: address.to_string(), errno }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn full_table_ends_the_oldest_handshake_of_the_address_that_has_the_most() {
+        const MS: u64 = 1_000_000;
+        let config = Config { handshakes_max: 3, handshake_timeout_ms: 1600, ..Config::default() };
+        let (poll, security) = (Poll::new().expect("epoll"), Security::default());
+        let mut handshakes = Handshakes::default();
+        let [one, other] = [1, 2].map(|it| Some(IpAddr::from([127, 0, 0, it])));
+        let mut peers = Vec::new();
+        for (remote, began_ms) in [(other, 0), (one, 100), (one, 200)] {
+            assert_eq!(handshakes.make_room(&config, 0), Ok(false), "there is room");
+            let (peer, socket) = UnixStream::pair().expect("a pair");
+            let from = (Address::Tcp("localhost:1".into()), remote);
+            let parts = (&poll, &config, &security);
+            let deadline_ns = (began_ms + 1600) * MS;
+            let wire = Wire::Socket(socket.into());
+            handshakes.accept(wire, from, deadline_ns, parts).expect("a handshake");
+            peers.push(peer);
+        }
+        // A sixteenth of the timeout is 100 ms.
+        assert_eq!(handshakes.make_room(&config, 199 * MS), Err(200 * MS));
+        assert_eq!(handshakes.make_room(&config, 200 * MS), Ok(true));
+        let left: Vec<_> = handshakes.entries.iter().flatten().map(|it| it.remote).collect();
+        assert_eq!(left, [other, one]);
+        assert_eq!(handshakes.make_room(&config, 200 * MS), Ok(false));
+    }
+}

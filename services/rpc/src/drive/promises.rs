@@ -1,0 +1,148 @@
+//! Results that other threads and fibers wait for.
+
+use super::locked;
+use super::timers::Timer;
+use crate::CallError;
+use crate::engine::{CallId, Calls, ONE_WAY, Outcome};
+#[cfg(feature = "fibers")]
+use handover_fiber::Eventual;
+use std::collections::HashMap;
+use std::fmt;
+#[cfg(not(feature = "fibers"))]
+use std::sync::OnceLock as Eventual;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+/// Answer that a thread or a fiber waits for.
+pub(crate) struct Answer<T = Vec<u8>> {
+    result: Eventual<Result<T, CallError>>,
+    /// Waker of a future that waits for the answer.
+    waker: Mutex<Option<Waker>>,
+    /// Number of the call once it is under way; only the endpoint's thread reads and writes it.
+    call: AtomicU64,
+}
+
+impl<T> Answer<T> {
+    /// Returns the result if it was set.
+    pub(crate) fn get(&self) -> Option<&Result<T, CallError>> {
+        #[cfg(feature = "fibers")]
+        return self.result.test();
+        #[cfg(not(feature = "fibers"))]
+        return self.result.get();
+    }
+
+    /// Waits for the result.
+    pub(crate) fn wait(&self) -> &Result<T, CallError> {
+        self.result.wait()
+    }
+
+    /// Returns the result, or has `waker` woken when it is set.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
+        let mut known = locked(&self.waker);
+        let result = self.get();
+        // Written under the lock: the thread that sets the result takes the waker after this.
+        match &mut *known {
+            _ if result.is_some() => {}
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        result
+    }
+
+    /// Returns the number of the call; [`ONE_WAY`] before it has started.
+    pub(crate) fn call(&self) -> u64 {
+        // Relaxed: only the endpoint's thread reads and writes it.
+        self.call.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, answer: Result<T, CallError>) {
+        // The value is set once: by keep(), or when the promise is dropped.
+        let _ = self.result.set(answer);
+        let waker = locked(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Obligation to set an [`Answer`]. Dropping it sets [`CallError::Ended`].
+pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
+
+pub(crate) fn promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
+    let (waker, call) = (Mutex::new(None), AtomicU64::new(ONE_WAY));
+    let answer = Arc::new(Answer { result: Eventual::new(), waker, call });
+    (Promise(Some(Arc::clone(&answer))), answer)
+}
+
+impl<T> Promise<T> {
+    /// Stores the number of the call, for a cancellation.
+    pub(crate) fn set_call(&self, call: u64) {
+        if let Some(to) = &self.0 {
+            // Relaxed: only the endpoint's thread reads and writes it.
+            to.call.store(call, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn keep(mut self, answer: Result<T, CallError>) {
+        if let Some(to) = self.0.take() {
+            to.set(answer);
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(to) = self.0.take() {
+            to.set(Err(CallError::Ended));
+        }
+    }
+}
+
+/// Call that another thread waits for, and the timer of its deadline.
+pub(crate) type Awaited = (CallId, Promise, Option<Timer>);
+
+/// Calls under way for other threads, by their number.
+#[derive(Default)]
+pub(crate) struct Promises {
+    pub(crate) calls: HashMap<u64, Awaited>,
+}
+
+impl fmt::Debug for Promises {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promises").field("calls", &self.calls.len()).finish_non_exhaustive()
+    }
+}
+
+impl Promises {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Returns the calls that have ended and whose outcome was not passed on yet.
+    pub(crate) fn ended(&self, calls: &Calls) -> Vec<u64> {
+        let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
+        ended.map(|it| it.0.word()).collect()
+    }
+
+    /// Passes the outcome of a call that has ended to the thread that waits for it, if there is
+    /// one.
+    #[cold]
+    pub(crate) fn keep(
+        &mut self,
+        call: u64,
+        calls: &mut Calls,
+        cancel: impl FnOnce(Timer) -> bool,
+    ) {
+        let Some(&(id, ..)) = self.calls.get(&call) else { return };
+        let result =
+            |outcome: Outcome, body: &[u8]| outcome.into_result(body, |it| Ok(it.to_vec()));
+        if let Some(answer) = calls.take(id, result)
+            && let Some((_, promise, timer)) = self.calls.remove(&call)
+        {
+            timer.map(cancel);
+            promise.keep(answer);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Signal on which a snapshot of the endpoint is passed to a callback.
+
+use super::dump::Dump;
+use crate::EndpointError;
+use rustix::io::Errno;
+use signal_hook::SigId;
+use std::fmt;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
+pub(crate) struct SignalDump {
+    id: SigId,
+    /// Receives one byte for each signal.
+    socket: UnixStream,
+    pub(crate) callback: Box<dyn FnMut(&Dump) + Send>,
+    /// `true` if the signal has come and the callback was not called yet.
+    pub(crate) is_due: bool,
+}
+
+impl fmt::Debug for SignalDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignalDump").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl SignalDump {
+    pub(crate) fn new(
+        signal: i32,
+        callback: Box<dyn FnMut(&Dump) + Send>,
+    ) -> Result<Self, EndpointError> {
+        let failed = |call| move |error| refused(call, &error);
+        let (socket, sender) = UnixStream::pair().map_err(failed("socketpair"))?;
+        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is
+        // already pending.
+        let id = signal_hook::low_level::pipe::register(signal, sender);
+        let id = id.map_err(failed("sigaction"))?;
+        Ok(Self { id, socket, callback, is_due: false })
+    }
+
+    pub(crate) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Reads the bytes of the signals that have come.
+    pub(crate) fn read(&mut self) {
+        let mut bytes = [0; 64];
+        while let Ok(1..) = self.socket.read(&mut bytes) {
+            self.is_due = true;
+        }
+    }
+}
+
+impl Drop for SignalDump {
+    fn drop(&mut self) {
+        signal_hook::low_level::unregister(self.id);
+    }
+}
+
+pub(crate) fn refused(call: &'static str, error: &std::io::Error) -> EndpointError {
+    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+    EndpointError::Refused { call, place: "a signal".into(), errno }
+}

@@ -1,0 +1,67 @@
+//! Timers of an endpoint, with callbacks of type `C`.
+
+use crate::TimersFull;
+use handover_timer::{TimerId, Wheel};
+use std::fmt;
+
+/// Timer that was started. It is only a number: dropping it does not cancel the timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Timer {
+    id: TimerId,
+}
+
+/// Timers of an endpoint. The wheel is created for the first timer.
+pub(crate) struct Timers<C> {
+    wheel: Option<Wheel<C>>,
+}
+
+impl<C> Default for Timers<C> {
+    fn default() -> Self {
+        Self { wheel: None }
+    }
+}
+
+impl<C> fmt::Debug for Timers<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("count", &self.count()).finish()
+    }
+}
+
+impl<C> Timers<C> {
+    pub(crate) fn start(
+        &mut self,
+        deadline_ns: u64,
+        callback: C,
+        timers_max: u32,
+    ) -> Result<Timer, TimersFull> {
+        let wheel = match &mut self.wheel {
+            Some(wheel) => wheel,
+            none => {
+                let config = handover_timer::Config { timers_max, timers_reserved: 0 };
+                // The wheel refuses values out of range, which Config::validate has excluded.
+                let made = Wheel::new(config, crate::clock::now_ns());
+                none.insert(made.map_err(|_| TimersFull { timers_max })?)
+            }
+        };
+        let started = wheel.start(deadline_ns, callback);
+        started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
+    }
+
+    pub(crate) fn cancel(&mut self, timer: Timer) -> bool {
+        self.wheel.as_mut().is_some_and(|wheel| wheel.cancel(timer.id).is_some())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.wheel.as_ref().map_or(0, Wheel::len)
+    }
+
+    /// Returns the time at which the next timer is due.
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        self.wheel.as_mut()?.next_deadline_ns()
+    }
+
+    /// Removes and returns the callback of a timer that is due.
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<C> {
+        self.wheel.as_mut()?.pop_due(now_ns).map(|it| it.payload)
+    }
+}

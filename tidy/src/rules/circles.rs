@@ -1,0 +1,255 @@
+//! Import circles: no more than two files of a crate may import one another.
+//!
+//! Definition: file A imports file B if a path in A's code outside of tests, in a `use` statement or
+//! starting with `crate::`, `self::` or `super::` elsewhere, names an item that B defines. A path
+//! through a re-export counts for the file at its end, so a `lib.rs` or `mod.rs` that re-exports its
+//! children is in no circle by that alone. A `mod` declaration is no import. Methods called through a
+//! value and items in the expansion of a macro are not seen. A circle is a strongly connected
+//! component of this graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Source, Tree, Violation, words};
+
+/// The rule's name.
+pub const NAME: &str = "circles";
+
+/// Maximum number of files in a circle.
+pub const FILES_MAX: usize = 2;
+
+/// Maximum number of re-exports that a path is followed through.
+const REEXPORTS_MAX: usize = 8;
+
+/// Finds circles of more than two files, and entries of the list that are not exact.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let crates = tree.crates();
+    for known in tree.lists.circles {
+        if !crates.iter().any(|one| one.folder == known.folder) {
+            found.push(tree.stale(NAME, known.folder, "is no crate"));
+        }
+    }
+    for one in crates {
+        let circles = circles(tree, &one.folder);
+        let sizes: Vec<usize> = circles.iter().map(|circle| circle.len()).collect();
+        let known = tree.lists.circles.iter().find(|known| known.folder == one.folder);
+        match known {
+            Some(known) if known.sizes == sizes => {}
+            Some(known) => {
+                let what =
+                    format!("has circles of {sizes:?} files, the list says {:?}", known.sizes);
+                found.push(tree.stale(NAME, known.folder, &what));
+            }
+            None => found.extend(circles.iter().map(violation)),
+        }
+    }
+    found
+}
+
+fn violation(circle: &Circle) -> Violation {
+    let names: Vec<String> = circle.iter().map(|(path, line)| format!("{path}:{line}")).collect();
+    Violation::new(
+        NAME,
+        &circle[0].0,
+        circle[0].1,
+        format!("{} files import one another: {}", circle.len(), names.join(", ")),
+        "a file below all of them for what they share; pass the parts that a function needs, or \
+         return what its caller is to do",
+    )
+}
+
+/// Files of a circle, each with the line of an import of another one, in the order of their paths.
+type Circle = Vec<(String, usize)>;
+
+/// Returns the circles of more than two files in that crate, the largest first.
+fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
+    let modules = Modules::new(tree, folder);
+    let edges: BTreeMap<&str, BTreeMap<String, usize>> =
+        modules.files.values().map(|file| (file.path, modules.imports(file))).collect();
+    let reached = |from: &str| {
+        let (mut reached, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
+        while let Some(next) = left.pop() {
+            for to in edges[next.as_str()].keys() {
+                if reached.insert(to.clone()) {
+                    left.push(to.clone());
+                }
+            }
+        }
+        reached
+    };
+    let reached: BTreeMap<&str, BTreeSet<String>> =
+        edges.keys().map(|&path| (path, reached(path))).collect();
+    let mut found = BTreeSet::new();
+    for (&path, its) in &reached {
+        let circle: Vec<&str> =
+            its.iter().map(String::as_str).filter(|to| reached[to].contains(path)).collect();
+        if circle.len() > FILES_MAX {
+            found.insert(circle);
+        }
+    }
+    let line = |path: &str, circle: &[&str]| {
+        let lines = edges[path].iter().filter(|it| circle.contains(&it.0.as_str()));
+        lines.map(|it| *it.1).min().unwrap_or(1)
+    };
+    let mut found: Vec<Circle> = found
+        .iter()
+        .map(|circle| circle.iter().map(|it| ((*it).to_owned(), line(it, circle))).collect())
+        .collect();
+    found.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    found
+}
+
+/// Path of a module in its crate; empty for the root.
+type Module = Vec<String>;
+
+struct File<'t> {
+    path: &'t str,
+    /// Paths outside of tests, each relative to the module that follows, with its line.
+    paths: Vec<(Vec<String>, Module, usize)>,
+    /// Position in `paths` of the `use` statements.
+    uses_count: usize,
+}
+
+/// Files of a crate by their modules.
+struct Modules<'t> {
+    files: BTreeMap<Module, File<'t>>,
+}
+
+impl<'t> Modules<'t> {
+    fn new(tree: &'t Tree, folder: &str) -> Self {
+        let sources = format!("{folder}/src/");
+        let root = if tree.has(&format!("{sources}lib.rs")) { "lib" } else { "main" };
+        let mut files = BTreeMap::new();
+        let of_crate = |path: &str| path.starts_with(&sources) && path.ends_with(".rs");
+        for (path, text) in tree.files().filter(|it| of_crate(it.0)) {
+            let source = Source::new(path, text);
+            let path = source.path[sources.len()..].trim_end_matches(".rs");
+            let mut module: Module = path.split('/').map(str::to_owned).collect();
+            if path == root || path.ends_with("/mod") {
+                module.pop();
+            }
+            files.insert(module.clone(), File::new(&source, &module));
+        }
+        Self { files }
+    }
+
+    /// Returns the files that this file imports, each with the first line that does.
+    fn imports(&self, file: &File<'t>) -> BTreeMap<String, usize> {
+        let mut found = BTreeMap::new();
+        for (path, within, line) in &file.paths {
+            let Some(to) = self.definition(path, within, REEXPORTS_MAX) else { continue };
+            if to != file.path {
+                found.entry(to.to_owned()).or_insert(*line);
+            }
+        }
+        found
+    }
+
+    /// Returns the file that defines the item of that path; `None` if it is another crate's.
+    fn definition(
+        &self,
+        path: &[String],
+        within: &Module,
+        reexports_max: usize,
+    ) -> Option<&'t str> {
+        let (mut module, mut rest) = match path.first()?.as_str() {
+            "crate" => (Module::new(), &path[1..]),
+            "self" => (within.clone(), &path[1..]),
+            "super" => (within[..within.len().checked_sub(1)?].to_vec(), &path[1..]),
+            name => {
+                let child = [&within[..], &[name.to_owned()]].concat();
+                let is_known = self.files.contains_key(&child);
+                let is_imported = self.imported(name, within).is_some();
+                (is_known || is_imported).then_some((within.clone(), path))?
+            }
+        };
+        while let Some((next, behind)) = rest.split_first() {
+            let child = [&module[..], std::slice::from_ref(next)].concat();
+            match next.as_str() {
+                "super" => drop(module.pop()?),
+                _ if self.files.contains_key(&child) => module = child,
+                _ => break,
+            }
+            rest = behind;
+        }
+        // An inline module has no file of its own.
+        let mut file = self.files.get(&module);
+        while file.is_none() {
+            module.pop()?;
+            file = self.files.get(&module);
+        }
+        let file = file?;
+        let reexport = rest.first().and_then(|name| self.imported(name, &module));
+        match reexport.filter(|_| reexports_max > 0) {
+            Some(to) if to != path => self.definition(to, &module, reexports_max - 1),
+            _ => Some(file.path),
+        }
+    }
+
+    /// Returns the path from which that module's file imports that name.
+    fn imported(&self, name: &str, module: &Module) -> Option<&[String]> {
+        let file = self.files.get(module)?;
+        let uses = file.paths[..file.uses_count].iter().map(|it| &it.0[..]);
+        uses.filter(|path| path.len() > 1).find(|path| path.last().is_some_and(|it| it == name))
+    }
+}
+
+impl<'t> File<'t> {
+    fn new(source: &Source<'t>, module: &Module) -> Self {
+        let split = |path: &str| path.split("::").map(str::to_owned).collect::<Vec<_>>();
+        // `self` at the end of a tree stands for the module itself.
+        let paths = source.imports().into_iter();
+        let mut paths: Vec<(Vec<String>, usize)> = paths
+            .map(|(path, line)| (split(path.strip_suffix("::self").unwrap_or(&path)), line))
+            .collect();
+        let uses_count = paths.iter().filter(|it| !source.is_test(it.1)).count();
+        let uses = source.use_ranges();
+        for start in ["crate::", "self::", "super::"] {
+            for at in words(&source.code, start) {
+                let in_use = uses.iter().any(|&(start, end)| start <= at && at < end);
+                if in_use || source.code[..at].ends_with("::") {
+                    continue;
+                }
+                let end =
+                    source.code[at..].find(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
+                let path = &source.code[at..end.map_or(source.code.len(), |end| at + end)];
+                paths.push((split(path.trim_end_matches(':')), source.line_at(at)));
+            }
+        }
+        paths.retain(|it| !source.is_test(it.1));
+        let inline = inline_modules(&source.code);
+        let within = |line: usize| {
+            let names =
+                inline.iter().filter(|it| it.1 <= line && line <= it.2).map(|it| it.0.clone());
+            module.iter().cloned().chain(names).collect()
+        };
+        let paths = paths.into_iter().map(|(path, line)| (path, within(line), line)).collect();
+        Self { path: source.path, paths, uses_count }
+    }
+}
+
+/// Returns each module with a body in the code, with its first and its last line.
+fn inline_modules(code: &str) -> Vec<(String, usize, usize)> {
+    let mut found = Vec::new();
+    let mut open: Vec<(Option<String>, usize)> = Vec::new();
+    for (line, text) in (1..).zip(code.lines()) {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut name = match words.iter().position(|&it| it == "mod") {
+            Some(at) if words.get(at + 2) == Some(&"{") => Some(words[at + 1].to_owned()),
+            _ => None,
+        };
+        for c in text.chars() {
+            match c {
+                '{' => open.push((name.take(), line)),
+                '}' => {
+                    if let Some((Some(name), first)) = open.pop() {
+                        found.push((name, first, line));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found.sort_by_key(|it| it.1);
+    found
+}
