@@ -105,7 +105,7 @@ const LONG: &[Listed] = &[
 const CIRCLES: &[KnownCircles] = &[
     circles("base", &[3]),
     circles("faces/cli", &[3]),
-    circles("lab/harness", &[13]),
+    circles("lab/harness", &[7, 3]),
     circles("lab/store", &[4]),
     circles("lab/suite", &[6, 3]),
     circles("mechanisms/event", &[3]),
