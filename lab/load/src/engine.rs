@@ -23,14 +23,14 @@ pub enum Order {
 /// let letters = Letters::new(10);
 /// let lengths = Lengths::new(1, 3, 10);
 /// let mut client = Client::new(9, lengths, Order::Bursts { count: 3, iterations: 2 }, 2);
-/// assert_eq!(client.may_send(), 2); // its depth
+/// assert_eq!(client.sendable_count(), 2); // its depth
 /// let mut echoed = Vec::new();
 /// client.send(&letters, 0, 2, usize::MAX, &mut echoed);
 /// let (used_bytes, sent_ns) = client.receive(&letters, &echoed)?.expect("a whole message");
-/// assert_eq!((sent_ns, client.received_count(), client.may_send()), (0, 1, 1));
+/// assert_eq!((sent_ns, client.received_count(), client.sendable_count()), (0, 1, 1));
 /// client.receive(&letters, &echoed[used_bytes..])?;
 /// // Two of the burst's three are back: its third may be sent, and nothing of the next burst.
-/// assert_eq!(client.may_send(), 1);
+/// assert_eq!(client.sendable_count(), 1);
 /// # Ok::<(), handover_load::wire::MessageError>(())
 /// ```
 #[derive(Debug, Clone)]

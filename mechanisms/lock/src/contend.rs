@@ -40,7 +40,7 @@ use handover_base::sync::shared::{AtomicBool, Ordering};
 
 pub use crate::raw::posix::{Posix, PosixGuard, PosixSem, PthreadMutex, PthreadSpin};
 
-/// A lock with a try. Dropping [`Guard`](Self::Held) unlocks it.
+/// A lock with a try. Dropping [`Guard`](Self::Guard) unlocks it.
 pub trait Contender: Send + Sync + 'static {
     /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
