@@ -44,7 +44,8 @@ impl BulkPart {
 
     /// Lets both sides copy a half each at the same time, if this side has mapped the peer's memory
     /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant
-    /// for a [`BulkMemory::shared`](crate::BulkMemory::shared) on this side too, which the peer can map.
+    /// for a [`BulkMemory::shared`](crate::BulkMemory::shared) on this side too, which the peer can
+    /// map.
     ///
     /// `ours` is the handle of this side's memory, registered with the right that the peer needs
     /// for its half: to write if this side pulls, to read if it pushes. The peer copies while it is
