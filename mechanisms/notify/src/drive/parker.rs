@@ -140,8 +140,6 @@ pub struct Parker {
     waits_unprobed: u32,
     /// Waits since a poll of [`POLLS_BEFORE_YIELD`] found something.
     polls_missed: u32,
-    /// Time before which the thread does not yield, in ns on CLOCK_MONOTONIC.
-    yields_from_ns: u64,
     /// The CPU this thread was last seen to run on, plus one; zero is not known.
     cpu_plus_one: u32,
     /// Expected source of the next wait's end.
@@ -184,16 +182,6 @@ const YIELDS_BEFORE_CHECK: u32 = 4;
 /// other threads compute for their whole time slice, a thread that sleeps runs sooner, once woken,
 /// than one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
-/// Mean duration, in ns, from which on yields have led to another process, and not to the sender: more
-/// than a turn of a thousand threads that exchange messages.
-///
-/// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one
-/// that yielded every 20 µs got 2 % of its CPU, and each yield took 8 ms (2026-11). A thread that
-/// sleeps instead runs as soon as it is woken.
-const YIELD_LONG_NS: u64 = 2_500_000;
-/// Time without yields after such ones, as a multiple of their duration, and its bound, in ns.
-const YIELD_PAUSE_FACTOR: u64 = 100;
-const YIELD_PAUSE_NS_MAX: u64 = 10_000_000_000;
 /// Minimum time to the deadline for yielding: with less, yielding would miss it.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
@@ -213,7 +201,6 @@ impl Parker {
             is_yielding: false,
             waits_unprobed: 0,
             polls_missed: 0,
-            yields_from_ns: 0,
             cpu_plus_one: 0,
             expected: AnswerSource::Unknown,
         })
@@ -341,19 +328,13 @@ impl Parker {
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
-        let began_ns = now_ns();
-        if began_ns < self.yields_from_ns {
-            self.is_yielding = false;
-            return false;
-        }
-        let (mut since_ns, mut done) = (None, yields_max);
+        let mut since_ns = None;
         let mut switches_before = 0;
         for yields in 1..=yields_max {
             sched_yield();
             if poll() {
                 stage::yielded(yields);
                 self.yields.spun(yields);
-                self.yielded(yields, began_ns, now_ns());
                 self.is_yielding = yields <= YIELDS_BEFORE_CHECK
                     || switches() - switches_before >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
                 self.waiting.found_yielding();
@@ -367,24 +348,11 @@ impl Parker {
             }
             let now_ns = now_ns();
             if now_ns.saturating_sub(*since_ns.get_or_insert(now_ns)) > YIELDING_NS_MAX {
-                done = yields;
                 break;
             }
         }
-        self.yielded(done, began_ns, now_ns());
         self.is_yielding = false;
         false
-    }
-
-    /// Records how long a number of yields took: after long ones, the thread does not yield for a
-    /// while.
-    #[inline]
-    fn yielded(&mut self, yields: u32, began_ns: u64, ended_ns: u64) {
-        let took_ns = ended_ns.saturating_sub(began_ns);
-        if took_ns / u64::from(yields.max(1)) >= YIELD_LONG_NS {
-            let pause_ns = took_ns.saturating_mul(YIELD_PAUSE_FACTOR).min(YIELD_PAUSE_NS_MAX);
-            self.yields_from_ns = ended_ns.saturating_add(pause_ns);
-        }
     }
 
     /// Sleeps on `bell` until a sender rings or `deadline_ns` (on CLOCK_MONOTONIC) has passed,
@@ -511,22 +479,6 @@ mod tests {
             parker.expect_all(bells);
             assert_eq!(polls(&mut parker, u32::MAX), expected);
         }
-    }
-
-    #[test]
-    fn yields_that_led_to_another_process_are_not_repeated_for_a_hundred_times_their_duration() {
-        let mut parker = yielding();
-        let began_ns = now_ns();
-        parker.yielded(1, began_ns, began_ns + YIELD_LONG_NS - 1);
-        parker.yielded(10, began_ns, began_ns + 10 * YIELD_LONG_NS - 1);
-        assert_eq!(parker.yields_from_ns, 0, "to threads that took short turns");
-        let ended_ns = began_ns + YIELD_LONG_NS;
-        parker.yielded(1, began_ns, ended_ns);
-        assert_eq!(parker.yields_from_ns, ended_ns + 100 * YIELD_LONG_NS);
-        parker.yielded(2, 0, u64::MAX / 2);
-        assert_eq!(parker.yields_from_ns, u64::MAX / 2 + YIELD_PAUSE_NS_MAX);
-        // It returns without a yield, that is without a poll.
-        assert!(!parker.yield_until(&mut || panic!("it yielded")));
     }
 
     #[test]
