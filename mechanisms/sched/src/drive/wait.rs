@@ -11,8 +11,8 @@ pub enum IdlePolicy {
     /// CPU with another thread of the driver, but not where a yield has led to another process.)
     Spin,
     /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at most.
-    /// Where a yield has led to another process they sleep instead of yielding. Intervals are kept as
-    /// long as there is something to do in each.
+    /// After a yield that has led to another process, they sleep instead of yielding. Intervals are
+    /// kept as long as there is something to do in each.
     Share,
 }
 

@@ -98,7 +98,7 @@ impl Connecting {
             if let Some(fd) = self.socket.take() {
                 match connected(&fd) {
                     Ok(true) => {
-                        socket::prompt(fd.as_fd());
+                        socket::set_options(fd.as_fd());
                         return Ok(Some(fd));
                     }
                     Ok(false) => {

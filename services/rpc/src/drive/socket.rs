@@ -139,23 +139,22 @@ pub(crate) fn receive_fds(
 }
 
 /// Idle time after which keepalive probes are sent.
-const SILENCE: Duration = Duration::from_secs(10);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// Time between two keepalive probes, and number of unanswered probes after which the connection
 /// ends.
-const ASKED_EACH: Duration = Duration::from_secs(5);
-const ASKED_TIMES: u32 = 3;
-/// Time after which a connection ends whose sent bytes are not acknowledged: meanwhile the kernel
-/// sends no probes.
-const UNACKNOWLEDGED_MS: u32 = 25_000;
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// Makes a TCP socket send small messages at once, and notice within half a minute that the peer's
 /// machine is gone. Other sockets reject these options and do not need them.
-pub(crate) fn prompt(fd: BorrowedFd<'_>) {
+pub(crate) fn set_options(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);
-        let _ = sockopt::set_tcp_keepidle(fd, SILENCE);
-        let _ = sockopt::set_tcp_keepintvl(fd, ASKED_EACH);
-        let _ = sockopt::set_tcp_keepcnt(fd, ASKED_TIMES);
-        let _ = sockopt::set_tcp_user_timeout(fd, UNACKNOWLEDGED_MS);
+        let _ = sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE);
+        let _ = sockopt::set_tcp_keepintvl(fd, KEEPALIVE_INTERVAL);
+        let _ = sockopt::set_tcp_keepcnt(fd, KEEPALIVE_PROBES);
+        // While sent bytes are unacknowledged, the kernel sends no probes.
+        let unacknowledged = KEEPALIVE_IDLE + KEEPALIVE_PROBES * KEEPALIVE_INTERVAL;
+        let _ = sockopt::set_tcp_user_timeout(fd, unacknowledged.as_millis() as u32);
     }
 }
