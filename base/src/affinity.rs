@@ -9,8 +9,8 @@
 //! # Ok::<(), affinity::PinError>(())
 //! ```
 
-use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use crate::os;
+use std::io::{self, ErrorKind};
 
 /// Error of binding a thread to CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,12 +31,12 @@ pub enum PinError {
         allowed: Vec<u32>,
     },
     /// The system call is forbidden or failed.
-    #[error("sched_setaffinity to CPU {} failed: {errno}", list(.asked))]
+    #[error("sched_setaffinity to CPU {} failed: {error}", list(.asked))]
     Refused {
         /// Requested CPUs.
         asked: Vec<u32>,
-        /// Error that the kernel returned.
-        errno: Errno,
+        /// Error that the kernel returned; `Unsupported` on systems other than Linux.
+        error: ErrorKind,
     },
 }
 
@@ -62,10 +62,7 @@ pub fn pin(cpu: u32) -> Result<(), PinError> {
 /// About 10 ns (vDSO).
 #[must_use]
 pub fn current_cpu() -> u32 {
-    if cfg!(miri) {
-        return mask().first().copied().unwrap_or(0); // Miri has masks, but no sched_getcpu.
-    }
-    rustix::thread::sched_getcpu() as u32
+    os::current_cpu().unwrap_or_else(|| mask().first().copied().unwrap_or(0))
 }
 
 /// Returns the CPUs that the calling thread may run on, sorted; never empty.
@@ -74,35 +71,28 @@ pub fn current_cpu() -> u32 {
 /// One system call.
 #[must_use]
 pub fn mask() -> Vec<u32> {
-    mask_of(None)
+    cpus_or_status(os::affinity(), "/proc/thread-self/status")
 }
 
-/// Returns the mask of one thread, `None` for the caller.
-pub(crate) fn mask_of(thread: Option<rustix::process::Pid>) -> Vec<u32> {
-    let mut cpus: Vec<u32> = match sched_getaffinity(thread) {
-        Ok(set) => cpus_of(&set),
-        // More possible CPUs than CpuSet holds (EINVAL), or a filter: the status file has the mask
-        // too.
-        Err(_) => mask_from_status(thread),
-    };
-    if cpus.is_empty() && !cfg!(miri) {
-        cpus.push(current_cpu());
+/// Returns the CPUs that the main thread may run on.
+pub(crate) fn main_mask() -> Vec<u32> {
+    cpus_or_status(os::main_affinity(), "/proc/self/status")
+}
+
+fn cpus_or_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
+    // More possible CPUs than rustix's set holds (EINVAL), or a filter: the status file has the
+    // mask too.
+    let mut cpus = cpus.unwrap_or_else(|_| cpus_of_status(status));
+    if cpus.is_empty() {
+        cpus.push(os::current_cpu().unwrap_or(0));
     }
     cpus
 }
 
-fn mask_from_status(thread: Option<rustix::process::Pid>) -> Vec<u32> {
-    let path = match thread {
-        None => "/proc/thread-self/status".to_owned(),
-        Some(pid) => format!("/proc/{}/status", pid.as_raw_nonzero()),
-    };
+fn cpus_of_status(path: &str) -> Vec<u32> {
     let status = std::fs::read_to_string(path).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
     line.and_then(|l| crate::topology::parse_cpu_list(l).ok()).unwrap_or_default()
-}
-
-fn cpus_of(set: &CpuSet) -> Vec<u32> {
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
 }
 
 /// Binds the calling thread to a set of CPUs. Like the kernel, ignores those that are not allowed,
@@ -115,20 +105,12 @@ pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
     if cpus.is_empty() {
         return Err(PinError::Empty { allowed: crate::topology::allowed() });
     }
-    let not_allowed =
-        || PinError::NotAllowed { asked: cpus.to_vec(), allowed: crate::topology::allowed() };
-    let mut set = CpuSet::new();
-    for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {
-        set.set(cpu as usize);
-    }
-    if set.count() == 0 {
-        return Err(not_allowed());
-    }
-    match sched_setaffinity(None, &set) {
-        Ok(()) => Ok(()),
-        Err(Errno::INVAL) => Err(not_allowed()),
-        Err(errno) => Err(PinError::Refused { asked: cpus.to_vec(), errno }),
-    }
+    os::set_affinity(cpus).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => {
+            PinError::NotAllowed { asked: cpus.to_vec(), allowed: crate::topology::allowed() }
+        }
+        error => PinError::Refused { asked: cpus.to_vec(), error },
+    })
 }
 
 /// Returns `true` if the calling thread may run on one CPU only, so that spinning for a partner on
@@ -138,8 +120,5 @@ pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
 /// One system call: call it once, not at each wait.
 #[must_use]
 pub fn is_on_one_cpu() -> bool {
-    match sched_getaffinity(None) {
-        Ok(set) => set.count() == 1,
-        Err(_) => mask().len() == 1,
-    }
+    os::affinity_count().unwrap_or_else(|_| mask().len()) == 1
 }

@@ -36,7 +36,8 @@
 mod agree;
 mod trust;
 
-use crate::raw;
+use crate::cpu;
+use crate::os::monotonic_ns;
 use crate::sync::CachePadded;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::cell::Cell;
@@ -176,7 +177,7 @@ static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 #[must_use]
 pub fn ticks() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
-        return raw::rdtsc();
+        return cpu::counter();
     }
     kernel_ticks()
 }
@@ -194,7 +195,7 @@ pub fn ticks() -> u64 {
 #[must_use]
 pub fn ticks_fenced() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
-        return raw::rdtsc_fenced();
+        return cpu::counter_fenced();
     }
     kernel_ticks()
 }
@@ -278,7 +279,7 @@ thread_local! {
 pub fn now_ns() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return ANCHOR.with(|anchor| {
-            let ticks = raw::rdtsc();
+            let ticks = cpu::counter();
             // An anchor in the future (of another CPU whose counter is slightly ahead) wraps to a
             // huge span.
             let span = ticks.wrapping_sub(anchor.ticks.get());
@@ -321,12 +322,6 @@ fn kernel_now_ns() -> u64 {
     monotonic_ns()
 }
 
-/// Reads CLOCK_MONOTONIC from the kernel, in ns.
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Returns the clock's source, rate and cost; calibrates on the first call.
 ///
 /// # Blocking
@@ -346,9 +341,9 @@ struct Bracket {
 
 impl Bracket {
     fn read() -> Self {
-        let before = raw::rdtsc_fenced();
+        let before = cpu::counter_fenced();
         let ns = monotonic_ns();
-        let after = raw::rdtsc_fenced();
+        let after = cpu::counter_fenced();
         let width_ticks = after.saturating_sub(before);
         Bracket { ticks: before + width_ticks / 2, ns, width_ticks }
     }

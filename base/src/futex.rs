@@ -1,7 +1,8 @@
 //! Sleeping in the kernel until a word changes.
 //!
 //! A thin, safe layer over `futex(2)`: `FUTEX_WAIT` and `FUTEX_WAKE` on one 32-bit word of
-//! [`sync::shared`](crate::sync::shared), with outcomes named instead of numbered.
+//! [`sync::shared`](crate::sync::shared), with outcomes named instead of numbered. On systems
+//! other than Linux a mutex and a condition variable take its place, within a process.
 //!
 //! ```
 //! use handover_base::futex::{self, Scope, Woken};
@@ -26,9 +27,9 @@
 //! Source: Franke, Russell, Kirkwood, "Fuss, Futexes and Furwocks" (Ottawa Linux Symposium 2002);
 //! Drepper, "Futexes Are Tricky" (2011); futex(2).
 
+use crate::os;
 use crate::sync::shared::AtomicU32;
-use rustix::io::Errno;
-use rustix::thread::futex::{Flags, Timespec};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// Set of threads that may wait on the word.
@@ -38,15 +39,6 @@ pub enum Scope {
     Private,
     /// Any process that maps the page. The kernel finds the waiters by the page itself.
     Shared,
-}
-
-impl Scope {
-    fn flags(self) -> Flags {
-        match self {
-            Scope::Private => Flags::PRIVATE,
-            Scope::Shared => Flags::empty(),
-        }
-    }
 }
 
 /// Reason for which [`wait`] returned.
@@ -82,18 +74,14 @@ pub enum Woken {
 /// One system call (about 100 to 300 ns) if the word differs; otherwise a sleep and a wake-up (some
 /// µs, tens of µs from a deeply idle CPU).
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: Scope) -> Woken {
-    let timeout = timeout.map(|t| Timespec {
-        tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: t.subsec_nanos().into(),
-    });
-    match rustix::thread::futex::wait(word, scope.flags(), expected, timeout.as_ref()) {
+    match os::futex_wait(word, expected, timeout, scope == Scope::Shared) {
         Ok(()) => Woken::Woken,
-        Err(Errno::AGAIN) => Woken::Changed,
-        Err(Errno::TIMEDOUT) => Woken::TimedOut,
-        Err(Errno::INTR) => Woken::Interrupted,
-        Err(errno) => {
-            panic!("futex(FUTEX_WAIT) failed: {errno}; is it blocked by a seccomp filter?")
-        }
+        Err(error) => match error.kind() {
+            ErrorKind::WouldBlock => Woken::Changed,
+            ErrorKind::TimedOut => Woken::TimedOut,
+            ErrorKind::Interrupted => Woken::Interrupted,
+            _ => panic!("futex(FUTEX_WAIT) failed: {error}; is it blocked by a seccomp filter?"),
+        },
     }
 }
 
@@ -111,12 +99,10 @@ pub fn wake(word: &AtomicU32, waiters_max: u32, scope: Scope) -> u32 {
     if waiters_max == 0 {
         return 0; // The kernel would wake one: it counts before it compares.
     }
-    // The kernel's count is an int: u32::MAX would be -1, which wakes a single thread.
-    let waiters_max = waiters_max.min(i32::MAX as u32);
-    match rustix::thread::futex::wake(word, scope.flags(), waiters_max) {
-        Ok(woken_count) => woken_count as u32,
-        Err(errno) => {
-            panic!("futex(FUTEX_WAKE) failed: {errno}; is it blocked by a seccomp filter?")
+    match os::futex_wake(word, waiters_max, scope == Scope::Shared) {
+        Ok(woken_count) => woken_count,
+        Err(error) => {
+            panic!("futex(FUTEX_WAKE) failed: {error}; is it blocked by a seccomp filter?")
         }
     }
 }

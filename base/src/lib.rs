@@ -3,7 +3,10 @@
 
 pub mod affinity;
 pub mod clock;
+mod cpu;
 pub mod futex;
+mod os;
+pub mod prefetch;
 pub mod random;
 #[allow(unsafe_code)]
 mod raw;

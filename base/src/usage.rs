@@ -9,71 +9,13 @@
 //! # assert!(cfg!(miri) || spent.switches_voluntary >= 1);
 //! ```
 
-use crate::raw;
-use std::ops::{Add, Sub};
+mod counts;
 
-/// CPU time, context switches, page faults and memory of a thread or a process since it began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time exactly,
-    /// but divides it by sampling, so that short spans may be counted on the wrong side.
-    pub user_ns: u64,
-    /// Time on a CPU in the kernel, in ns.
-    pub system_ns: u64,
-    /// Switches because the thread waited.
-    pub switches_voluntary: u64,
-    /// Switches because another thread took the CPU.
-    pub switches_involuntary: u64,
-    /// Page faults that needed no I/O: a first touch of memory, a copy on write.
-    pub faults_minor: u64,
-    /// Page faults that waited for a disk.
-    pub faults_major: u64,
-    /// Peak resident set size, in bytes, of the whole process (for a thread too).
-    pub rss_max_bytes: u64,
-}
+pub use counts::Usage;
+pub(crate) use counts::UsageScope;
 
-impl Usage {
-    /// User and system time together, in ns.
-    #[must_use]
-    pub fn cpu_ns(&self) -> u64 {
-        self.user_ns + self.system_ns
-    }
-}
-
-/// Returns the usage between two readings; `rss_max_bytes` is the growth of the peak. Saturates at
-/// zero.
-impl Sub for Usage {
-    type Output = Usage;
-    fn sub(self, earlier: Usage) -> Usage {
-        Usage {
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
-            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
-            switches_involuntary: self
-                .switches_involuntary
-                .saturating_sub(earlier.switches_involuntary),
-            faults_minor: self.faults_minor.saturating_sub(earlier.faults_minor),
-            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
-            rss_max_bytes: self.rss_max_bytes.saturating_sub(earlier.rss_max_bytes),
-        }
-    }
-}
-
-/// Returns the usage of two together; `rss_max_bytes` is the greater of the two.
-impl Add for Usage {
-    type Output = Usage;
-    fn add(self, other: Usage) -> Usage {
-        Usage {
-            user_ns: self.user_ns + other.user_ns,
-            system_ns: self.system_ns + other.system_ns,
-            switches_voluntary: self.switches_voluntary + other.switches_voluntary,
-            switches_involuntary: self.switches_involuntary + other.switches_involuntary,
-            faults_minor: self.faults_minor + other.faults_minor,
-            faults_major: self.faults_major + other.faults_major,
-            rss_max_bytes: self.rss_max_bytes.max(other.rss_max_bytes),
-        }
-    }
-}
+use crate::os;
+use std::ops::Sub;
 
 /// Returns the usage of the calling thread so far (`RUSAGE_THREAD`).
 ///
@@ -81,7 +23,7 @@ impl Add for Usage {
 /// One system call, about 300 ns.
 #[must_use]
 pub fn thread() -> Usage {
-    raw::usage(raw::UsageScope::Thread)
+    os::usage(UsageScope::Thread)
 }
 
 /// Returns the usage of the process so far, ended threads included (`RUSAGE_SELF`).
@@ -90,7 +32,7 @@ pub fn thread() -> Usage {
 /// One system call, growing with the number of threads.
 #[must_use]
 pub fn process() -> Usage {
-    raw::usage(raw::UsageScope::Process)
+    os::usage(UsageScope::Process)
 }
 
 /// Returns the usage of the children that have ended and were waited for, with their own such children
@@ -100,7 +42,7 @@ pub fn process() -> Usage {
 /// One system call.
 #[must_use]
 pub fn children() -> Usage {
-    raw::usage(raw::UsageScope::Children)
+    os::usage(UsageScope::Children)
 }
 
 /// Stolen and total CPU time of some CPUs, summed over them.
@@ -145,7 +87,7 @@ pub fn steal_ticks(cpus: &[u32]) -> Option<Steal> {
         return None; // Miri's isolation opens no files.
     }
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    parse_stat(&stat, cpus, rustix::param::clock_ticks_per_second())
+    parse_stat(&stat, cpus, os::clock_ticks_per_second())
 }
 
 /// Adds up the lines of `cpus` in `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal guest

@@ -50,7 +50,8 @@ pub(super) use ping::compare;
 
 mod ping {
     use super::Agreement;
-    use crate::{affinity, clock::monotonic_ns, raw, sync::CachePadded};
+    use crate::os::monotonic_ns;
+    use crate::{affinity, cpu, sync::CachePadded};
     use core::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, mpsc};
     use std::thread;
@@ -137,14 +138,14 @@ mod ping {
         }
         let mut result = PingResult::NoAnswer;
         for round in 0..PINGS_COUNT {
-            let asked = raw::rdtsc_fenced();
+            let asked = cpu::counter_fenced();
             // Release: pairs with the Acquire in answer(), so that its reading comes after ours.
             words.turn.store(2 * round + 1, Ordering::Release);
             // Acquire in wait_for(): pairs with the Release in answer().
             if wait_for(&words.turn, 2 * round + 2, deadline_ns).is_none() {
                 break;
             }
-            let received = raw::rdtsc_fenced();
+            let received = cpu::counter_fenced();
             let answered = words.answer.load(Ordering::Relaxed); // Relaxed: ordered by the turn
             result = match contradiction(asked, answered, received) {
                 0 => PingResult::Consistent,
@@ -172,7 +173,7 @@ mod ping {
             if wait_for(&words.turn, 2 * round + 1, deadline_ns).is_none() {
                 return;
             }
-            words.answer.store(raw::rdtsc_fenced(), Ordering::Relaxed);
+            words.answer.store(cpu::counter_fenced(), Ordering::Relaxed);
             // Release: publishes the answer to the Acquire in ping().
             let turn = (2 * round + 1, 2 * round + 2);
             if words

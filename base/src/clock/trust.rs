@@ -1,6 +1,7 @@
 //! Choice of the clock's source, by what cpuid and the kernel report about the time-stamp counter.
 
 use super::{SOURCE_VARIABLE, Source};
+use crate::cpu;
 use std::fs;
 
 /// The chosen source and the reason.
@@ -31,16 +32,16 @@ pub(super) struct Evidence {
     pub kernel_source: Option<String>,
     /// The clock sources that the kernel accepts, if readable.
     pub kernel_offers: Option<String>,
-    /// `true` if the process has disabled `rdtsc` (prctl PR_SET_TSC), or runs under Miri.
+    /// `true` if the process has disabled `rdtsc` (prctl PR_SET_TSC), or there is no counter.
     pub is_forbidden: bool,
 }
 
 impl Evidence {
     pub(super) fn read() -> Self {
-        if cfg!(miri) {
-            return Evidence { is_forbidden: true, ..Evidence::default() }; // neither exists in Miri
+        if !cpu::HAS_COUNTER {
+            return Evidence { is_forbidden: true, ..Evidence::default() };
         }
-        let (is_cpuid_invariant, has_hypervisor) = crate::raw::cpuid_tsc();
+        let (is_cpuid_invariant, has_hypervisor) = cpu::counter_traits();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         let flag = |name| flags.split_whitespace().any(|word| word == name);
@@ -54,7 +55,7 @@ impl Evidence {
             has_constant_flags: flag("constant_tsc") && flag("nonstop_tsc"),
             kernel_source: source("current_clocksource"),
             kernel_offers: source("available_clocksource"),
-            is_forbidden: crate::raw::tsc_is_forbidden(),
+            is_forbidden: crate::os::is_counter_forbidden(),
         }
     }
 

@@ -18,8 +18,7 @@ use std::sync::OnceLock;
 pub fn allowed() -> Vec<u32> {
     static ALLOWED: OnceLock<Vec<u32>> = OnceLock::new();
     let read = || {
-        let main_thread = Some(rustix::process::getpid());
-        let mut cpus = crate::affinity::mask_of(main_thread);
+        let mut cpus = crate::affinity::main_mask();
         cpus.extend(crate::affinity::mask());
         cpus.sort_unstable();
         cpus.dedup();
@@ -153,7 +152,7 @@ fn quota(folder: &Path) -> Option<f64> {
 /// bare metal, and where there is no cpuid.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
-    crate::raw::hypervisor_signature().map(|letters| hypervisor_name(&letters))
+    crate::cpu::hypervisor_signature().map(|letters| hypervisor_name(&letters))
 }
 
 fn hypervisor_name(letters: &[u8]) -> String {

@@ -1,0 +1,32 @@
+//! A processor about which nothing is known, and Miri's: no time-stamp counter, no prefetches.
+
+/// `false`: there is no time-stamp counter, so the clock is the kernel's.
+pub(crate) const HAS_COUNTER: bool = false;
+
+/// Returns 0; the clock never chooses the counter.
+pub(crate) fn counter() -> u64 {
+    0
+}
+
+/// Returns 0; the clock never chooses the counter.
+pub(crate) fn counter_fenced() -> u64 {
+    0
+}
+
+/// Does nothing.
+#[inline(always)]
+pub(crate) fn prefetch_for_read<T>(_: *const T) {}
+
+/// Does nothing.
+#[inline(always)]
+pub(crate) fn prefetch_for_write<T>(_: *const T) {}
+
+/// Returns `None`: hypervisors are identified by cpuid alone.
+pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
+    None
+}
+
+/// Returns two times `false`: the counter is not invariant, and no hypervisor is known.
+pub(crate) fn counter_traits() -> (bool, bool) {
+    (false, false)
+}

@@ -1,0 +1,142 @@
+//! Any system with a `std`: futexes by a mutex and a condition variable, no affinity, no usage.
+
+use crate::sync::CachePadded;
+use crate::sync::shared::{AtomicU32, Ordering};
+use crate::usage::{Usage, UsageScope};
+use std::io::{self, ErrorKind};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of queues, so that threads that wait on different words seldom share one.
+const QUEUES_COUNT: usize = 64;
+
+/// Threads that sleep on words whose addresses belong to this queue.
+struct Queue {
+    state: Mutex<QueueState>,
+    /// Notified after a thread was removed from the queue.
+    removed: Condvar,
+}
+
+struct QueueState {
+    /// Address of the word and ticket of each sleeping thread, the longest sleeping first.
+    sleepers: Vec<(usize, u64)>,
+    next_ticket: u64,
+}
+
+impl Queue {
+    const fn new() -> Queue {
+        let state = QueueState { sleepers: Vec::new(), next_ticket: 0 };
+        Queue { state: Mutex::new(state), removed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+static QUEUES: [CachePadded<Queue>; QUEUES_COUNT] =
+    [const { CachePadded::new(Queue::new()) }; QUEUES_COUNT];
+
+/// Returns the address of a word and its queue.
+fn queue_of(word: &AtomicU32) -> (usize, &'static Queue) {
+    let address = core::ptr::from_ref(word).addr();
+    (address, &QUEUES[address / size_of::<u32>() % QUEUES_COUNT])
+}
+
+/// Sleeps while `word` holds `expected`; an error of kind `WouldBlock` if it does not, or
+/// `TimedOut`. Waiters of other processes are not reached.
+pub(crate) fn futex_wait(
+    word: &AtomicU32,
+    expected: u32,
+    timeout: Option<Duration>,
+    _is_shared: bool,
+) -> io::Result<()> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let (address, queue) = queue_of(word);
+    let mut state = queue.lock();
+    // Relaxed: a waker that took the mutex before this thread had stored its value before that;
+    // a later one finds the ticket.
+    if word.load(Ordering::Relaxed) != expected {
+        return Err(ErrorKind::WouldBlock.into());
+    }
+    let ticket = state.next_ticket;
+    state.next_ticket += 1;
+    state.sleepers.push((address, ticket));
+    loop {
+        state = match deadline {
+            None => queue.removed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let woken = queue.removed.wait_timeout(state, left);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        let place = state.sleepers.iter().position(|sleeper| sleeper.1 == ticket);
+        let Some(place) = place else { return Ok(()) };
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            state.sleepers.remove(place);
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// Wakes at most `waiters_max` threads of this process; returns their number.
+pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -> io::Result<u32> {
+    let (address, queue) = queue_of(word);
+    let mut woken_count = 0;
+    queue.lock().sleepers.retain(|sleeper| {
+        let is_woken = sleeper.0 == address && woken_count < waiters_max;
+        woken_count += u32::from(is_woken);
+        !is_woken
+    });
+    if woken_count > 0 {
+        queue.removed.notify_all();
+    }
+    Ok(woken_count)
+}
+
+/// Returns the CPUs 0, 1, ... as many as `std` counts.
+pub(crate) fn affinity() -> io::Result<Vec<u32>> {
+    Ok((0..affinity_count()? as u32).collect())
+}
+
+/// Returns the same CPUs as [`affinity`].
+pub(crate) fn main_affinity() -> io::Result<Vec<u32>> {
+    affinity()
+}
+
+/// Returns the number of CPUs.
+pub(crate) fn affinity_count() -> io::Result<usize> {
+    Ok(std::thread::available_parallelism()?.get())
+}
+
+/// Refuses: threads cannot be bound by `std` alone.
+pub(crate) fn set_affinity(_: &[u32]) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
+/// Returns `None`.
+pub(crate) fn current_cpu() -> Option<u32> {
+    None
+}
+
+/// Returns the time since the first call, in ns.
+pub(crate) fn monotonic_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Returns zeroes.
+pub(crate) fn usage(_: UsageScope) -> Usage {
+    Usage::default()
+}
+
+/// Returns 0: no ticks are counted.
+pub(crate) fn clock_ticks_per_second() -> u64 {
+    0
+}
+
+/// Returns `false`.
+pub(crate) fn is_counter_forbidden() -> bool {
+    false
+}

@@ -1,0 +1,40 @@
+//! Calls of Linux that rustix lacks: `prctl` and `getrusage`.
+
+use crate::usage::{Usage, UsageScope};
+
+/// Calls `getrusage`, which rustix lacks; returns zeroes under Miri, which lacks it too.
+pub(crate) fn usage(scope: UsageScope) -> Usage {
+    if cfg!(miri) {
+        return Usage::default();
+    }
+    let target = match scope {
+        UsageScope::Thread => libc::RUSAGE_THREAD,
+        UsageScope::Process => libc::RUSAGE_SELF,
+        UsageScope::Children => libc::RUSAGE_CHILDREN,
+    };
+    let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `out` is a writable rusage during the call.
+    let answer = unsafe { libc::getrusage(target, out.as_mut_ptr()) };
+    debug_assert_eq!(answer, 0, "getrusage fails only for a wrong `who` or pointer");
+    // SAFETY: rusage consists of integers, for which zeroes are a valid value, so that it is
+    // initialised even if the kernel wrote nothing.
+    let out = unsafe { out.assume_init() };
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1_000;
+    Usage {
+        user_ns: ns(out.ru_utime),
+        system_ns: ns(out.ru_stime),
+        switches_voluntary: out.ru_nvcsw as u64,
+        switches_involuntary: out.ru_nivcsw as u64,
+        faults_minor: out.ru_minflt as u64,
+        faults_major: out.ru_majflt as u64,
+        rss_max_bytes: out.ru_maxrss as u64 * 1024, // Linux counts in KiB.
+    }
+}
+
+/// Returns `true` if this process has disabled reading of the counter.
+pub(crate) fn is_counter_forbidden() -> bool {
+    let mut mode: libc::c_int = 0;
+    // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid during the call.
+    let answer = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
+    answer == 0 && mode == libc::PR_TSC_SIGSEGV
+}

@@ -1,0 +1,81 @@
+//! Instructions of x86_64: the time-stamp counter, cpuid and prefetches.
+
+/// `true`: there is a time-stamp counter.
+pub(crate) const HAS_COUNTER: bool = true;
+
+/// Reads the time-stamp counter. Not ordered with the instructions around it.
+#[inline(always)]
+pub(crate) fn counter() -> u64 {
+    // SAFETY: every x86_64 processor has RDTSC, which accesses no memory. (A process that has
+    // disabled it by prctl(PR_SET_TSC) is killed by SIGSEGV: memory stays safe.)
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Reads the time-stamp counter after all earlier loads have completed and before anything later
+/// begins.
+#[inline(always)]
+pub(crate) fn counter_fenced() -> u64 {
+    load_fence();
+    let ticks = counter();
+    load_fence();
+    ticks
+}
+
+#[inline(always)]
+fn load_fence() {
+    // SAFETY: every x86_64 processor has SSE2 and with it LFENCE, which accesses no memory.
+    unsafe { core::arch::x86_64::_mm_lfence() }
+}
+
+/// Prefetches the cache line at `place` for reading.
+#[inline(always)]
+pub(crate) fn prefetch_for_read<T>(place: *const T) {
+    // SAFETY: PREFETCHT0 is no memory access in the language's sense and cannot fault at any
+    // address.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) place,
+            options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// Prefetches the cache line at `place` for writing.
+#[inline(always)]
+pub(crate) fn prefetch_for_write<T>(place: *const T) {
+    // SAFETY: PREFETCHW is no memory access in the language's sense, cannot fault at any address,
+    // and is a NOP on processors that lack it.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) place,
+            options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// Returns the twelve letters of a hypervisor's signature; `None` on bare metal.
+pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
+    const HYPERVISOR: u32 = 0x4000_0000;
+    if cpuid(1).ecx & (1 << 31) == 0 {
+        return None;
+    }
+    let registers = cpuid(HYPERVISOR);
+    let mut letters = [0; 12];
+    let words = [registers.ebx, registers.ecx, registers.edx];
+    for (slot, word) in letters.chunks_exact_mut(4).zip(words) {
+        slot.copy_from_slice(&word.to_le_bytes());
+    }
+    Some(letters)
+}
+
+/// Reads cpuid: (the counter is invariant, there is a hypervisor).
+pub(crate) fn counter_traits() -> (bool, bool) {
+    const EXTENDED_MAX: u32 = 0x8000_0000;
+    const POWER: u32 = 0x8000_0007;
+    let has_power = cpuid(EXTENDED_MAX).eax >= POWER;
+    let invariant = has_power && cpuid(POWER).edx & (1 << 8) != 0;
+    let hypervisor = cpuid(1).ecx & (1 << 31) != 0;
+    (invariant, hypervisor)
+}
+
+#[allow(unused_unsafe)] // a safe function in newer compilers than the oldest supported
+fn cpuid(leaf: u32) -> core::arch::x86_64::CpuidResult {
+    // SAFETY: every x86_64 processor has CPUID, which accesses no memory.
+    unsafe { core::arch::x86_64::__cpuid(leaf) }
+}

@@ -1,0 +1,74 @@
+//! Usage of a thread or a process.
+
+use std::ops::{Add, Sub};
+
+/// Threads whose usage is read.
+#[derive(Clone, Copy)]
+pub(crate) enum UsageScope {
+    Thread,
+    Process,
+    Children,
+}
+
+/// CPU time, context switches, page faults and memory of a thread or a process since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time exactly,
+    /// but divides it by sampling, so that short spans may be counted on the wrong side.
+    pub user_ns: u64,
+    /// Time on a CPU in the kernel, in ns.
+    pub system_ns: u64,
+    /// Switches because the thread waited.
+    pub switches_voluntary: u64,
+    /// Switches because another thread took the CPU.
+    pub switches_involuntary: u64,
+    /// Page faults that needed no I/O: a first touch of memory, a copy on write.
+    pub faults_minor: u64,
+    /// Page faults that waited for a disk.
+    pub faults_major: u64,
+    /// Peak resident set size, in bytes, of the whole process (for a thread too).
+    pub rss_max_bytes: u64,
+}
+
+impl Usage {
+    /// User and system time together, in ns.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        self.user_ns + self.system_ns
+    }
+}
+
+/// Returns the usage between two readings; `rss_max_bytes` is the growth of the peak. Saturates at
+/// zero.
+impl Sub for Usage {
+    type Output = Usage;
+    fn sub(self, earlier: Usage) -> Usage {
+        Usage {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
+            switches_involuntary: self
+                .switches_involuntary
+                .saturating_sub(earlier.switches_involuntary),
+            faults_minor: self.faults_minor.saturating_sub(earlier.faults_minor),
+            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
+            rss_max_bytes: self.rss_max_bytes.saturating_sub(earlier.rss_max_bytes),
+        }
+    }
+}
+
+/// Returns the usage of two together; `rss_max_bytes` is the greater of the two.
+impl Add for Usage {
+    type Output = Usage;
+    fn add(self, other: Usage) -> Usage {
+        Usage {
+            user_ns: self.user_ns + other.user_ns,
+            system_ns: self.system_ns + other.system_ns,
+            switches_voluntary: self.switches_voluntary + other.switches_voluntary,
+            switches_involuntary: self.switches_involuntary + other.switches_involuntary,
+            faults_minor: self.faults_minor + other.faults_minor,
+            faults_major: self.faults_major + other.faults_major,
+            rss_max_bytes: self.rss_max_bytes.max(other.rss_max_bytes),
+        }
+    }
+}
