@@ -68,7 +68,7 @@ const fn circles(folder: &'static str, sizes: &'static [usize]) -> KnownCircles 
 
 #[rustfmt::skip]
 const RAW: &[Listed] = &[
-    listed("base/src/raw.rs", "the time-stamp counter, and getrusage for one thread"),
+    listed("base/src/raw/", "the processor's instructions, prctl and getrusage"),
     listed("faces/cli/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
     listed("faces/cli/src/classic/calls/raw.rs", "what a process used, told when it has ended"),
     listed("faces/cli/src/classic/hello/raw.rs", "a setting of the C library's allocator"),
@@ -103,10 +103,8 @@ const LONG: &[Listed] = &[
 
 #[rustfmt::skip]
 const CIRCLES: &[KnownCircles] = &[
-    circles("base", &[3]),
     circles("faces/cli", &[3]),
     circles("lab/harness", &[7, 3]),
-    circles("lab/store", &[4]),
     circles("lab/suite", &[6, 3]),
     circles("mechanisms/event", &[3]),
     circles("mechanisms/fiber", &[19]),

@@ -4,7 +4,7 @@
 //! besides that of its own row, the sum of the checksums of its records and names (`parts`), which
 //! detects rows that were lost or moved to another run.
 
-use crate::store::RunRow;
+use crate::row::RunRow;
 use flate2::Crc;
 use rusqlite::{Connection, params};
 

@@ -1,7 +1,7 @@
 //! Lines of an export, whose input is not trusted.
 
 use crate::error::ImportError;
-use crate::pack::check_tag;
+use crate::names::{check_tag, shortened};
 use handover_record::{Record, Run, SCHEMA};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -131,15 +131,14 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
             }
             (Some(named), Some(open)) => Err(format!(
                 "a record of run {}, between the records of run {open}",
-                crate::pack::shortened(named)
+                shortened(named)
             )),
             (Some(_), None) => Err("a record before any run".to_string()),
             (None, _) => Err("a record that names no run".to_string()),
         },
-        Some(other) => Err(format!(
-            "\"type\" is {:?}, and must be \"run\" or \"record\"",
-            crate::pack::shortened(other)
-        )),
+        Some(other) => {
+            Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))
+        }
         None => Err("no \"type\"; it must be \"run\" or \"record\"".to_string()),
     }
 }
@@ -149,7 +148,7 @@ fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((why, _)) => format!("{} (column {column})", crate::pack::shortened(why)),
+        Some((why, _)) => format!("{} (column {column})", shortened(why)),
         None => text,
     }
 }

@@ -1,8 +1,10 @@
 //! One figure over all runs, without reading the rest of them.
 
 use crate::error::StoreError;
-use crate::pack::{self, RecordRow};
-use crate::store::{RunRow, Store, StoredRun, nearest};
+use crate::names::shortened;
+use crate::pack::RecordRow;
+use crate::row::RunRow;
+use crate::store::{Store, StoredRun, nearest};
 use handover_record::{ContenderKind, Record};
 
 /// Figure of one run.
@@ -94,9 +96,6 @@ impl Store {
             _ => (id.to_string(), known(|name| &name.0)),
         };
         let like = named.filter(|_| !of_it.is_empty()).unwrap_or(id);
-        Err(StoreError::UnknownFigure {
-            asked: pack::shortened(&asked),
-            nearest: nearest(like, &known),
-        })
+        Err(StoreError::UnknownFigure { asked: shortened(&asked), nearest: nearest(like, &known) })
     }
 }

@@ -3,7 +3,9 @@
 use crate::checksum::{self, add_to_parts};
 use crate::error::StoreError;
 use crate::file::{self, wait_ms};
+use crate::names::shortened;
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
+use crate::row::RunRow;
 use handover_record::{Document, Record, Run};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
@@ -32,29 +34,6 @@ const SUGGESTIONS_MAX: usize = 5;
 pub struct Store {
     pub(crate) connection: Connection,
     path: PathBuf,
-}
-
-/// Description of a run without its records.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunRow {
-    /// Id of the run.
-    pub id: String,
-    /// Beginning of the run, in nanoseconds since the Unix epoch.
-    pub started_unix_ns: i64,
-    /// Profile: smoke, quick or full.
-    pub profile: String,
-    /// Name of the host.
-    pub host: String,
-    /// Version of handover.
-    pub version: String,
-    /// Commit that it was built from.
-    pub commit: String,
-    /// Number of records.
-    pub records_count: u64,
-    /// `true` if the run was completed.
-    pub complete: bool,
-    /// Names of the run, in alphabetical order.
-    pub tags: Vec<String>,
 }
 
 impl Store {
@@ -278,7 +257,7 @@ impl Store {
                 // The latest run is the most likely one.
                 matching_ids.reverse();
                 matching_ids.truncate(SUGGESTIONS_MAX);
-                let asked = pack::shortened(asked);
+                let asked = shortened(asked);
                 Err(StoreError::Ambiguous { asked, count, candidates: matching_ids })
             }
         }
@@ -414,14 +393,14 @@ impl Store {
 }
 
 fn unknown_run(asked: &str, ids: &[String]) -> StoreError {
-    StoreError::UnknownRun { asked: pack::shortened(asked), nearest: nearest(asked, ids) }
+    StoreError::UnknownRun { asked: shortened(asked), nearest: nearest(asked, ids) }
 }
 
 /// Returns the names most similar to `asked`, the most similar first; of equals, the last one
 /// first.
 pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
     // Comparing takes time proportional to the product of both lengths.
-    let asked = &pack::shortened(asked);
+    let asked = &shortened(asked);
     let mut by_similarity: Vec<_> =
         names.iter().map(|name| (strsim::normalized_levenshtein(asked, name), name)).collect();
     by_similarity.reverse();

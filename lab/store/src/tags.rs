@@ -5,7 +5,7 @@
 
 use crate::checksum::{add_to_parts, of_tag};
 use crate::error::StoreError;
-use crate::pack;
+use crate::names::check_tag;
 use crate::store::{Store, find_exact};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ impl Store {
     /// If there is no such run, the name is not valid or could be taken for a run's id, or the file
     /// cannot be written.
     pub fn tag(&mut self, asked: &str, name: &str) -> Result<String, StoreError> {
-        pack::check_tag(name)?;
+        check_tag(name)?;
         let id = self.resolve(asked)?;
         if begins_an_id(name, &self.ids()?) {
             return Err(StoreError::TagIsId { name: name.to_string() });

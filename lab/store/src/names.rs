@@ -1,0 +1,60 @@
+//! Rules for ids and names, so that they can be displayed and used on a command line.
+
+use crate::error::StoreError;
+
+/// Checks that an id is valid on a command line and differs from `last` and `-1`.
+pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
+    const ID_BYTES_MAX: usize = 64;
+    let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let fits = (1..=ID_BYTES_MAX).contains(&id.len())
+        && id.bytes().all(fit)
+        && id.as_bytes()[0].is_ascii_alphanumeric()
+        && id != "last";
+    if fits { Ok(()) } else { Err(StoreError::BadRunId { id: shortened(id) }) }
+}
+
+/// Checks a name for runs: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
+/// letter, and not `last`. It is then valid on a command line, beside ids, `last` and `-1`, and in
+/// a page.
+///
+/// # Errors
+/// [`StoreError::BadTag`] if the name is not valid.
+pub fn check_tag(name: &str) -> Result<(), StoreError> {
+    const NAME_BYTES_MAX: usize = 64;
+    let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+@".contains(&byte);
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(fit)
+        && name.as_bytes()[0].is_ascii_alphabetic()
+        && name != "last";
+    if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
+}
+
+/// Refuses names that do not fit on a terminal's line, or contain control characters.
+pub(crate) fn check_names<'a>(
+    what: &str,
+    names: impl IntoIterator<Item = (&'static str, &'a String)>,
+) -> Result<(), StoreError> {
+    const NAME_CHARS_MAX: usize = 200;
+    for (field, name) in names {
+        let is_short = name.chars().nth(NAME_CHARS_MAX).is_none();
+        if !is_short || name.chars().any(char::is_control) {
+            return Err(StoreError::BadName {
+                what: what.to_string(),
+                field,
+                name: shortened(name),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the beginning of a text from elsewhere, for error messages.
+pub(crate) fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 64;
+    if text.chars().nth(CHARS_MAX).is_none() {
+        return text.to_string();
+    }
+    let mut start: String = text.chars().take(CHARS_MAX).collect();
+    start.push('…');
+    start
+}
