@@ -5,6 +5,8 @@
 //! are replaced by spaces. An offset or a line number therefore means the same place in the source,
 //! in the code and in the comments. String and character literals belong to neither part.
 
+use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
+
 /// The two parts of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lexed {
@@ -14,13 +16,6 @@ pub struct Lexed {
     pub comments: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Code,
-    Comment,
-    Literal,
-}
-
 /// Splits `text` into code and comments. Never fails: an unterminated literal or comment extends to
 /// the end of the text.
 pub fn lex(text: &str) -> Lexed {
@@ -28,123 +23,24 @@ pub fn lex(text: &str) -> Lexed {
         code: String::with_capacity(text.len()),
         comments: String::with_capacity(text.len()),
     };
-    let mut at = 0;
-    while at < text.len() {
-        let (kind, length) = token(&text[at..]);
-        let token = &text[at..at + length];
-        match kind {
-            Kind::Code => {
-                lexed.code.push_str(token);
-                blank(token, &mut lexed.comments);
-            }
-            Kind::Comment => {
-                blank(token, &mut lexed.code);
-                lexed.comments.push_str(token);
-            }
-            Kind::Literal => {
-                blank(token, &mut lexed.code);
-                blank(token, &mut lexed.comments);
-            }
-        }
-        at += length;
+    let mut rest = text;
+    for token in tokenize(text, FrontmatterAllowed::No) {
+        let (piece, behind) = rest.split_at(token.len as usize);
+        rest = behind;
+        let blank: String = piece.bytes().map(|it| if it == b'\n' { '\n' } else { ' ' }).collect();
+        let (code, comment) = match token.kind {
+            TokenKind::LineComment { .. } | TokenKind::BlockComment { .. } => (&*blank, piece),
+            TokenKind::Literal {
+                kind: LiteralKind::Int { .. } | LiteralKind::Float { .. },
+                ..
+            } => (piece, &*blank),
+            TokenKind::Literal { .. } => (&*blank, &*blank),
+            _ => (piece, &*blank),
+        };
+        lexed.code.push_str(code);
+        lexed.comments.push_str(comment);
     }
     lexed
-}
-
-fn blank(token: &str, out: &mut String) {
-    out.extend(token.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
-}
-
-/// Returns the kind and the length in bytes (at least 1) of the first token of `rest`.
-fn token(rest: &str) -> (Kind, usize) {
-    let Some(first) = rest.chars().next() else { return (Kind::Code, 0) };
-    if rest.starts_with("//") {
-        (Kind::Comment, rest.find('\n').unwrap_or(rest.len()))
-    } else if rest.starts_with("/*") {
-        (Kind::Comment, block_comment(rest))
-    } else if first == '"' {
-        (Kind::Literal, quoted(rest, 1, '"'))
-    } else if first == '\'' {
-        character(rest, 0)
-    } else if is_word(first) {
-        let word = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
-        prefixed_literal(rest, word).unwrap_or((Kind::Code, word.len()))
-    } else {
-        (Kind::Code, first.len_utf8())
-    }
-}
-
-pub(crate) fn is_word(c: char) -> bool {
-    c == '_' || c.is_alphanumeric()
-}
-
-/// Returns the length of the block comment at the start of `rest`. Block comments nest.
-fn block_comment(rest: &str) -> usize {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while at < rest.len() {
-        let here = &rest.as_bytes()[at..];
-        if here.starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if here.starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
-            }
-        } else {
-            at += 1;
-        }
-    }
-    rest.len()
-}
-
-/// Returns the length up to and including the closing `quote`. The quoted text begins at `from`; a
-/// backslash escapes the next character.
-fn quoted(rest: &str, from: usize, quote: char) -> usize {
-    let mut chars = rest[from..].char_indices();
-    while let Some((at, c)) = chars.next() {
-        if c == '\\' {
-            chars.next();
-        } else if c == quote {
-            return from + at + 1;
-        }
-    }
-    rest.len()
-}
-
-/// Lexes a character literal, or the quote of a lifetime; `from` is the offset of the quote.
-fn character(rest: &str, from: usize) -> (Kind, usize) {
-    let mut chars = rest[from + 1..].chars();
-    match (chars.next(), chars.next()) {
-        (Some('\\'), _) => (Kind::Literal, quoted(rest, from + 1, '\'')),
-        (Some(c), Some('\'')) => (Kind::Literal, from + 1 + c.len_utf8() + 1),
-        _ => (Kind::Code, from + 1),
-    }
-}
-
-/// Lexes `b"..."`, `c"..."`, `b'.'`, and the raw forms `r"..."`, `r#"..."#`, `br"..."`, `cr"..."`.
-fn prefixed_literal(rest: &str, word: &str) -> Option<(Kind, usize)> {
-    let behind = &rest[word.len()..];
-    match word {
-        "b" | "c" if behind.starts_with('"') => {
-            Some((Kind::Literal, quoted(rest, word.len() + 1, '"')))
-        }
-        "b" if behind.starts_with('\'') => match character(rest, word.len()) {
-            (Kind::Literal, length) => Some((Kind::Literal, length)),
-            _ => None,
-        },
-        "r" | "br" | "cr" => {
-            let hashes = behind.bytes().take_while(|&byte| byte == b'#').count();
-            let text = behind[hashes..].strip_prefix('"')?;
-            let close = format!("\"{}", "#".repeat(hashes));
-            let from = rest.len() - text.len();
-            let end = text.find(&close).map_or(rest.len(), |at| from + at + close.len());
-            Some((Kind::Literal, end))
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -86,8 +86,6 @@ const RAW: &[Listed] = &[
     listed("mechanisms/probe/src/raw/", "code that is changed while it runs, and mapped rings"),
     listed("mechanisms/probe/tests/process/raw.rs", "forking, and a limit on files"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
-    listed("mechanisms/sched/src/raw.rs", "asking for memory ahead of looking at it"),
-    listed("mechanisms/sched/src/drive/raw.rs", "asking for cache lines ahead of writing them"),
     listed("mechanisms/sched/tests/allocation/raw.rs", "an allocator that counts"),
     listed("services/rpc/src/raw/", "memory that two processes share"),
     listed("services/rpc/tests/allocation/raw.rs", "an allocator that counts"),

@@ -1,6 +1,6 @@
 //! A Rust source file as the rules read it.
 
-use crate::lexer::{is_word, lex};
+use crate::lexer::lex;
 
 /// A Rust source file, split into code and comments, with its test code marked.
 #[derive(Clone, Debug)]
@@ -94,6 +94,10 @@ pub fn words<'t>(text: &'t str, pattern: &'t str) -> impl Iterator<Item = usize>
         let closes = pattern.ends_with(is_word) && text[at + pattern.len()..].starts_with(is_word);
         !opens && !closes
     })
+}
+
+fn is_word(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
 }
 
 pub(crate) fn line_at(text: &str, offset: usize) -> usize {
