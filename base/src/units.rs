@@ -17,11 +17,13 @@
 //! ```
 
 mod read;
+mod scale;
 mod show;
 
 pub use read::UnitError;
 pub use show::{format_bytes_rate, format_count, format_ns, format_rate};
 
+use scale::{DECIMAL, Scale, unit};
 use std::fmt;
 use std::str::FromStr;
 
@@ -43,38 +45,6 @@ pub struct Span(pub u64);
 /// A count: a plain integer or a decimal multiple, `1.5k`, `20M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(pub u64);
-
-/// A unit and its spellings.
-struct Unit {
-    /// Spellings that are parsed; the first is the printed one.
-    names: &'static [&'static str],
-    /// Number of base units.
-    factor: u64,
-}
-
-const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
-    Unit { names, factor }
-}
-
-/// Notation of one kind of quantity.
-struct Scale {
-    /// Units, ascending by factor; the first is the base unit.
-    units: &'static [Unit],
-    /// Base unit, as messages put it after a number.
-    base: &'static str,
-    /// Example of a valid text.
-    example: &'static str,
-    /// `true` if zero is a valid value.
-    allows_zero: bool,
-}
-
-const DECIMAL: &[Unit] = &[
-    unit(&[""], 1),
-    unit(&["k"], 1_000),
-    unit(&["M"], 1_000_000),
-    unit(&["G"], 1_000_000_000),
-    unit(&["T"], 1_000_000_000_000),
-];
 
 static RATE: Scale = Scale { units: DECIMAL, base: " bit/s", example: "20M", allows_zero: false };
 

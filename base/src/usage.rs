@@ -150,6 +150,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(target_os = "linux", not(handover_portable)))]
     #[cfg_attr(miri, ignore = "Miri counts no faults")]
     fn first_touch_of_memory_is_a_fault_of_the_thread_and_the_process() {
         let before = (thread(), process());
@@ -161,6 +162,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(target_os = "linux", not(handover_portable)))]
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
     fn child_counts_once_it_was_waited_for() {
         let before = children();

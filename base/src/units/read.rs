@@ -1,6 +1,6 @@
 //! Exact parsing of text to integers.
 
-use super::Scale;
+use super::scale::Scale;
 use std::fmt;
 
 /// Error of parsing a quantity, with the text, the mistake and a way out.

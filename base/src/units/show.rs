@@ -1,6 +1,6 @@
 //! Conversion of integers to the shortest exact text, and of measured figures to three digits.
 
-use super::Scale;
+use super::scale::Scale;
 
 /// Returns the shortest text that parses back to `value`. Among equally short ones, prefers one
 /// without a fraction, then the one with the larger unit.

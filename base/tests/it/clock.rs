@@ -1,11 +1,13 @@
 //! Promises of the clock, whichever source it has.
 
 use handover_base::clock;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -23,6 +25,7 @@ fn ticks_never_decrease_on_a_thread() {
     }
 }
 
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 #[test]
 fn now_never_decreases_and_stays_near_the_kernel_clock() {
     const APART_MAX_NS: u64 = 5_000;

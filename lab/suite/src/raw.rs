@@ -1,7 +1,6 @@
 //! All code of this crate that needs `unsafe`: instructions, C functions, shared objects. Its
 //! functions are safe to call from the rest of the crate.
 
-pub(crate) mod ahead;
 pub(crate) mod bulk;
 pub(crate) mod calls;
 pub(crate) mod clock;

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod backoff;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 pub mod contend;
 #[allow(unsafe_code)]
 mod raw;

@@ -1,4 +1,5 @@
 //! All of this crate's `unsafe`: the guarded cell, and the C library's locks.
 
 pub(crate) mod cell;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 pub(crate) mod posix;

@@ -58,8 +58,6 @@ pub mod lane;
 mod load;
 mod port;
 pub mod program;
-#[allow(unsafe_code)]
-mod raw;
 mod sink;
 mod stamps;
 mod sweep;

@@ -1,13 +1,12 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 pub mod drive;
 pub mod engine;
 mod error;
 pub mod fairness;
 pub mod flowset;
-#[allow(unsafe_code)]
-mod raw;
 pub mod tester;
 
 pub use engine::{

@@ -3,13 +3,13 @@
 /// Prefetches `it`, or its first cache line if it is larger. This only affects time.
 #[inline(always)]
 pub(crate) fn prefetch<T>(it: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, handover_portable))))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch has no visible effect on memory and does not fault at any address;
         // this one is of a live reference. x86-64 includes SSE, which it needs.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(it).cast()) };
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_portable)))))]
     let _ = it;
 }

@@ -3,7 +3,7 @@
 use super::{Counts, END, Slots};
 use crate::channels::Pause;
 use crate::floor::bed::{Bed, Manner};
-use crate::raw::ahead;
+use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_record::{Spec, Wait};
@@ -72,7 +72,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
                 self.once(&self.shared.writer, &mut polls);
             }
         }
-        ahead::claim(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
+        prefetch::for_write(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
         let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
         for (item, value) in items.iter().zip(first..) {
             // Relaxed: published by the Release below.
@@ -129,7 +129,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
             let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
             if turn.load(Ordering::Relaxed) == number / LINES + 1 {
                 // Prefetched only if the writer has already finished the current line.
-                ahead::fetch(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
+                prefetch::for_read(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
             }
             let mut polls = 0;
             // Acquire: pairs with the Release in write().

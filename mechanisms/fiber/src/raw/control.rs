@@ -29,7 +29,6 @@
 //!   pointer into the coroutine each time it is resumed.
 
 use super::gate::{Gate, PreviousState};
-use super::kernel::prefetch;
 use super::queue::{Link, Linked};
 use super::sanitizer::{self, Shadow};
 use super::stack::{Stack, StackPool};
@@ -37,6 +36,7 @@ use crate::drive::state::{RuntimeState, WorkerState};
 use crate::drive::waiter::Waiter;
 use corosensei::stack::{Stack as StackBounds, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use handover_base::prefetch;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
@@ -143,7 +143,7 @@ impl Control {
     #[inline]
     pub(super) fn prefetch(at: *const u8) {
         for line in 0..CONTROL_BYTES / LINE_BYTES {
-            prefetch(at.wrapping_add(line * LINE_BYTES));
+            prefetch::for_read(at.wrapping_add(line * LINE_BYTES));
         }
     }
 }
@@ -262,7 +262,7 @@ impl Runnable {
     pub(crate) fn prefetch_frames(&self) {
         let frame = self.control().frame.get();
         for line in 0..FRAME_LINES {
-            prefetch(frame.wrapping_add(line * LINE_BYTES));
+            prefetch::for_read(frame.wrapping_add(line * LINE_BYTES));
         }
     }
 

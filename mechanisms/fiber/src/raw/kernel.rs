@@ -31,17 +31,3 @@ pub(crate) fn set_timer_slack_1_ns() {
     // SAFETY: the call takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
-
-/// Prefetches the cache line at an address; any address is allowed, and costs time at most.
-#[inline(always)]
-pub(super) fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch has no visible effect and does not fault, whatever the address; it
-        // needs SSE, which is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}

@@ -2,12 +2,13 @@
 //!
 //! Under Miri, which does not support them, `pthread_spin` and `posix_sem` are left out.
 
+use handover_base::sync::auto_traits;
 use handover_lock::contend::{
     Contender, Handover, ParkingLotMutex, PthreadMutex, RawCas, StdMutex,
 };
 #[cfg(not(miri))]
 use handover_lock::contend::{PosixSem, PthreadSpin};
-use handover_lock::{Backoff, TryLock};
+use handover_lock::{Backoff, TryLock, contend};
 use std::pin::Pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -174,4 +175,19 @@ fn guard_can_be_dropped_on_another_thread() {
         scope.spawn(move || held.push(2));
     });
     assert_eq!(*lock.try_lock().expect("freed over there"), [1, 2]);
+}
+
+#[test]
+fn contenders_are_sync_and_posix_guards_are_not_send() {
+    assert_eq!(auto_traits!(contend::Handover), "Send + Sync");
+    assert_eq!(auto_traits!(contend::RawCas), "Send + Sync");
+    assert_eq!(auto_traits!(contend::PthreadMutex), "Send + Sync");
+    assert_eq!(auto_traits!(contend::PthreadSpin), "Send + Sync");
+    assert_eq!(auto_traits!(contend::PosixSem), "Send + Sync");
+    assert_eq!(auto_traits!(contend::HandoverGuard<'static>), "Send + Sync");
+    assert_eq!(auto_traits!(contend::RawCasGuard<'static>), "Send + Sync");
+    type Guard<L> = <L as contend::Contender>::Guard<'static>;
+    assert_eq!(auto_traits!(Guard<contend::PthreadMutex>), "neither");
+    assert_eq!(auto_traits!(Guard<contend::PthreadSpin>), "neither");
+    assert_eq!(auto_traits!(Guard<contend::PosixSem>), "neither");
 }

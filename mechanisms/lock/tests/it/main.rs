@@ -2,4 +2,5 @@
 #![cfg(not(handover_loom))]
 
 mod api;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 mod contract;

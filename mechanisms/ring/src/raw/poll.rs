@@ -9,7 +9,7 @@
 /// but takes longer: 65 ns instead of 52.
 #[inline(always)]
 pub(super) fn delay_next_poll() {
-    #[cfg(all(target_arch = "x86_64", not(miri), not(handover_loom)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, handover_portable))))]
     // SAFETY: every x86_64 has LFENCE (SSE2), which only affects when instructions begin.
     unsafe {
         core::arch::x86_64::_mm_lfence();

@@ -21,6 +21,7 @@ mod memory {
     use super::*;
     use core::marker::PhantomData;
     use core::ptr::NonNull;
+    use handover_base::prefetch;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
 
     /// Bytes of a cache line, which CPUs transfer as a whole.
@@ -99,29 +100,13 @@ mod memory {
         /// Prefetches the line of a row for writing. It is a hint, without an access.
         #[inline(always)]
         pub(crate) fn prefetch_for_write(&self, row: usize) {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: PREFETCHW is no memory access in the language's sense, cannot fault at any
-            // address, and is a NOP on processors that lack it.
-            unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) self.address(row),
-                    options(nostack, preserves_flags, readonly));
-            }
-            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-            let _ = self.address(row);
+            prefetch::for_write(self.address(row));
         }
 
         /// Prefetches the line of a row for reading. It is a hint, without an access.
         #[inline(always)]
         pub(crate) fn prefetch_for_read(&self, row: usize) {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: PREFETCHT0 is no memory access in the language's sense and cannot fault at
-            // any address.
-            unsafe {
-                core::arch::asm!("prefetcht0 [{}]", in(reg) self.address(row),
-                    options(nostack, preserves_flags, readonly));
-            }
-            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-            let _ = self.address(row);
+            prefetch::for_read(self.address(row));
         }
 
         /// Address of a row; `row` may be out of range.

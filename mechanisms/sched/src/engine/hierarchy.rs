@@ -6,7 +6,7 @@ use super::{
     Accepted, Discipline, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler,
     Totals,
 };
-use crate::raw::prefetch;
+use handover_base::prefetch;
 use std::fmt::Debug;
 
 /// Scheduler of two levels.
@@ -69,7 +69,7 @@ impl<T: Copy + Debug, H: Copy, I> FlowStates<H> for Vec<Tenant<T, H, I>> {
 
     #[inline(always)]
     fn prefetch(&self, id: u32) {
-        prefetch(&self[id as usize].hot);
+        prefetch::for_read(&self[id as usize].hot);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::config::{Config, check_spec};
 use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
-use crate::raw::prefetch;
+use handover_base::prefetch;
 use std::fmt::Debug;
 
 /// Null index of packets and flows.
@@ -106,7 +106,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for Table<T, H, A> {
 
     #[inline(always)]
     fn prefetch(&self, id: u32) {
-        prefetch(&self.flows[id as usize]);
+        prefetch::for_read(&self.flows[id as usize]);
     }
 }
 
@@ -232,7 +232,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
     #[inline(always)]
     pub(crate) fn prefetch_head(&self, id: u32) {
         if let Some(node) = self.nodes.get(self.flows[id as usize].head as usize) {
-            prefetch(node);
+            prefetch::for_read(node);
         }
     }
 }

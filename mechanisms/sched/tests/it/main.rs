@@ -3,7 +3,9 @@
 
 mod api;
 mod contract;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 mod drive;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
 mod drive_lanes;
 mod fairness;
 mod flowsets;

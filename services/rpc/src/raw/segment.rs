@@ -14,6 +14,7 @@
 
 use super::copy::{self, Store};
 use super::sealed::is_sound;
+use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -170,16 +171,7 @@ impl Segment {
     /// Prefetches the cache line of that slot for writing. A hint: it reads and writes nothing.
     #[inline]
     pub(crate) fn claim(&self, side: usize, number: u64) {
-        let slot: *const Slot = self.slot(side, number);
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: PREFETCHW accesses nothing in the sense of the language, cannot fault at any
-        // address, and is a NOP on processors without it.
-        unsafe {
-            core::arch::asm!("prefetchw [{}]", in(reg) slot,
-                options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = slot;
+        prefetch::for_write(self.slot(side, number));
     }
 
     /// Returns the address of `bytes` bytes at `offset` in the long bodies of `side`. The caller

@@ -1,6 +1,6 @@
 //! Memory of a lane: whole cache lines of words, initially zero.
 
-use crate::drive::raw;
+use handover_base::prefetch;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -136,19 +136,19 @@ impl<'a, const W: usize> SlotsView<'a, W> {
     pub(super) fn prefetch_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]
         if (position as usize).is_multiple_of(LaneSlots::<W>::PER_LINE) {
-            raw::prefetch_for_write(
+            prefetch::for_write(
                 self.first(position + (AHEAD_LINES * LaneSlots::<W>::PER_LINE) as u64),
             );
         }
         #[cfg(handover_loom)]
-        raw::prefetch_for_write(self.first(position));
+        prefetch::for_write(self.first(position));
     }
 
     /// Prefetches, for reading, the lines of `slots_count` slots from `position` on.
     #[inline(always)]
     pub(super) fn prefetch(self, position: u64, slots_count: usize) {
         for slot in (0..slots_count).step_by(LaneSlots::<W>::PER_LINE) {
-            crate::raw::prefetch(self.first(position + slot as u64));
+            prefetch::for_read(self.first(position + slot as u64));
         }
     }
 

@@ -1,0 +1,33 @@
+//! Notation of a kind of quantity.
+
+/// A unit and its spellings.
+pub(super) struct Unit {
+    /// Spellings that are parsed; the first is the printed one.
+    pub names: &'static [&'static str],
+    /// Number of base units.
+    pub factor: u64,
+}
+
+pub(super) const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
+    Unit { names, factor }
+}
+
+/// Notation of one kind of quantity.
+pub(super) struct Scale {
+    /// Units, ascending by factor; the first is the base unit.
+    pub units: &'static [Unit],
+    /// Base unit, as messages put it after a number.
+    pub base: &'static str,
+    /// Example of a valid text.
+    pub example: &'static str,
+    /// `true` if zero is a valid value.
+    pub allows_zero: bool,
+}
+
+pub(super) const DECIMAL: &[Unit] = &[
+    unit(&[""], 1),
+    unit(&["k"], 1_000),
+    unit(&["M"], 1_000_000),
+    unit(&["G"], 1_000_000_000),
+    unit(&["T"], 1_000_000_000_000),
+];
