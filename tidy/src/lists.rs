@@ -82,7 +82,7 @@ const RAW: &[Listed] = &[
     listed("services/net/src/raw.rs", "how much of what was sent the peer has taken"),
     listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/timer/tests/allocation/raw.rs", "an allocator that counts"),
-    listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),
+    listed("mechanisms/notify/src/raw/", "memory that processes share, and the CPU's number"),
     listed("mechanisms/probe/src/raw/", "code that is changed while it runs, and mapped rings"),
     listed("mechanisms/probe/tests/process/raw.rs", "forking, and a limit on files"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
@@ -110,7 +110,6 @@ const CIRCLES: &[KnownCircles] = &[
     circles("lab/suite", &[6, 3]),
     circles("mechanisms/event", &[3]),
     circles("mechanisms/fiber", &[19]),
-    circles("mechanisms/notify", &[5]),
     circles("mechanisms/probe", &[11, 4]),
     circles("mechanisms/sched", &[17, 6, 5]),
 ];

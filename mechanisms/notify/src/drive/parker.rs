@@ -25,7 +25,8 @@
 use super::waiting::{SleepStart, Waiting, now_ns};
 use crate::engine::{Engine, Plan, Stats};
 use crate::park::{ParkWord, Sleep};
-use crate::{Config, ConfigError, raw, stage};
+use crate::raw::current_cpu;
+use crate::{Config, ConfigError, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::usage;
@@ -80,7 +81,7 @@ impl Unparker {
     /// ends its sleep.
     #[inline]
     pub fn unpark_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
-        match self.word.must_wake(raw::current_cpu) {
+        match self.word.must_wake(current_cpu) {
             None => false,
             Some(sleep_kind) => {
                 self.wake(sleep_kind, wake_elsewhere);
@@ -213,7 +214,7 @@ impl Parker {
     /// Reading the CPU's number, 2 to 3 ns.
     #[inline]
     pub fn settle(&mut self, bell: &Unparker) {
-        let cpu_plus_one = raw::current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
+        let cpu_plus_one = current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
         if cpu_plus_one != self.cpu_plus_one {
             self.cpu_plus_one = cpu_plus_one;
             // Relaxed: a hint.
