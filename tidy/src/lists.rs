@@ -109,9 +109,6 @@ const CIRCLES: &[KnownCircles] = &[
     circles("lab/store", &[4]),
     circles("lab/suite", &[6, 3]),
     circles("mechanisms/event", &[3]),
-    circles("mechanisms/fiber", &[19]),
-    circles("mechanisms/probe", &[11, 4]),
-    circles("mechanisms/sched", &[17, 6, 5]),
 ];
 
 #[rustfmt::skip]
