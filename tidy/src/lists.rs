@@ -77,7 +77,7 @@ const RAW: &[Listed] = &[
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
     listed("mechanisms/fiber/src/raw/", "stacks, the switch between them, and what is strung through both"),
     listed("mechanisms/fiber/tests/raw/", "waiting and queueing by hand, in the models"),
-    listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
+    listed("mechanisms/lock/src/raw/", "the guarded cell"),
     listed("mechanisms/timer/src/raw.rs", "asking for memory ahead of looking at it"),
     listed("services/net/src/raw.rs", "how much of what was sent the peer has taken"),
     listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),

@@ -2,7 +2,6 @@
 #![deny(unsafe_code)]
 
 mod backoff;
-pub mod contend;
 #[allow(unsafe_code)]
 mod raw;
 mod stage;

@@ -1,7 +1,7 @@
 //! The lock's API: one test for each promise of its documentation.
 
 use handover_base::sync::{CachePadded, auto_traits};
-use handover_lock::{Guard, RawTryLock, TryLock, contend};
+use handover_lock::{Guard, RawTryLock, TryLock};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::MutexGuard;
@@ -86,21 +86,6 @@ fn padding_separates_word_and_value_by_128_bytes() {
     assert_eq!(value % 128, 0);
     assert_eq!(size_of_val(&lock), 256, "the word's 128 bytes and the value's");
     assert_eq!(size_of::<RawTryLock>(), 1);
-}
-
-#[test]
-fn contenders_are_sync_and_posix_guards_are_not_send() {
-    assert_eq!(auto_traits!(contend::Handover), "Send + Sync");
-    assert_eq!(auto_traits!(contend::RawCas), "Send + Sync");
-    assert_eq!(auto_traits!(contend::PthreadMutex), "Send + Sync");
-    assert_eq!(auto_traits!(contend::PthreadSpin), "Send + Sync");
-    assert_eq!(auto_traits!(contend::PosixSem), "Send + Sync");
-    assert_eq!(auto_traits!(contend::HandoverGuard<'static>), "Send + Sync");
-    assert_eq!(auto_traits!(contend::RawCasGuard<'static>), "Send + Sync");
-    type Guard<L> = <L as contend::Contender>::Guard<'static>;
-    assert_eq!(auto_traits!(Guard<contend::PthreadMutex>), "neither");
-    assert_eq!(auto_traits!(Guard<contend::PthreadSpin>), "neither");
-    assert_eq!(auto_traits!(Guard<contend::PosixSem>), "neither");
 }
 
 #[test]

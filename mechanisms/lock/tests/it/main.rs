@@ -1,4 +1,4 @@
-//! Tests of the API, and of the contract of every lock.
+//! Tests of the API, and of the contract of the lock.
 #![cfg(not(handover_loom))]
 
 mod api;
