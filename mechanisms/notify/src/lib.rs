@@ -26,11 +26,9 @@ mod word;
 
 pub use config::Config;
 #[cfg(not(handover_loom))]
-pub use drive::{Parked, Parker, Unparker, adaptive, adaptive_fd, eventfd, futex, pipe, shared};
+pub use drive::{Parked, Parker, Unparker, adaptive, adaptive_fd, shared};
 #[cfg(not(handover_loom))]
-pub use drive::{
-    adaptive::Adaptive, adaptive_fd::AdaptiveFd, eventfd::EventFd, futex::Futex, pipe::Pipe,
-};
+pub use drive::{adaptive::Adaptive, adaptive_fd::AdaptiveFd};
 pub use engine::{Engine, Plan, Stats};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};

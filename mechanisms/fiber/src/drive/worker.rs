@@ -464,7 +464,7 @@ impl Worker {
         }
         if !self.can_steal {
             add(&self.owner.counters.parks, 1);
-            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::NotUnparked {
+            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
@@ -486,7 +486,7 @@ impl Worker {
                 // Relaxed: a thread that clears the flag rings the bell afterwards.
                 should_wake() || !self.owner.is_idle.load(Ordering::Relaxed)
             });
-            if parked == Parked::NotUnparked {
+            if parked == Parked::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }

@@ -117,8 +117,8 @@ pub enum Parked {
     Found,
     /// A sender rang.
     Unparked,
-    /// The sleep ended otherwise: by the deadline, a signal, a descriptor.
-    NotUnparked,
+    /// The sleep ended without a sender: by the deadline, a signal, a descriptor.
+    SleepEnded,
 }
 
 /// The receiving side. It learns from its waits how long to spin, when to yield, and when to sleep.
@@ -415,7 +415,7 @@ impl Parker {
             None => {
                 self.yields.timed_out();
                 self.waiting.not_notified();
-                Parked::NotUnparked
+                Parked::SleepEnded
             }
         }
     }

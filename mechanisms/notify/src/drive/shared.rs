@@ -32,7 +32,6 @@
 //!   cause, as often as it does so. Against both, wait with a timeout and check the work itself.
 //! - A receiver does not learn that its senders have died: wait with a timeout, and check that they
 //!   live.
-//! - A [`futex::Core`](crate::futex::Core) needs no such check, since each of its senders wakes.
 
 use crate::MapError;
 use crate::raw::{Mapping, ZeroFresh};
@@ -44,8 +43,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// A core of a mechanism ([`adaptive::Core`](crate::adaptive::Core) or
-/// [`futex::Core`](crate::futex::Core)) in a mapped file. A clone is another handle to the same
+/// A core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is another handle to the same
 /// mapping, which ends with its last handle.
 #[derive(Debug)]
 pub struct Shared<C> {

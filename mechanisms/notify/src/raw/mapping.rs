@@ -1,6 +1,6 @@
 //! Memory shared with other processes.
 
-use crate::{adaptive, futex};
+use crate::adaptive;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -17,9 +17,6 @@ pub unsafe trait ZeroFresh: Send + Sync + 'static {}
 
 // SAFETY: an AtomicU32 in a repr(transparent) wrapper, an AtomicU64 and repr(C) padding; 128 bytes.
 unsafe impl ZeroFresh for adaptive::Core {}
-
-// SAFETY: one AtomicU32 and repr(C) padding; 128 bytes.
-unsafe impl ZeroFresh for futex::Core {}
 
 /// Mapping of the beginning of a file, shared, for reading and writing.
 #[derive(Debug)]

@@ -3,9 +3,11 @@
 //! This is the usual way, and that of libraries: it works in an epoll set and across processes
 //! without further effort. Each notification enters the kernel, even if no thread sleeps.
 
-use super::descriptor::{self, Blocking};
-use crate::{Mechanism, Notify, PairError, Wait};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use super::descriptor;
+use handover_notify::{Mechanism, Notify, PairError, Wait};
+use rustix::event::EventfdFlags;
+use rustix::io::retry_on_intr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +23,9 @@ impl Mechanism for EventFd {
     type Receiver = Receiver;
 
     fn pair() -> Result<(Sender, Receiver), PairError> {
-        let counter = Arc::new(descriptor::eventfd(Blocking::Yes)?);
+        let counter = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
+            .map_err(|errno| PairError::Refused { call: "eventfd2", errno })?;
+        let counter = Arc::new(counter);
         Ok((Sender { counter: Arc::clone(&counter) }, Receiver { counter }))
     }
 }
@@ -35,11 +39,14 @@ pub struct Sender {
 impl Notify for Sender {
     #[inline]
     fn notify(&self) {
-        descriptor::add_one(&self.counter);
+        if let Err(errno) = retry_on_intr(|| rustix::io::write(&self.counter, &1u64.to_ne_bytes()))
+        {
+            panic!("write to an eventfd failed: {errno}");
+        }
     }
 }
 
-/// The receiving side; its descriptor is readable while a notification is pending.
+/// The receiving side.
 #[derive(Debug)]
 pub struct Receiver {
     counter: Arc<OwnedFd>,
@@ -48,58 +55,20 @@ pub struct Receiver {
 impl Wait for Receiver {
     #[inline]
     fn wait(&mut self) -> u64 {
-        loop {
-            if let Some(count) = descriptor::read_count(&self.counter) {
-                return count;
-            }
-            // Another process that shares the open file has made it non-blocking.
-            descriptor::wait_readable(&*self.counter, None);
+        let mut count = [0; 8];
+        match retry_on_intr(|| rustix::io::read(&self.counter, &mut count)) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(errno) => panic!("read from an eventfd failed: {errno}"),
         }
     }
 
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64> {
         // Only this receiver reads, so that a readable descriptor stays readable and the read does
         // not block.
-        descriptor::wait_readable(&*self.counter, Some(timeout))
-            .then(|| descriptor::read_count(&self.counter))
-            .flatten()
+        descriptor::wait_readable(&*self.counter, Some(timeout)).then(|| self.wait())
     }
 
     fn try_wait(&mut self) -> Option<u64> {
         self.wait_timeout(Duration::ZERO)
-    }
-}
-
-/// The descriptor for sending from another process: pass it there, and convert it to a [`Sender`].
-impl AsFd for Sender {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.counter.as_fd()
-    }
-}
-
-/// Makes a sender on an eventfd from elsewhere.
-///
-/// [`notify`](Notify::notify) blocks while the counter is at its maximum, 2^64 - 2, which another
-/// process with the descriptor can set, and panics if the descriptor is no eventfd: only use one
-/// from a trusted process.
-impl From<OwnedFd> for Sender {
-    fn from(counter: OwnedFd) -> Self {
-        Self { counter: Arc::new(counter) }
-    }
-}
-
-/// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
-impl AsFd for Receiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.counter.as_fd()
-    }
-}
-
-/// Makes a receiver on an eventfd (blocking, not a semaphore) from elsewhere. It must be the only
-/// reader: if another process reads a count that this one was about to read, a wait with a timeout
-/// blocks beyond its timeout.
-impl From<OwnedFd> for Receiver {
-    fn from(counter: OwnedFd) -> Self {
-        Self { counter: Arc::new(counter) }
     }
 }
