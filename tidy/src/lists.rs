@@ -77,12 +77,12 @@ const RAW: &[Listed] = &[
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
     listed("mechanisms/fiber/src/raw/", "stacks, the switch between them, and what is strung through both"),
     listed("mechanisms/fiber/tests/raw/", "waiting and queueing by hand, in the models"),
-    listed("mechanisms/lock/src/raw/", "the guarded cell, and the C library's locks in place"),
+    listed("mechanisms/lock/src/raw/", "the guarded cell"),
     listed("mechanisms/timer/src/raw.rs", "asking for memory ahead of looking at it"),
     listed("services/net/src/raw.rs", "how much of what was sent the peer has taken"),
     listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/timer/tests/allocation/raw.rs", "an allocator that counts"),
-    listed("mechanisms/notify/src/raw.rs", "memory that processes share, and the CPU's number"),
+    listed("mechanisms/notify/src/raw/", "memory that processes share, and the CPU's number"),
     listed("mechanisms/probe/src/raw/", "code that is changed while it runs, and mapped rings"),
     listed("mechanisms/probe/tests/process/raw.rs", "forking, and a limit on files"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
@@ -105,10 +105,6 @@ const CIRCLES: &[KnownCircles] = &[
     circles("lab/harness", &[7, 3]),
     circles("lab/suite", &[6, 3]),
     circles("mechanisms/event", &[3]),
-    circles("mechanisms/fiber", &[19]),
-    circles("mechanisms/notify", &[5]),
-    circles("mechanisms/probe", &[11, 4]),
-    circles("mechanisms/sched", &[17, 6, 5]),
 ];
 
 #[rustfmt::skip]

@@ -7,9 +7,9 @@ mod queues;
 mod serve;
 mod topic;
 
+use crate::notify::EventFd;
 use handover_event::{Config, ThreadConfig};
 use handover_harness::{Bench, Fault, Rig};
-use handover_notify::EventFd;
 use handover_record::{Contender, Wait};
 #[cfg(feature = "peers")]
 use own::Local;

@@ -1,13 +1,14 @@
 //! Locks: always busy, always free, and passed between threads.
 
+pub mod contend;
 mod contended;
 
+use contend::{
+    HandoverTryLock, Lock, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
+};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
-use handover_lock::contend::{
-    self, Contender as Lock, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
-};
 use handover_record::{Contender, Part, Spec, args};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -125,7 +126,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
 
     fn rig(args: &A, _: &mut Rig) -> Result<Self, Fault> {
         Ok(Busy {
-            lock: L::new_free(),
+            lock: L::new_unlocked(),
             parties_count: args.threads_count(),
             held: AtomicU32::new(0),
             ended: AtomicU32::new(0),
@@ -184,7 +185,7 @@ impl<L: Lock> Workload for Free<L> {
     };
 
     fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Free(L::new_free()))
+        Ok(Free(L::new_unlocked()))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -253,7 +254,7 @@ impl<L: Lock> Handover for Passed<L> {
     }
 
     fn rig(_: &Contention, _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Passed { lock: L::new_free(), inside: AtomicU32::new(0), wrong: AtomicU64::new(0) })
+        Ok(Passed { lock: L::new_unlocked(), inside: AtomicU32::new(0), wrong: AtomicU64::new(0) })
     }
 
     fn play(&self, _: Party, out: &mut Samples) -> Result<(), Fault> {
@@ -301,7 +302,7 @@ impl<L> Passed<L> {
 macro_rules! rows {
     ($make:ident, $workload:ident $(, $args:ty)?) => {
         [
-            Bench::$make::<$workload<contend::Handover $(, $args)?>>(Contender::ours("handover")),
+            Bench::$make::<$workload<HandoverTryLock $(, $args)?>>(Contender::ours("handover")),
             Bench::$make::<$workload<PosixSem $(, $args)?>>(Contender::peer("sem")),
             Bench::$make::<$workload<PthreadMutex $(, $args)?>>(Contender::peer("pthread_mutex")),
             Bench::$make::<$workload<PthreadSpin $(, $args)?>>(Contender::peer("pthread_spin")),

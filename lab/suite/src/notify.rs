@@ -1,6 +1,9 @@
 //! Notifications: to a busy receiver, to a sleeping one, and round trips.
 
+mod kernel;
 mod others;
+
+pub use kernel::{EventFd, Futex, Pipe};
 
 use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::{Medium, Relay};
@@ -9,7 +12,7 @@ use handover_base::futex::Scope;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
 use handover_notify::shared::Shared;
-use handover_notify::{Config, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive};
+use handover_notify::{Config, Mechanism, Notify, Wait, adaptive};
 use handover_record::{Contender, Nanos, Part, Spec, Wait as Waits, args};
 use others::{By, StdCondvar, StdPark};
 #[cfg(feature = "peers")]

@@ -13,5 +13,6 @@ pub(crate) mod mapped;
 pub(crate) mod mpi;
 #[cfg(feature = "peers")]
 pub(crate) mod peers;
+pub(crate) mod posix;
 pub(crate) mod shared;
 pub(crate) mod usdt;

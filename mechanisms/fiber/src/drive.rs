@@ -4,12 +4,13 @@ mod barrier;
 mod channel;
 mod condition;
 mod eventual;
+mod handle;
 mod mutex;
 mod runtime;
 mod spawn;
 pub(crate) mod state;
 mod this_fiber;
-pub(crate) mod waiter;
+pub(crate) mod wait;
 mod waitlist;
 pub(crate) mod worker;
 
@@ -20,7 +21,8 @@ pub use channel::{
 };
 pub use condition::Condition;
 pub use eventual::Eventual;
+pub use handle::{Handle, Pool};
 pub use mutex::{Mutex, MutexGuard};
-pub use runtime::{Handle, Pool, Runtime, Stats};
+pub use runtime::{Runtime, Stats};
 pub use spawn::{Builder, JoinHandle, spawn, spawn_detached, spawn_local};
 pub use this_fiber::{current_id, current_worker, is_fiber, sleep, sleep_until_ns, yield_now};

@@ -1,6 +1,19 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+// Layers, each of which depends only on those above it:
+// - `error`, `config`, and `engine` but `engine::ready_queue`: plain data and decisions;
+// - `raw::{queue, race, gate, biased, kernel, regions, stack}`: lists, locks, and memory of stacks;
+// - `raw::{control, waiter}`: a fiber, the switch to it, and participants that wait; a fiber's end is
+//   waited for by other participants, so these two know each other;
+// - `engine::ready_queue`, `drive::state`: the state of a worker and of a runtime;
+// - `raw::{home, owner}`: the way from a fiber to its worker's state, and the worker's own access;
+// - `drive::worker`; `raw::{current, overflow}`: a worker, and the worker of this thread;
+// - `drive::{this_fiber, wait}`, `raw::{timed_wait, cell}`: yielding, waiting and waking;
+// - `drive::waitlist`, then `drive::{mutex, condition, barrier, channel, eventual}`: primitives to wait
+//   on; `raw::guarded` is the mutex's value;
+// - `drive::{handle, spawn, runtime}`: spawning, and starting and stopping workers.
+
 #[cfg(not(handover_loom))]
 mod config;
 #[cfg(not(handover_loom))]

@@ -11,6 +11,8 @@ mod gate;
 #[cfg(not(handover_loom))]
 mod guarded;
 #[cfg(not(handover_loom))]
+mod home;
+#[cfg(not(handover_loom))]
 mod kernel;
 #[cfg(not(handover_loom))]
 mod overflow;
@@ -21,11 +23,15 @@ mod promise;
 mod queue;
 mod race;
 #[cfg(not(handover_loom))]
+mod regions;
+#[cfg(not(handover_loom))]
 mod sanitizer;
 #[cfg(not(handover_loom))]
 mod stack;
 #[cfg(not(handover_loom))]
 mod timed_wait;
+#[cfg(not(handover_loom))]
+mod waiter;
 
 pub use biased::Biased;
 pub use gate::Withdrawals;
@@ -34,14 +40,15 @@ pub use gate::{Gate, Node, PreviousState};
 pub use queue::{Inbox, List};
 #[cfg(handover_loom)]
 pub use queue::{Link, Linked};
+#[cfg(handover_loom)]
 pub use race::Race;
 
 #[cfg(not(handover_loom))]
 pub(crate) use {
     cell::{GateCell, wait_at, wait_at_until},
     control::{
-        Control, Ended, Handle, Outcome, Remains, Runnable, Spec, UntakenResult, fits, id_of, park,
-        prepare, suspend,
+        Control, Ended, HomeAddress, Outcome, Remains, ResultHandle, Runnable, Spec, UntakenResult,
+        fits, id_of, park, prepare, suspend,
     },
     current::{current, enter},
     guarded::Guarded,
@@ -49,5 +56,6 @@ pub(crate) use {
     overflow::install_fault_handler,
     owner::WorkerOwner,
     stack::{GuardKind, Stack, StackPool},
-    timed_wait::{TimedWaker, TimerPayload, wait_until},
+    timed_wait::wait_until,
+    waiter::{ThreadWaiter, TimerPayload, Waiter},
 };

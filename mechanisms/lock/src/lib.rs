@@ -2,8 +2,6 @@
 #![deny(unsafe_code)]
 
 mod backoff;
-#[cfg(all(target_os = "linux", not(handover_portable)))]
-pub mod contend;
 #[allow(unsafe_code)]
 mod raw;
 mod stage;

@@ -1,5 +1,3 @@
-//! All of this crate's `unsafe`: the guarded cell, and the C library's locks.
+//! All of this crate's `unsafe`: the guarded cell.
 
 pub(crate) mod cell;
-#[cfg(all(target_os = "linux", not(handover_portable)))]
-pub(crate) mod posix;

@@ -3,9 +3,7 @@
 //! `cargo run --release -p handover-notify --example notify-tour`
 
 use handover_base::affinity;
-use handover_notify::{
-    Adaptive, AdaptiveFd, Config, EventFd, Futex, Mechanism, Notify, Pipe, Wait, adaptive,
-};
+use handover_notify::{Adaptive, AdaptiveFd, Config, Mechanism, Notify, Wait, adaptive};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,15 +34,12 @@ fn main() {
     println!("{:?}", receiver.stats());
 
     // 3. A round trip between two threads, on two CPUs and on one. These are rough figures; the lab
-    //    measures properly.
+    //    measures properly, beside the kernel's mechanisms: `handover run notify/`.
     let cpus = affinity::mask();
     let (here, there) = (cpus[0], *cpus.last().expect("at least one CPU"));
     println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");
     row::<Adaptive>(here, there);
     row::<AdaptiveFd>(here, there);
-    row::<Futex>(here, there);
-    row::<EventFd>(here, there);
-    row::<Pipe>(here, there);
     if here == there {
         println!("(only one CPU is available)");
     }

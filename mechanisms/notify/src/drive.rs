@@ -3,10 +3,7 @@
 pub mod adaptive;
 pub mod adaptive_fd;
 mod descriptor;
-pub mod eventfd;
-pub mod futex;
 mod parker;
-pub mod pipe;
 pub mod shared;
 mod waiting;
 

@@ -1,6 +1,15 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+// Layers, each of which depends only on those above it:
+// - `error`, `config`, `mechanism`: plain data, and the traits;
+// - `engine`, `word`, `park`: the spin policy and the two state words, without a clock or a system
+//   call; models check them;
+// - `raw::cpu`, `stage`: the CPU's number, and probe sites;
+// - `drive::waiting`: the loop that spins, then sleeps, over engine and word;
+// - `drive::{adaptive, adaptive_fd, parker}`: the mechanisms;
+// - `raw::mapping`, `drive::shared`: an adaptive core in memory that processes share.
+
 mod config;
 #[cfg(not(handover_loom))]
 mod drive;
@@ -17,11 +26,9 @@ mod word;
 
 pub use config::Config;
 #[cfg(not(handover_loom))]
-pub use drive::{Parked, Parker, Unparker, adaptive, adaptive_fd, eventfd, futex, pipe, shared};
+pub use drive::{Parked, Parker, Unparker, adaptive, adaptive_fd, shared};
 #[cfg(not(handover_loom))]
-pub use drive::{
-    adaptive::Adaptive, adaptive_fd::AdaptiveFd, eventfd::EventFd, futex::Futex, pipe::Pipe,
-};
+pub use drive::{adaptive::Adaptive, adaptive_fd::AdaptiveFd};
 pub use engine::{Engine, Plan, Stats};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};

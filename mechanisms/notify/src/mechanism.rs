@@ -55,7 +55,7 @@ pub trait Wait: Send {
 /// A way to wake a thread, as a type for generic code (tests, benchmarks).
 ///
 /// ```
-/// use handover_notify::{Adaptive, EventFd, Mechanism, Notify, Wait};
+/// use handover_notify::{Adaptive, AdaptiveFd, Mechanism, Notify, Wait};
 ///
 /// fn hand_over<M: Mechanism>() {
 ///     let (sender, mut receiver) = M::pair().expect(M::NAME);
@@ -65,7 +65,7 @@ pub trait Wait: Send {
 ///     other.join().unwrap();
 /// }
 /// hand_over::<Adaptive>();
-/// hand_over::<EventFd>();
+/// hand_over::<AdaptiveFd>();
 /// ```
 pub trait Mechanism: 'static {
     /// Name in tables: lower case, no spaces.

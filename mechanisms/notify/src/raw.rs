@@ -1,80 +1,8 @@
 //! All of this crate's `unsafe`: memory shared with other processes, and the number of the CPU.
 
-use crate::{adaptive, futex};
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::ffi::c_void;
-use std::os::fd::AsFd;
-use std::ptr::NonNull;
+mod cpu;
+mod mapping;
 
-/// Number of the CPU that this thread runs on at the moment; `None` if unknown.
-///
-/// The C library reads it from the thread's registered rseq area: 2 to 3 ns, where the vDSO's
-/// getcpu takes 10. Each notification calls this.
-#[inline]
-pub(crate) fn current_cpu() -> Option<u32> {
-    if cfg!(miri) {
-        return None; // not supported by Miri
-    }
-    // SAFETY: the function takes no arguments and accesses no memory of the caller.
-    let cpu = unsafe { libc::sched_getcpu() };
-    u32::try_from(cpu).ok()
-}
-
-/// Types that may lie in memory mapped by several processes.
-///
-/// # Safety
-/// All zeroes, and indeed any bytes, are a valid value of the type, also while other processes
-/// write to it at any time: it consists of atomics and padding, without pointers. Its size and
-/// alignment are at most a page's. It needs no drop.
-pub unsafe trait ZeroFresh: Send + Sync + 'static {}
-
-// SAFETY: an AtomicU32 in a repr(transparent) wrapper, an AtomicU64 and repr(C) padding; 128 bytes.
-unsafe impl ZeroFresh for adaptive::Core {}
-
-// SAFETY: one AtomicU32 and repr(C) padding; 128 bytes.
-unsafe impl ZeroFresh for futex::Core {}
-
-/// Mapping of the beginning of a file, shared, for reading and writing.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    start: NonNull<c_void>,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread; its contents are only accessed as
-// ZeroFresh types, which are Send and Sync.
-unsafe impl Send for Mapping {}
-
-// SAFETY: get() is the only access by reference, and only gives ZeroFresh types, which are Sync.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps the first `bytes` bytes of `file`. The caller ensures that they exist and cannot be
-    /// truncated (an access would otherwise raise SIGBUS).
-    pub(crate) fn of(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start =
-            unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
-        let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
-        Ok(Self { start, bytes })
-    }
-
-    /// Returns the value at the mapping's beginning.
-    #[inline]
-    pub(crate) fn get<C: ZeroFresh>(&self) -> &C {
-        assert!(size_of::<C>() <= self.bytes, "mapped for something smaller");
-        // SAFETY: `start` is page-aligned and `bytes` long, mapped until `self` is dropped, and any
-        // bytes there are a valid C, now and after any write by others (ZeroFresh).
-        unsafe { self.start.cast::<C>().as_ref() }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: of() mapped exactly this address and length, and no reference outlives `self`.
-        let unmapped = unsafe { munmap(self.start.as_ptr(), self.bytes) };
-        debug_assert_eq!(unmapped, Ok(()));
-    }
-}
+pub(crate) use cpu::current_cpu;
+pub(crate) use mapping::Mapping;
+pub use mapping::ZeroFresh;

@@ -1,9 +1,8 @@
 //! Configuration of a recording.
 
-use crate::error::{StartError, VariableError};
+use crate::error::StartError;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 /// Policy for events that exceed the rings' room.
@@ -22,21 +21,6 @@ impl fmt::Display for Policy {
             Policy::Last => "last",
             Policy::Stream => "stream",
         })
-    }
-}
-
-impl FromStr for Policy {
-    type Err = VariableError;
-    fn from_str(text: &str) -> Result<Self, VariableError> {
-        match text {
-            "last" => Ok(Policy::Last),
-            "stream" => Ok(Policy::Stream),
-            _ => Err(VariableError {
-                variable: crate::environment::POLICY_VARIABLE,
-                text: text.to_owned(),
-                expected: "write last or stream",
-            }),
-        }
     }
 }
 
@@ -190,13 +174,5 @@ mod tests {
         let error = Config::stream("x").wait_max(wait).validate().unwrap_err().to_string();
         assert_eq!(error, "wait_max_ms = 3601000: must lie in 0..=3600000");
         assert!(Config::stream("x").validate().is_ok());
-    }
-
-    #[test]
-    fn policy_parses_from_its_display() {
-        for policy in [Policy::Last, Policy::Stream] {
-            assert_eq!(policy.to_string().parse(), Ok(policy));
-        }
-        assert!("first".parse::<Policy>().unwrap_err().to_string().contains("last or stream"));
     }
 }

@@ -3,6 +3,7 @@
 use crate::config::{Config, Policy};
 use crate::error::VariableError;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Name of the variable with the pattern of sites to switch on when the program starts.
@@ -20,22 +21,25 @@ pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";
 
-/// Switches on the sites that [`PATTERN_VARIABLE`] selects, when the program starts. Reports errors
-/// on stderr, as there is no caller to return them to.
-pub(crate) fn apply() {
-    let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };
-    if pattern.is_empty() {
-        return;
+impl FromStr for Policy {
+    type Err = VariableError;
+
+    fn from_str(text: &str) -> Result<Self, VariableError> {
+        match text {
+            "last" => Ok(Policy::Last),
+            "stream" => Ok(Policy::Stream),
+            _ => Err(VariableError {
+                variable: POLICY_VARIABLE,
+                text: text.to_owned(),
+                expected: "write last or stream",
+            }),
+        }
     }
-    let done = config_from_variables(|name| std::env::var(name).ok())
-        .map_err(|error| error.to_string())
-        .and_then(|config| {
-            crate::session::set_pending_config(config);
-            crate::enable(&pattern).map_err(|error| error.to_string())
-        });
-    if let Err(error) = done {
-        eprintln!("handover-probe: {PATTERN_VARIABLE}={pattern}: {error}");
-    }
+}
+
+/// Returns the configuration in the environment.
+pub(crate) fn config() -> Result<Config, VariableError> {
+    config_from_variables(|name| std::env::var(name).ok())
 }
 
 /// Parses the variables into a configuration.
@@ -111,5 +115,13 @@ mod tests {
                 .unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}={text}: ")), "{error}");
         }
+    }
+
+    #[test]
+    fn policy_parses_from_its_display() {
+        for policy in [Policy::Last, Policy::Stream] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        assert!("first".parse::<Policy>().unwrap_err().to_string().contains("last or stream"));
     }
 }

@@ -1,6 +1,18 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+// Layers, each of which depends only on those above it:
+// - `error`, `config`, `environment`, `pattern`, `backend`: plain data and text;
+// - `site`, `lane`, `format`, `chunk`, `elf`: sites, rings of events, and the files' format;
+// - `raw::*` but `raw::start`: instructions, maps and hooks, and each thread's writer;
+// - `registry`: all sites, and switching them; `remote`: requests of other processes;
+// - `claim`, `thread_entry`, `files`, `session`: the files and threads of one recording;
+// - `stream`: the thread that writes a stream; `recording`: this process's recording;
+// - `record`: functions that sites call; `startup` and `raw::start`: before `main`.
+//
+// `read` and `outside` stand beside these: readers of traces, and switching in another process.
+
+mod backend;
 #[doc(hidden)]
 pub mod chunk;
 #[doc(hidden)]
@@ -20,12 +32,16 @@ mod pattern;
 mod raw;
 pub mod read;
 mod record;
+mod recording;
 mod registry;
 mod remote;
 mod session;
 mod site;
+mod startup;
 mod stream;
+mod thread_entry;
 
+pub use backend::Backend;
 pub use config::{Config, Policy};
 pub use environment::{
     FILE_VARIABLE, PATTERN_VARIABLE, POLICY_VARIABLE, RING_VARIABLE, WAIT_VARIABLE,
@@ -33,14 +49,14 @@ pub use environment::{
 pub use error::{OtherProcessError, ReadError, StartError, SwitchError, VariableError};
 pub use handover_probe_macros::probed;
 pub use pattern::matches;
-pub use registry::{Backend, backend, disable, enable, sites};
-pub use session::{Recording, Summary, prepare, unrecorded};
+pub use recording::{Recording, prepare, unrecorded};
+pub use registry::{backend, disable, enable, sites};
+pub use session::Summary;
 pub use site::{Kind, SITES_MAX, Site, Value};
 
 /// Items that the macros' expansions use.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::record::{record, record_1, record_2, record_leave};
-    pub use crate::registry::is_on;
+    pub use crate::record::{is_on, record, record_1, record_2, record_leave};
     pub use crate::site::{KIND_MARK, KIND_SPAN, Meta};
 }

@@ -17,8 +17,10 @@
 use crate::config::Config;
 use crate::elf;
 use crate::error::OtherProcessError;
-use crate::remote::{self, CONTROL_BYTES};
-use crate::site::{KIND_CONTROL, RemoteMeta, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET};
+use crate::remote;
+use crate::site::{
+    CONTROL_BYTES, KIND_CONTROL, RemoteMeta, STATE_OFF, STATE_OFFSET, STATE_ON, Site, TEXT_OFFSET,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;

@@ -1,6 +1,6 @@
 //! All of this crate's `unsafe`: the sites' instructions and their section, patching of code that
-//! runs, mapped rings, the handler of SIGBUS for files that are cut short, and each thread's
-//! writer.
+//! runs, mapped rings, the handler of SIGBUS for files that are cut short, each thread's writer, and
+//! the entry point before `main`.
 
 pub(crate) mod bus;
 pub(crate) mod current;
@@ -9,3 +9,4 @@ pub(crate) mod hooks;
 pub(crate) mod mapping;
 pub(crate) mod section;
 pub mod site;
+pub(crate) mod start;

@@ -1,11 +1,34 @@
-//! Functions that a site calls while it is on.
+//! Functions that a site calls: in the flag form to ask for its state, and while it is on.
 
 use crate::lane::{FORM_LEAVE, WriteResult, Writer};
-use crate::raw::current;
+use crate::raw::current::{self, Phase};
 use crate::raw::mapping::Memory;
-use crate::session;
-use crate::site::Meta;
+use crate::site::{Meta, STATE_OFF, STATE_ON};
+use crate::{recording, registry};
 use handover_base::clock;
+
+/// Returns `true` if the site is on, in the flag form; registers it the first time.
+#[doc(hidden)]
+#[inline(always)]
+#[must_use]
+pub fn is_on(meta: &'static Meta) -> bool {
+    match meta.state() {
+        STATE_OFF => false,
+        STATE_ON => true,
+        _ => register(meta),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn register(meta: &'static Meta) -> bool {
+    if current::phase() == Phase::Inside {
+        return false; // this thread may hold the registry: the site registers the next time
+    }
+    let is_on = registry::register(meta);
+    recording::write_new_sites();
+    is_on
+}
 
 /// Records an event without values.
 #[cold]
@@ -54,7 +77,7 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
 #[cold]
 #[inline(never)]
 fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
-    let has_room = session::wait_for_room();
+    let has_room = recording::wait_for_room();
     let refused = !has_room || current::with(&write) == Some(WriteResult::Full);
     if refused {
         let _ = current::with(Writer::give_up);
@@ -62,16 +85,16 @@ fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
 }
 
 /// Gives the thread a writer, if it has none or one of a finished recording, and records the event.
-/// The site has its number by the time that session::attach() returns.
+/// The site has its number by the time that recording::attach() returns.
 #[cold]
 #[inline(never)]
 fn attach(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
-    if let Some(now) = session::attach() {
+    if let Some(now) = recording::attach() {
         match current::with(|writer| write(writer, now)) {
             Some(WriteResult::Recorded | WriteResult::Lost) => {}
             Some(WriteResult::Full) => drop(current::with(Writer::give_up)),
             // The recording has just ended.
-            Some(WriteResult::Closed) | None => session::count_lost(),
+            Some(WriteResult::Closed) | None => recording::count_lost(),
         }
     }
 }

@@ -1,33 +1,12 @@
 //! Registry of sites and their states.
 
+use crate::backend::Backend;
 use crate::error::SwitchError;
-use crate::raw::current::{self, Inside, Phase};
+use crate::pattern::matches;
+use crate::raw::current::{self, Inside};
 use crate::raw::{flip, section};
 use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Method by which sites are switched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Backend {
-    /// One byte of code is written through `/proc/self/mem`.
-    ProcMem,
-    /// One byte of code is written after `mprotect`.
-    Mprotect,
-    /// A flag in memory: under Miri, on other processors, or with the feature `flags`.
-    Flag,
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Backend::ProcMem => "code, by /proc/self/mem",
-            Backend::Mprotect => "code, by mprotect",
-            Backend::Flag => "flags",
-        })
-    }
-}
 
 /// `true` if sites of this build are instructions, `false` if they are flags.
 const IS_PATCHED: bool =
@@ -117,7 +96,7 @@ impl Registry {
             self.rules.retain(|(rule, _)| rule != pattern);
             self.rules.push((pattern.to_owned(), on));
         }
-        let is_wanted = |(meta, _): &(&&'static Meta, _)| crate::matches(pattern, meta.name());
+        let is_wanted = |(meta, _): &(&&'static Meta, _)| matches(pattern, meta.name());
         let wanted: Vec<(&&'static Meta, &Vec<usize>)> =
             self.sites.iter().zip(&self.places).filter(is_wanted).collect();
         let sites_count = wanted.len();
@@ -199,37 +178,18 @@ pub fn backend() -> Backend {
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
 
-/// Returns `true` if the site is on, in the flag form; registers it the first time.
-#[doc(hidden)]
-#[inline(always)]
-#[must_use]
-pub fn is_on(meta: &'static Meta) -> bool {
-    match meta.state() {
-        STATE_OFF => false,
-        STATE_ON => true,
-        _ => register(meta),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn register(meta: &'static Meta) -> bool {
-    if current::phase() == Phase::Inside {
-        return false; // this thread may hold the registry: the site registers the next time
-    }
-    let is_on = {
-        let mut locked = lock();
-        let registry = &mut *locked.registry;
-        if meta.number() == 0 {
-            registry.add(meta);
-            for (pattern, on) in &registry.rules {
-                if crate::matches(pattern, meta.name()) {
-                    meta.set_state(if *on && meta.number() != 0 { STATE_ON } else { STATE_OFF });
-                }
+/// Registers a site of the flag form, unless it is registered, and returns `true` if it is on. The
+/// caller is not within this crate: this thread may not hold the registry.
+pub(crate) fn register(meta: &'static Meta) -> bool {
+    let mut locked = lock();
+    let registry = &mut *locked.registry;
+    if meta.number() == 0 {
+        registry.add(meta);
+        for (pattern, on) in &registry.rules {
+            if matches(pattern, meta.name()) {
+                meta.set_state(if *on && meta.number() != 0 { STATE_ON } else { STATE_OFF });
             }
         }
-        meta.state() == STATE_ON
-    };
-    crate::session::write_new_sites();
-    is_on
+    }
+    meta.state() == STATE_ON
 }

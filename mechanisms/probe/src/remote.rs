@@ -3,14 +3,9 @@
 use crate::config::{Config, Policy};
 use crate::environment;
 use crate::format::checksum;
-use crate::site::Meta;
-use handover_base::sync::shared::{AtomicBool, AtomicU8, Ordering};
+use crate::site::CONTROL;
+use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Size of the memory that another process writes its configuration to.
-pub(crate) const CONTROL_BYTES: usize = 1024;
-/// Entry that another process finds in the section of sites, and writes to through `/proc/PID/mem`.
-pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 
 /// Bytes of the line with the checksum.
 const CHECKSUM_BYTES: usize = 17;

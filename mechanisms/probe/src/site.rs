@@ -54,6 +54,11 @@ pub struct Meta<T: ?Sized = [u8]> {
     text: T,
 }
 
+/// Size of the memory that another process writes its configuration to.
+pub(crate) const CONTROL_BYTES: usize = 1024;
+/// Entry that another process finds in the section of sites, and writes to through `/proc/PID/mem`.
+pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
+
 impl<const N: usize> Meta<[AtomicU8; N]> {
     /// Makes the control entry: not a site, but memory that another process writes a configuration
     /// to.

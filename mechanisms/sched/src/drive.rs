@@ -53,31 +53,35 @@
 mod arbiter;
 mod client;
 mod clock;
+mod closed;
+mod config;
 mod hub;
 pub mod lane;
+mod ledger;
 mod load;
 mod port;
+mod presence;
 pub mod program;
 mod sink;
 mod stamps;
+mod state;
 mod sweep;
 mod wait;
 mod word;
 mod work;
 
-pub use arbiter::{
-    Arbiter, BATCH_MAX, Closed, Config, ConfigError, DRAIN_MAX, INTERVAL_MAX, LEDGERS_MAX, Running,
-    Token,
-};
-pub use client::{Batch, Client, Counts, SendError};
+pub use arbiter::{Arbiter, Running};
+pub use client::{Batch, Client, SendError};
 pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};
+pub use closed::{Closed, LEDGERS_MAX};
+pub use config::{BATCH_MAX, Config, ConfigError, DRAIN_MAX, INTERVAL_MAX};
 pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
 pub use lane::Laps;
+pub use ledger::{Counts, Ledger};
 pub use load::{Due, Flows, Load};
-pub use port::Ledger;
 pub use program::{Program, ProgramError, Spec};
 pub use sink::{Both, Copy, DATAGRAM_MAX_BYTES, FlowCounts, Null, Shares, Sink, SinkError, Udp};
 pub use stamps::{Record, Recorder, Records, Stamping, StampingError, Trace, WhenFull, recorder};
 pub use wait::IdlePolicy;
-pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};
+pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX, Token};
 pub use work::{Work, work};

@@ -8,7 +8,9 @@ use clap::{Args, ValueEnum};
 use handover_base::units::format_ns;
 use handover_base::{affinity, clock, topology};
 use handover_harness::stats::quantile_sorted;
-use handover_lock::contend::{Contender, Handover, PosixSem, PthreadMutex, PthreadSpin, RawCas};
+use handover_suite::lock::contend::{
+    HandoverTryLock, Lock, PosixSem, PthreadMutex, PthreadSpin, RawCas,
+};
 use handover_suite::lock::{Turn, try_busy, turn};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -86,7 +88,7 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
         Via::Mutex => measure::<PthreadMutex>(&plan, stamp, out),
         Via::Spin => measure::<PthreadSpin>(&plan, stamp, out),
         Via::Cas => measure::<RawCas>(&plan, stamp, out),
-        Via::Handover => measure::<Handover>(&plan, stamp, out),
+        Via::Handover => measure::<HandoverTryLock>(&plan, stamp, out),
     }
 }
 
@@ -127,7 +129,7 @@ impl Plan {
     }
 }
 
-fn measure<L: Contender>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
+fn measure<L: Lock>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
     let lock = allocate::<L>(plan.core)?;
     if plan.free {
         return pass_around(&*lock, plan, stamp, out);
@@ -184,7 +186,7 @@ impl Costs {
     }
 }
 
-fn pass_around<L: Contender>(
+fn pass_around<L: Lock>(
     lock: &L,
     plan: &Plan,
     stamp: Stamp,
@@ -314,12 +316,12 @@ fn contend<T: Send>(plan: &Plan, body: impl Fn(&Finished) -> T + Sync) -> anyhow
 }
 
 /// Allocates the lock on the given core, so that its memory is local to that core.
-fn allocate<L: Contender>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
+fn allocate<L: Lock>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
     let Some(core) = core else {
-        return Ok(L::new_free());
+        return Ok(L::new_unlocked());
     };
     thread::scope(|scope| {
-        let made = scope.spawn(move || affinity::pin(core).map(|()| L::new_free()));
+        let made = scope.spawn(move || affinity::pin(core).map(|()| L::new_unlocked()));
         let made = made.join().map_err(|_| anyhow::anyhow!("the allocating thread panicked"))?;
         Ok(made?)
     })

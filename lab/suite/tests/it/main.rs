@@ -1,4 +1,5 @@
-//! Tests of the benchmarks' declarations, the machine code of the call benchmarks, and the loops
+//! Tests of the benchmarks' declarations, the machine code of the call benchmarks,
+//! the locks and mechanisms of the tables, and the loops
 //! that workloads share with the classic programs.
 
 mod calls;
@@ -6,6 +7,8 @@ mod copies;
 mod declarations;
 mod drive;
 mod image;
+mod locks;
+mod mechanisms;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod recording;

@@ -1,10 +1,10 @@
 //! Turns at a lock that is passed around.
 
-use handover_lock::contend::{Contender, Handover, StdMutex};
+use handover_suite::lock::contend::{HandoverTryLock, Lock, StdMutex};
 use handover_suite::lock::{Turn, turn};
 
-fn turn_is_busy_only_at_a_held_lock<L: Contender>() {
-    let lock = L::new_free();
+fn turn_is_busy_only_at_a_held_lock<L: Lock>() {
+    let lock = L::new_unlocked();
     let mut entered = 0;
     assert!(matches!(turn(&*lock, || entered += 1), Turn::Free { .. }));
     let held = lock.try_lock();
@@ -17,7 +17,7 @@ fn turn_is_busy_only_at_a_held_lock<L: Contender>() {
 
 #[test]
 fn turn_of_our_lock_is_busy_only_when_held() {
-    turn_is_busy_only_at_a_held_lock::<Handover>();
+    turn_is_busy_only_at_a_held_lock::<HandoverTryLock>();
 }
 
 #[test]

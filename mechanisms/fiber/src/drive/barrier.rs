@@ -1,6 +1,7 @@
 //! Barrier for fibers and threads.
 
 use super::waitlist::Waitlist;
+use crate::raw::Waiter;
 
 /// Reusable barrier for a fixed number of participants: each waits until the last one arrives.
 ///
@@ -50,7 +51,7 @@ impl Barrier {
             let before = guarded.waiters.len().min(self.participants_count.saturating_sub(1));
             let round: Vec<_> = guarded.waiters.drain(..before).collect();
             drop(guarded);
-            round.into_iter().for_each(super::waiter::Waiter::wake);
+            round.into_iter().for_each(Waiter::wake);
         }
         is_last
     }

@@ -1,8 +1,9 @@
 //! Bounded channel between fibers and threads, first in, first out.
 
 use super::this_fiber::{deadline_ns, is_past};
-use super::waiter::{self, Waiter};
+use super::wait;
 use super::waitlist::remove_waiter;
+use crate::raw::Waiter;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -152,7 +153,7 @@ impl<T> Sender<T> {
                 Err(TrySendError::Disconnected(refused)) => return Err(SendError(refused)),
                 Err(TrySendError::Full(refused)) => value = refused,
             }
-            waiter::wait(|waiter| self.enqueue(waiter));
+            wait::wait(|waiter| self.enqueue(waiter));
         }
     }
 
@@ -210,7 +211,7 @@ impl<T> Sender<T> {
             }
             let withdraw =
                 |waiter: &Waiter| remove_waiter(&mut self.channel.lock().senders, waiter);
-            waiter::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
+            wait::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 
@@ -241,7 +242,7 @@ impl<T> Receiver<T> {
                 Err(TryRecvError::Disconnected) => return Err(RecvError),
                 Err(TryRecvError::Empty) => {}
             }
-            waiter::wait(|waiter| self.enqueue(waiter));
+            wait::wait(|waiter| self.enqueue(waiter));
         }
     }
 
@@ -297,7 +298,7 @@ impl<T> Receiver<T> {
             }
             let withdraw =
                 |waiter: &Waiter| remove_waiter(&mut self.channel.lock().receivers, waiter);
-            waiter::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
+            wait::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::mutex::{Mutex, MutexGuard};
 use super::this_fiber::{deadline_ns, is_past};
-use super::waiter::Waiter;
 use super::waitlist::Waitlist;
+use crate::raw::Waiter;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Condition {
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex: &'a Mutex<T> = guard.mutex;
         let is_done = AtomicBool::new(false);
-        super::waiter::wait(|waiter| {
+        super::wait::wait(|waiter| {
             let guard = guard; // moved out: the fiber's stack may be reused before this ends
             self.waiting.lock().waiters.push_back(waiter);
             // Only now: a notifier that locks the mutex afterwards finds this waiter in the list.
@@ -103,7 +103,7 @@ impl Condition {
             None
         };
         let is_notified =
-            super::waiter::wait_until(deadline_ns, commit, |waiter| self.waiting.withdraw(waiter));
+            super::wait::wait_until(deadline_ns, commit, |waiter| self.waiting.withdraw(waiter));
         (mutex.lock(), is_notified)
     }
 

@@ -1,10 +1,10 @@
 //! Value that is set later, and waited for.
 
 use super::this_fiber::{deadline_ns, is_past};
-use super::waiter::Waiter;
 use super::worker::Worker;
 use crate::AlreadySet;
-use crate::raw::{self, GateCell};
+use crate::raw::Waiter;
+use crate::raw::{GateCell, current};
 use handover_probe::probe;
 use std::fmt;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl<T> Eventual<T> {
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
-        if !raw::current().is_some_and(Worker::has_no_ready_fiber) {
+        if !current().is_some_and(Worker::has_no_ready_fiber) {
             return None;
         }
         let mut value = None;
@@ -147,7 +147,7 @@ impl<T> Eventual<T> {
 #[cold]
 #[inline(never)]
 fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
-    if let Some(worker) = raw::current() {
+    if let Some(worker) = current() {
         worker.spin(poll);
     }
 }

@@ -1,9 +1,9 @@
 //! Fair mutex for fibers and threads.
 
 use super::this_fiber::{deadline_ns, is_past};
-use super::waiter::Waiter;
 use super::waitlist::Waitlist;
 use crate::raw::Guarded;
+use crate::raw::Waiter;
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::fmt;
 use std::marker::PhantomData;

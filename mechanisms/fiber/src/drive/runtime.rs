@@ -1,9 +1,12 @@
-//! Runtimes: starting and stopping workers, statistics, handles.
+//! Runtimes: starting and stopping workers, statistics.
 
-use super::spawn::{JoinHandle, SpawnOptions, spawn_in};
+use super::handle::{Handle, Pool};
+use super::spawn::{JoinHandle, drop_untaken_result};
 use super::state::RuntimeState;
 use super::worker::Worker;
-use crate::raw::{self, GuardKind, WorkerOwner};
+use crate::raw::{
+    GuardKind, WorkerOwner, current, enter, install_fault_handler, set_timer_slack_1_ns,
+};
 use crate::{Config, SpawnError, StartError};
 use handover_base::affinity;
 use handover_base::sync::shared::Ordering;
@@ -29,18 +32,6 @@ use std::thread;
 pub struct Runtime {
     shared: Arc<RuntimeState>,
     threads: Vec<thread::JoinHandle<()>>,
-}
-
-/// Handle for spawning in a runtime from any thread; it does not keep the runtime from ending.
-#[derive(Clone)]
-pub struct Handle {
-    shared: Arc<RuntimeState>,
-}
-
-/// Handle of a pool of a runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Pool {
-    pub(super) index: usize,
 }
 
 /// Statistics of a runtime.
@@ -124,7 +115,7 @@ impl Runtime {
     /// Returns a handle for spawning from other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { shared: Arc::clone(&self.shared) }
+        Handle::new(Arc::clone(&self.shared))
     }
 
     /// Spawns a fiber in the first pool, on the next worker in turn.
@@ -244,8 +235,7 @@ impl Runtime {
         if self.threads.is_empty() {
             return;
         }
-        let is_own =
-            raw::current().is_some_and(|worker| Arc::ptr_eq(worker.shared(), &self.shared));
+        let is_own = current().is_some_and(|worker| Arc::ptr_eq(worker.shared(), &self.shared));
         assert!(!is_own, "a fiber must not wait for the end of its own runtime");
         self.close();
         for thread in self.threads.drain(..) {
@@ -260,11 +250,11 @@ impl Runtime {
 
 /// Main function of a worker's thread.
 fn worker_main(shared: Arc<RuntimeState>, index: u32) {
-    raw::install_fault_handler();
-    raw::set_timer_slack_1_ns();
+    install_fault_handler();
+    set_timer_slack_1_ns();
     let Some(owner) = WorkerOwner::claim(shared, index as usize) else { return };
     let Some(worker) = Worker::new(owner, index) else { return };
-    raw::enter(&worker, || worker.run());
+    enter(&worker, || worker.run(drop_untaken_result));
 }
 
 impl Drop for Runtime {
@@ -273,46 +263,8 @@ impl Drop for Runtime {
     }
 }
 
-impl Handle {
-    pub(super) fn shared(&self) -> &Arc<RuntimeState> {
-        &self.shared
-    }
-
-    /// Spawns a fiber as [`Runtime::spawn`] does.
-    ///
-    /// # Errors
-    /// [`SpawnError`].
-    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, SpawnError>
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        super::Builder::new().spawn_on(self, f)
-    }
-
-    /// Spawns a fiber as [`Runtime::spawn_detached`] does.
-    ///
-    /// # Errors
-    /// [`SpawnError`].
-    pub fn spawn_detached<F, T>(&self, f: F) -> Result<(), SpawnError>
-    where
-        F: FnOnce() -> T + Send + 'static,
-        T: Send + 'static,
-    {
-        spawn_in(&self.shared, &SpawnOptions::default(), f, false).map(drop)
-    }
-}
-
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime").field("workers", &self.threads.len()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("workers", &self.shared.workers.len())
-            .finish_non_exhaustive()
     }
 }

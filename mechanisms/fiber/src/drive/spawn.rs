@@ -1,10 +1,13 @@
 //! Spawning fibers, and joining them.
 
-use super::runtime::Pool;
+use super::handle::{Handle, Pool};
 use super::state::{ResolvedPool, RuntimeState};
 use super::this_fiber::{deadline_ns, is_past};
 use super::worker::Worker;
-use crate::raw::{self, Spec};
+use crate::raw::{
+    HomeAddress, ResultHandle, Spec, Stack, UntakenResult, Withdrawals, current, fits, prepare,
+    wait_at, wait_at_until,
+};
 use crate::{Panicked, SpawnError};
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
@@ -55,7 +58,7 @@ where
 
 /// Options of a spawn.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SpawnOptions {
+struct SpawnOptions {
     name: Option<Arc<str>>,
     pool: usize,
     worker: Option<u32>,
@@ -138,7 +141,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`SpawnError`].
-    pub fn spawn_on<F, T>(&self, handle: &super::Handle, f: F) -> Result<JoinHandle<T>, SpawnError>
+    pub fn spawn_on<F, T>(&self, handle: &Handle, f: F) -> Result<JoinHandle<T>, SpawnError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -150,12 +153,38 @@ impl Builder {
     ///
     /// # Errors
     /// [`SpawnError`].
-    pub fn spawn_detached_on<F, T>(&self, handle: &super::Handle, f: F) -> Result<(), SpawnError>
+    pub fn spawn_detached_on<F, T>(&self, handle: &Handle, f: F) -> Result<(), SpawnError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         spawn_in(handle.shared(), &self.options, f, false).map(drop)
+    }
+}
+
+impl Handle {
+    /// Spawns a fiber as [`Runtime::spawn`](crate::Runtime::spawn) does.
+    ///
+    /// # Errors
+    /// [`SpawnError`].
+    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        Builder::new().spawn_on(self, f)
+    }
+
+    /// Spawns a fiber as [`Runtime::spawn_detached`](crate::Runtime::spawn_detached) does.
+    ///
+    /// # Errors
+    /// [`SpawnError`].
+    pub fn spawn_detached<F, T>(&self, f: F) -> Result<(), SpawnError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        spawn_in(self.shared(), &SpawnOptions::default(), f, false).map(drop)
     }
 }
 
@@ -169,23 +198,23 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    let worker = raw::current().ok_or(SpawnError::NotInFiber)?;
+    let worker = current().ok_or(SpawnError::NotInFiber)?;
     let handle = spawn_from_worker(worker, options, f, is_attached)?;
     Ok(JoinHandle { handle })
 }
 
 /// Spawns a fiber from any thread.
-pub(crate) fn spawn_in<F, T>(
+fn spawn_in<F, T>(
     shared: &Arc<RuntimeState>,
     options: &SpawnOptions,
     f: F,
     is_attached: bool,
-) -> Result<Option<raw::Handle<T>>, SpawnError>
+) -> Result<Option<ResultHandle<T>>, SpawnError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    if let Some(worker) = raw::current().filter(|worker| Arc::ptr_eq(worker.shared(), shared)) {
+    if let Some(worker) = current().filter(|worker| Arc::ptr_eq(worker.shared(), shared)) {
         return spawn_from_worker(worker, options, f, is_attached);
     }
     check_size::<F, T>(shared)?;
@@ -205,8 +234,8 @@ where
     }
     let worker = &shared.workers[worker_index.unwrap_or_else(|| pool.next_worker())];
     probe!("fiber.create", number);
-    let spec = spec(shared, options, pool, worker.into(), number + 1);
-    let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
+    let spec = spec(shared, options, pool, HomeAddress::of(worker), number + 1);
+    let (fiber, handle) = prepare(stack, spec, is_attached, f);
     fiber.push_to_home(false);
     Ok(handle)
 }
@@ -240,7 +269,7 @@ fn spec(
     shared: &RuntimeState,
     options: &SpawnOptions,
     pool: &ResolvedPool,
-    home: std::ptr::NonNull<super::state::WorkerState>,
+    home: HomeAddress,
     id: u64,
 ) -> Spec {
     Spec {
@@ -258,7 +287,7 @@ fn spec(
 #[inline]
 fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     let stack_bytes = shared.stacks.stack_bytes();
-    if raw::fits::<F, T>(stack_bytes) {
+    if fits::<F, T>(stack_bytes) {
         return Ok(());
     }
     Err(SpawnError::TooLarge {
@@ -268,8 +297,16 @@ fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     })
 }
 
+/// Has another fiber drop the result of a fiber whose handle was dropped while the fiber ran.
+#[cold]
+pub(super) fn drop_untaken_result(worker: &Worker, unread: UntakenResult) {
+    let drops = move || unread.finish(release);
+    // Without a stack for that fiber, the result is leaked.
+    let _ = spawn_local_detached(worker, drops);
+}
+
 /// Spawns a fiber in the first pool, on this worker, even if the worker does not serve that pool.
-pub(super) fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
+fn spawn_local_detached<F>(worker: &Worker, f: F) -> Result<(), SpawnError>
 where
     F: FnOnce() + 'static,
 {
@@ -284,7 +321,7 @@ fn spawn_from_worker<F, T>(
     options: &SpawnOptions,
     f: F,
     is_attached: bool,
-) -> Result<Option<raw::Handle<T>>, SpawnError>
+) -> Result<Option<ResultHandle<T>>, SpawnError>
 where
     F: FnOnce() -> T + 'static,
     T: 'static,
@@ -303,9 +340,9 @@ where
     let id = worker.next_id();
     probe!("fiber.create", id);
     let is_here = index == worker.index() as usize;
-    let home = if is_here { worker.address() } else { (&shared.workers[index]).into() };
+    let home = if is_here { worker.address() } else { HomeAddress::of(&shared.workers[index]) };
     let spec = spec(shared, options, pool, home, id);
-    let (fiber, handle) = raw::prepare(stack, spec, is_attached, f);
+    let (fiber, handle) = prepare(stack, spec, is_attached, f);
     worker.counts().add_spawned();
     if is_here {
         worker.push(fiber);
@@ -318,7 +355,7 @@ where
 /// Handle to wait for a fiber's end and get its result. Dropping it detaches the fiber.
 pub struct JoinHandle<T> {
     /// `Some` until it is joined.
-    handle: Option<raw::Handle<T>>,
+    handle: Option<ResultHandle<T>>,
 }
 
 impl<T> JoinHandle<T> {
@@ -339,7 +376,7 @@ impl<T> JoinHandle<T> {
                     return result.map_err(Panicked);
                 }
                 Err(handle) => {
-                    raw::wait_at(handle.ended());
+                    wait_at(handle.ended());
                     self.handle = Some(handle);
                 }
             }
@@ -372,7 +409,7 @@ impl<T> JoinHandle<T> {
                 return Err(self);
             }
             if let Some(handle) = &self.handle {
-                raw::wait_at_until(handle.ended(), &raw::Withdrawals::new(), deadline_ns);
+                wait_at_until(handle.ended(), &Withdrawals::new(), deadline_ns);
             }
         }
         Ok(self.join())
@@ -387,21 +424,21 @@ impl<T> JoinHandle<T> {
     /// Returns the fiber's number, which no other fiber of the runtime has.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.handle.as_ref().map_or(0, raw::Handle::id)
+        self.handle.as_ref().map_or(0, ResultHandle::id)
     }
 
     /// Returns the fiber's name, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<Arc<str>> {
-        self.handle.as_ref().and_then(raw::Handle::name)
+        self.handle.as_ref().and_then(ResultHandle::name)
     }
 }
 
 /// Returns a stack to this thread's worker, if the worker uses stacks of this size, else to its
 /// pool.
 #[inline]
-pub(super) fn release(stack: raw::Stack) {
-    match raw::current() {
+fn release(stack: Stack) {
+    match current() {
         Some(worker) if stack.belongs_to(worker.shared().stacks) => worker.release_stack(stack),
         _ => stack.release(),
     }
@@ -418,7 +455,7 @@ impl<T> Drop for JoinHandle<T> {
 
 impl<T> JoinHandle<T> {
     #[cold]
-    fn detach(handle: raw::Handle<T>) {
+    fn detach(handle: ResultHandle<T>) {
         if let Err(handle) = handle.abandon()
             && let Ok((result, stack)) = handle.take()
         {

@@ -1,6 +1,6 @@
 //! Operations of a fiber on itself: yielding, sleeping, identity.
 
-use crate::raw;
+use crate::raw::{current, id_of, park, suspend};
 use handover_base::clock;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Blocks until the fibers that are ahead in the queue have run.
 #[inline(always)] // see raw::park
 pub fn yield_now() {
-    match raw::current().and_then(|worker| worker.running()) {
-        Some(running) => raw::suspend(running),
+    match current().and_then(|worker| worker.running()) {
+        Some(running) => suspend(running),
         None => std::thread::yield_now(),
     }
 }
@@ -31,9 +31,9 @@ pub fn sleep(duration: Duration) {
 /// As [`sleep`].
 #[inline(always)] // see raw::park
 pub fn sleep_until_ns(deadline_ns: u64) {
-    let Some(worker) = raw::current() else { return sleep_as_thread(deadline_ns) };
+    let Some(worker) = current() else { return sleep_as_thread(deadline_ns) };
     let Some(running) = worker.running() else { return };
-    raw::park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
+    park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
 }
 
 /// Returns the time `timeout` from now, on CLOCK_MONOTONIC.
@@ -70,11 +70,11 @@ pub fn is_fiber() -> bool {
 /// Returns the number of the calling fiber.
 #[must_use]
 pub fn current_id() -> Option<u64> {
-    raw::current().and_then(|worker| worker.running()).map(raw::id_of)
+    current().and_then(|worker| worker.running()).map(id_of)
 }
 
 /// Returns the index of the worker that runs the calling fiber, counted from 0.
 #[must_use]
 pub fn current_worker() -> Option<u32> {
-    raw::current().map(super::worker::Worker::index)
+    current().map(|worker| worker.index())
 }

@@ -1,7 +1,7 @@
 //! Queue of the participants that wait on a mutex, a condition, a barrier or a channel, first in,
 //! first out.
 
-use super::waiter::Waiter;
+use crate::raw::Waiter;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,7 +31,7 @@ impl<S> Waitlist<S> {
     /// Waits until woken, unless `decide` returns `true`, meaning that there is no need to wait.
     #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
-        super::waiter::wait(|waiter| {
+        super::wait::wait(|waiter| {
             let mut guarded = self.lock();
             if decide(&mut guarded.state) {
                 return Some(waiter);
@@ -56,7 +56,7 @@ impl<S> Waitlist<S> {
             guarded.waiters.push_back(waiter);
             None
         };
-        super::waiter::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
+        super::wait::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
     }
 
     /// Removes a waiter that gives up; returns `true` if it was still queued.

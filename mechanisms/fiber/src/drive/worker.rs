@@ -2,12 +2,12 @@
 //! neither.
 
 use super::state::{RuntimeState, add};
-use super::waiter::Waiter;
 use crate::engine::counts::FiberCounts;
 use crate::engine::{Lead, PollInterval};
 use crate::error::StackError;
 use crate::raw::{
-    self, Outcome, Remains, Runnable, Stack, TimerPayload, UntakenResult, WorkerOwner,
+    Control, Ended, HomeAddress, Outcome, Remains, Runnable, Stack, TimerPayload, UntakenResult,
+    Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -44,7 +44,7 @@ pub(crate) struct Worker {
     owner: WorkerOwner,
     index: u32,
     can_steal: bool,
-    running: Cell<Option<NonNull<raw::Control>>>,
+    running: Cell<Option<NonNull<Control>>>,
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
     /// Scratch buffer of expire(): the due entries.
@@ -113,13 +113,13 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn address(&self) -> NonNull<super::state::WorkerState> {
+    pub(crate) fn address(&self) -> HomeAddress {
         self.owner.address()
     }
 
     /// Returns the running fiber.
     #[inline]
-    pub(crate) fn running(&self) -> Option<NonNull<raw::Control>> {
+    pub(crate) fn running(&self) -> Option<NonNull<Control>> {
         self.running.get()
     }
 
@@ -157,15 +157,25 @@ impl Worker {
     /// run first. Otherwise the prefetch would be too late, and the frames may still be in the
     /// caches.
     #[inline]
-    pub(crate) fn push_woken(&self, fiber: Runnable) {
+    fn push_woken(&self, fiber: Runnable) {
         if self.owner.with_queue(|queue| queue.count()) >= PREFETCH_READY_MIN {
             fiber.prefetch_frames();
         }
         self.push(fiber);
     }
 
+    /// Makes a fiber that has waited ready: here, or at its own worker.
+    #[inline]
+    pub(crate) fn wake(&self, fiber: Runnable) {
+        if fiber.home() == self.address() {
+            self.push_woken(fiber);
+        } else {
+            self.send(fiber);
+        }
+    }
+
     /// Puts a fiber of another worker into that worker's inbox.
-    pub(crate) fn send(&self, fiber: Runnable) {
+    fn send(&self, fiber: Runnable) {
         let is_same_runtime = fiber.belongs_to(self.shared());
         fiber.push_to_home(is_same_runtime);
     }
@@ -266,12 +276,13 @@ impl Worker {
         self.has_spun.set(!found);
     }
 
-    /// Runs fibers until the runtime ends.
-    pub(crate) fn run(&self) {
+    /// Runs fibers until the runtime ends. `drop_untaken` makes a fiber that drops a result that no
+    /// handle takes.
+    pub(crate) fn run(&self, drop_untaken: impl Fn(&Self, UntakenResult)) {
         // Relaxed: polled in each turn of the loop.
         while !self.shared().is_stopped.load(Ordering::Relaxed) {
             match self.next() {
-                Some(fiber) => self.run_from(fiber),
+                Some(fiber) => self.run_from(fiber, &drop_untaken),
                 None => self.idle(),
             }
         }
@@ -293,7 +304,7 @@ impl Worker {
 
     /// Runs a fiber, and the next ones as long as fibers yield.
     #[inline]
-    fn run_from(&self, mut fiber: Runnable) {
+    fn run_from(&self, mut fiber: Runnable, drop_untaken: &impl Fn(&Self, UntakenResult)) {
         loop {
             self.running.set(Some(fiber.running()));
             probe!("fiber.switch", fiber.id());
@@ -315,34 +326,28 @@ impl Worker {
                 }
                 Outcome::Parked(None) => return,
                 Outcome::Parked(Some(resumed)) => fiber = resumed,
-                Outcome::Ended(ended) => return self.finish(ended),
+                Outcome::Ended(ended) => return self.finish(ended, drop_untaken),
             }
         }
     }
 
     #[inline]
-    fn finish(&self, ended: raw::Ended) {
+    fn finish(&self, ended: Ended, drop_untaken: &impl Fn(&Self, UntakenResult)) {
         if ended.has_panicked() {
             add(&self.owner.counters.panicked, 1);
         }
         let wake = |waiter| match waiter {
             Waiter::Fiber(fiber) if fiber.home() == self.address() => self.push(fiber),
-            waiter => waiter.wake(),
+            waiter => {
+                waiter.wake_with(|fiber| self.wake(fiber));
+            }
         };
         match ended.announce(wake) {
             Remains::Nothing => {}
             Remains::Stack(stack) => self.release_stack(stack),
-            Remains::UntakenResult(unread) => self.drop_untaken_result(unread),
+            Remains::UntakenResult(unread) => drop_untaken(self, unread),
         }
         self.counts().add_ended();
-    }
-
-    /// Has another fiber drop the result of a fiber whose handle was dropped while the fiber ran.
-    #[cold]
-    fn drop_untaken_result(&self, unread: UntakenResult) {
-        let drops = move || unread.finish(super::spawn::release);
-        // Without a stack for that fiber, the result is leaked.
-        let _ = super::spawn::spawn_local_detached(self, drops);
     }
 
     #[cold]
@@ -459,7 +464,7 @@ impl Worker {
         }
         if !self.can_steal {
             add(&self.owner.counters.parks, 1);
-            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::NotUnparked {
+            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
@@ -481,7 +486,7 @@ impl Worker {
                 // Relaxed: a thread that clears the flag rings the bell afterwards.
                 should_wake() || !self.owner.is_idle.load(Ordering::Relaxed)
             });
-            if parked == Parked::NotUnparked {
+            if parked == Parked::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }

@@ -1,7 +1,8 @@
 //! Value behind a gate.
 
 use super::gate::{Gate, Node, PreviousState, Waiters, Withdrawals};
-use crate::drive::waiter::Waiter;
+use super::waiter::Waiter;
+use crate::drive::wait::{wait, wait_until};
 use std::cell::UnsafeCell;
 
 /// Value that is written once, by the thread that claims the gate, and read by all once the gate is
@@ -123,7 +124,7 @@ impl GateCell<()> {
 pub(crate) fn wait_at(gate: &Gate<Waiter>) {
     let mut node = Node::new();
     let node = &raw mut node;
-    crate::drive::waiter::wait(|waiter| {
+    wait(|waiter| {
         // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
         // waiter was handed out or is returned here.
         unsafe { gate.enqueue(node, waiter) }.err()
@@ -142,7 +143,7 @@ pub(crate) fn wait_at_until(
     // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
     // waiter was handed out, returned here, or withdrawn below.
     let commit = |waiter| unsafe { gate.enqueue(node, waiter) }.err();
-    crate::drive::waiter::wait_until(deadline_ns, commit, |_| {
+    wait_until(deadline_ns, commit, |_| {
         // SAFETY: the node was enqueued above; if its waiter is being handed out, wait_until()
         // returns only after that has ended.
         let withdrawn = unsafe { gate.withdraw(node, withdrawals) };

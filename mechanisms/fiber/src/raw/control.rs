@@ -31,9 +31,8 @@
 use super::gate::{Gate, PreviousState};
 use super::queue::{Link, Linked};
 use super::sanitizer::{self, Shadow};
-use super::stack::{Stack, StackPool};
-use crate::drive::state::{RuntimeState, WorkerState};
-use crate::drive::waiter::Waiter;
+use super::stack::{HEAD_BYTES, IS_SANITIZED, Stack, StackPool};
+use super::waiter::Waiter;
 use corosensei::stack::{Stack as StackBounds, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use handover_base::prefetch;
@@ -46,9 +45,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
-
-/// Size of a control block.
-pub(super) const CONTROL_BYTES: usize = size_of::<Control>();
 
 const LINE_BYTES: usize = 64;
 /// Number of cache lines of a suspended fiber's frames to prefetch: all frames of a fiber that does
@@ -79,10 +75,14 @@ unsafe impl StackBounds for Bounds {
     }
 }
 
+/// Address of a worker's state, by which a fiber knows its worker; `home.rs` makes it and follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HomeAddress(pub(super) NonNull<()>);
+
 /// Properties of a fiber to be made.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    pub(crate) home: NonNull<WorkerState>,
+    pub(crate) home: HomeAddress,
     pub(crate) level: u8,
     pub(crate) pool: u16,
     /// `true` if it never moves to another worker.
@@ -100,7 +100,7 @@ pub(crate) struct Spec {
 pub(crate) struct Control {
     link: Link,
     /// The worker that it is woken to.
-    home: Cell<NonNull<WorkerState>>,
+    home: Cell<HomeAddress>,
     level: u8,
     is_local: Cell<bool>,
     can_migrate: bool,
@@ -126,9 +126,8 @@ pub(crate) struct Control {
     shadow: Shadow,
 }
 
-/// With sanitizers the control block is larger.
-const IS_SANITIZED: bool = cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-const _: () = assert!(CONTROL_BYTES == 2 * LINE_BYTES || IS_SANITIZED);
+const _: () = assert!(size_of::<Control>() == HEAD_BYTES || IS_SANITIZED);
+const _: () = assert!(size_of::<Control>() <= HEAD_BYTES && align_of::<Control>() == LINE_BYTES);
 
 impl Control {
     pub(super) fn name(&self) -> Option<&str> {
@@ -142,7 +141,7 @@ impl Control {
     /// Prefetches the control block at an address.
     #[inline]
     pub(super) fn prefetch(at: *const u8) {
-        for line in 0..CONTROL_BYTES / LINE_BYTES {
+        for line in 0..size_of::<Self>() / LINE_BYTES {
             prefetch::for_read(at.wrapping_add(line * LINE_BYTES));
         }
     }
@@ -198,14 +197,14 @@ impl Runnable {
         self.0
     }
 
-    /// Returns the state of its worker.
+    /// Returns the address of its worker.
     #[inline]
-    pub(crate) fn home(&self) -> NonNull<WorkerState> {
+    pub(crate) fn home(&self) -> HomeAddress {
         self.control().home.get()
     }
 
     /// Assigns it to another worker.
-    pub(crate) fn set_home(&self, home: NonNull<WorkerState>) {
+    pub(crate) fn set_home(&self, home: HomeAddress) {
         self.control().home.set(home);
     }
 
@@ -235,12 +234,6 @@ impl Runnable {
         !is_fixed && (is_fresh || control.can_migrate)
     }
 
-    /// Returns `true` if it belongs to that runtime.
-    pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
-        // SAFETY: a runtime outlives its fibers, and this fiber has not ended.
-        unsafe { self.home().as_ref() }.belongs_to(shared)
-    }
-
     /// Converts the fiber into the address of its control block.
     #[inline]
     pub(super) fn into_control(self) -> NonNull<Control> {
@@ -264,19 +257,6 @@ impl Runnable {
         for line in 0..FRAME_LINES {
             prefetch::for_read(frame.wrapping_add(line * LINE_BYTES));
         }
-    }
-
-    /// Puts it into its worker's inbox, from another thread. `is_same_runtime` is `true` if this
-    /// thread is a worker of the same runtime.
-    pub(crate) fn push_to_home(self, is_same_runtime: bool) {
-        // SAFETY: a runtime outlives its fibers, and this fiber has not ended.
-        let worker = unsafe { self.home().as_ref() };
-        // Once the fiber is in the inbox it may run and end, and its runtime may end while this
-        // thread still rings the bell. The end of a runtime waits for its workers; any other thread
-        // keeps it alive.
-        let _keep = if is_same_runtime { None } else { worker.runtime_ref() };
-        worker.inbox.push(self);
-        worker.bell.ring();
     }
 
     /// Runs it until it suspends itself or ends.
@@ -394,24 +374,25 @@ unsafe fn reclaim(mut owner: NonNull<Control>) -> Stack {
     let control = unsafe { owner.as_mut() };
     control.name = None;
     // The stack that prepare() was given; rebuilt once only, as this is the last use of the fiber.
-    Stack { control: owner, limit: control.stack_pool.limit_of(owner), pool: control.stack_pool }
+    let head = owner.cast();
+    Stack { head, limit: control.stack_pool.limit_of(head), pool: control.stack_pool }
 }
 
-/// Handle to the result of a fiber.
+/// Right to the result of a fiber.
 #[derive(Debug)]
-pub(crate) struct Handle<T> {
+pub(crate) struct ResultHandle<T> {
     control: NonNull<Control>,
     result: PhantomData<T>,
 }
 
 // SAFETY: a handle gives access to the result only, which is `Send`.
-unsafe impl<T: Send> Send for Handle<T> {}
+unsafe impl<T: Send> Send for ResultHandle<T> {}
 // SAFETY: a shared handle only reports whether the fiber has ended, and its name and number.
-unsafe impl<T: Send> Sync for Handle<T> {}
+unsafe impl<T: Send> Sync for ResultHandle<T> {}
 
 type FiberResult<T> = Result<T, Box<dyn Any + Send>>;
 
-impl<T> Handle<T> {
+impl<T> ResultHandle<T> {
     fn control(&self) -> &Control {
         // SAFETY: the control block is valid until this handle, the only one, is consumed.
         unsafe { self.control.as_ref() }
@@ -464,12 +445,12 @@ pub(crate) fn prepare<F, T>(
     spec: Spec,
     is_attached: bool,
     f: F,
-) -> (Runnable, Option<Handle<T>>)
+) -> (Runnable, Option<ResultHandle<T>>)
 where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    let control = stack.control;
+    let control = stack.head.cast::<Control>();
     sanitizer::unpoison(&stack);
     // The closure, until it is called, and then its result occupy the same memory above the
     // switch's frames.
@@ -527,7 +508,7 @@ where
     // SAFETY: the stack is owned here, and `control` is the aligned space for the block at its
     // upper end.
     unsafe { control.write(fresh) };
-    (Runnable(control), is_attached.then_some(Handle { control, result: PhantomData }))
+    (Runnable(control), is_attached.then_some(ResultHandle { control, result: PhantomData }))
 }
 
 /// Closure to be called once a fiber is suspended; the head of a `TypedCommit`.

@@ -3,25 +3,13 @@
 //! The handler runs on an alternate stack, and checks whether the faulting address is in the guard
 //! of the running fiber's stack. If not, the signal is passed on to the previous handler.
 
-use super::control::{CONTROL_BYTES, Control};
+use super::control::Control;
 use super::current::current;
-use handover_base::sync::atomic::{AtomicPtr, Ordering};
+use super::regions::region_of;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Description of a slab for the handler, which must not take locks: a node of a list that only
-/// ever grows.
-struct Region {
-    start: usize,
-    bytes: usize,
-    stride: usize,
-    guard_bytes: usize,
-    colours: usize,
-    next: *const Region,
-}
-
-static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
 /// Previous actions of SIGSEGV and SIGBUS.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -29,59 +17,11 @@ const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// saved registers.
 const ALTERNATE_BYTES: usize = 64 << 10;
 
-/// Makes a slab known to the handler.
-pub(super) fn register(
-    start: usize,
-    bytes: usize,
-    stride: usize,
-    guard_bytes: usize,
-    colours: usize,
-) {
-    // Relaxed: compared, not dereferenced.
-    let mut next = REGIONS.load(Ordering::Relaxed);
-    let region =
-        Box::into_raw(Box::new(Region { start, bytes, stride, guard_bytes, colours, next }));
-    // Release: publishes the region to the Acquire in find().
-    while let Err(now) =
-        REGIONS.compare_exchange_weak(next, region, Ordering::Release, Ordering::Relaxed)
-    {
-        next = now;
-        // SAFETY: not published yet, so only this thread accesses it.
-        unsafe { (*region).next = next };
-    }
-}
-
-/// Returns the slab that contains `addr`.
-fn region_of(addr: usize) -> Option<&'static Region> {
-    // Acquire: pairs with the Release in register().
-    let mut at = REGIONS.load(Ordering::Acquire).cast_const();
-    while !at.is_null() {
-        // SAFETY: regions are neither freed nor changed once they are in the list.
-        let region = unsafe { &*at };
-        if addr.wrapping_sub(region.start) < region.bytes {
-            return Some(region);
-        }
-        at = region.next;
-    }
-    None
-}
-
-impl Region {
-    /// Returns the address of the control block of the stack whose guard contains `addr`, which is
-    /// in this slab; `None` if `addr` is not in a guard.
-    fn control_above(&self, addr: usize) -> Option<usize> {
-        let offset = addr - self.start;
-        let index = offset / self.stride;
-        let top = self.start + (index + 1) * self.stride - (index % self.colours) * 64;
-        (offset % self.stride < self.guard_bytes).then_some(top - CONTROL_BYTES)
-    }
-}
-
 /// Returns the fiber that this thread runs, if `addr` is in the guard of its stack, and the size of
 /// that stack. `stack_pointer` is the one of the interrupted code.
 fn find(addr: usize, stack_pointer: usize) -> Option<(&'static Control, usize)> {
     let region = region_of(addr)?;
-    let control = region.control_above(addr)?;
+    let control = region.head_above(addr)?;
     // On a thread's own stack no fiber runs. What the worker takes for its running fiber is then
     // the previous one, which may have ended.
     region_of(stack_pointer)?;
@@ -90,7 +30,7 @@ fn find(addr: usize, stack_pointer: usize) -> Option<(&'static Control, usize)> 
     // note a fiber as running before they switch to it, and this one cannot end, and so its control
     // block stays valid, before the interrupted code continues.
     let control = unsafe { running.as_ref() };
-    Some((control, region.stride - region.guard_bytes))
+    Some((control, region.stack_bytes()))
 }
 
 /// Returns the stack pointer of the code that a signal has interrupted.

@@ -1,6 +1,7 @@
 //! A worker's exclusive access to its own state.
 
 use super::biased::Biased;
+use super::control::HomeAddress;
 use super::kernel;
 use crate::drive::state::{RuntimeState, WorkerState};
 use crate::engine::ReadyQueue;
@@ -43,8 +44,8 @@ impl WorkerOwner {
 
     /// Returns the state's address, as stored in its fibers.
     #[inline]
-    pub(crate) fn address(&self) -> NonNull<WorkerState> {
-        self.worker
+    pub(crate) fn address(&self) -> HomeAddress {
+        HomeAddress::of(self)
     }
 
     /// Calls `f` with the run queue; `f` must not use this owner.

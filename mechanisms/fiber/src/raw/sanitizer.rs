@@ -15,10 +15,9 @@ pub(super) fn unpoison(stack: &Stack) {
         unsafe extern "C" {
             fn __asan_unpoison_memory_region(start: *const u8, bytes: usize);
         }
-        let start = stack.control.as_ptr().cast::<u8>().with_addr(stack.limit);
-        // SAFETY: the memory from the limit to the control block belongs to the stack, which is not
-        // in use.
-        unsafe { __asan_unpoison_memory_region(start, stack.control.addr().get() - stack.limit) };
+        let start = stack.head.as_ptr().with_addr(stack.limit);
+        // SAFETY: the memory from the limit to the head belongs to the stack, which is not in use.
+        unsafe { __asan_unpoison_memory_region(start, stack.head.addr().get() - stack.limit) };
     }
     #[cfg(not(handover_sanitizer = "address"))]
     let _ = stack;
@@ -32,22 +31,22 @@ pub(super) use enabled::Shadow;
 #[cfg(not(handover_sanitizer = "thread"))]
 mod disabled {
     /// Shadow of a fiber's stack: empty without ThreadSanitizer.
-    pub(in crate::raw) struct Shadow;
+    pub(crate) struct Shadow;
 
     impl Shadow {
-        pub(in crate::raw) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self
         }
         #[inline(always)]
-        pub(in crate::raw) fn leave_worker(&self) {}
+        pub(crate) fn leave_worker(&self) {}
         #[inline(always)]
-        pub(in crate::raw) fn enter_fiber(&self) {}
+        pub(crate) fn enter_fiber(&self) {}
         #[inline(always)]
-        pub(in crate::raw) fn leave_fiber(&self) {}
+        pub(crate) fn leave_fiber(&self) {}
         #[inline(always)]
-        pub(in crate::raw) fn enter_worker(&self) {}
+        pub(crate) fn enter_worker(&self) {}
         #[inline(always)]
-        pub(in crate::raw) fn destroy(&self) {}
+        pub(crate) fn destroy(&self) {}
     }
 }
 
@@ -76,21 +75,21 @@ mod enabled {
     /// A switch begins in one function and ends in another, of different depths. Its calls and
     /// returns go to a third shadow, which belongs to the fiber and is balanced from the fiber's
     /// begin to its end.
-    pub(in crate::raw) struct Shadow {
+    pub(crate) struct Shadow {
         fiber: Cell<Address>,
         switch: Cell<Address>,
         worker: Cell<Address>,
     }
 
     impl Shadow {
-        pub(in crate::raw) fn new() -> Self {
+        pub(crate) fn new() -> Self {
             let null = || Cell::new(ptr::null_mut());
             Self { fiber: null(), switch: null(), worker: null() }
         }
 
         /// Called on the worker's stack before the switch to the fiber's.
         #[inline(always)]
-        pub(in crate::raw) fn leave_worker(&self) {
+        pub(crate) fn leave_worker(&self) {
             if self.fiber.get().is_null() {
                 self.fiber.set(__tsan_create_fiber(0));
                 self.switch.set(__tsan_create_fiber(0));
@@ -102,27 +101,27 @@ mod enabled {
 
         /// Called on the fiber's stack after a switch to it.
         #[inline(always)]
-        pub(in crate::raw) fn enter_fiber(&self) {
+        pub(crate) fn enter_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
         }
 
         /// Called on the fiber's stack before the switch to the worker's.
         #[inline(always)]
-        pub(in crate::raw) fn leave_fiber(&self) {
+        pub(crate) fn leave_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
         /// Called on the worker's stack after a switch to it.
         #[inline(always)]
-        pub(in crate::raw) fn enter_worker(&self) {
+        pub(crate) fn enter_worker(&self) {
             // SAFETY: the shadow of this thread, which leave_worker() stored before the fiber ran.
             unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
         }
 
         /// Called on the worker's stack after the fiber's end.
-        pub(in crate::raw) fn destroy(&self) {
+        pub(crate) fn destroy(&self) {
             for shadow in [&self.fiber, &self.switch] {
                 // SAFETY: created by leave_worker(); enter_worker() has made another shadow the
                 // current one, and the fiber is never resumed again.

@@ -2,22 +2,26 @@
 //!
 //! ```text
 //!  slab ┌───────┬──────────────┬─────────┬───────┬──────────────┬─────────┬─
-//!       │ guard │ ◀── a stack  │ control │ guard │ ◀── a stack  │ control │ ...
+//!       │ guard │ ◀── a stack  │  head   │ guard │ ◀── a stack  │  head   │ ...
 //!       └───────┴──────────────┴─────────┴───────┴──────────────┴─────────┴─
 //!               ▲ limit        ▲ top
 //! ```
 //!
-//! The pool of each size belongs to the process and is never unmapped, so that a handle to a fiber
+//! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is never unmapped, so that a handle to a fiber
 //! that has ended may outlive the runtime, on any thread.
 
-use super::control::{CONTROL_BYTES, Control};
-use super::overflow;
+use super::regions::{self, Region};
 use crate::error::StackError;
 use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_BYTES: usize = 4096;
+/// Size of the head, with a multiple of 64 as address.
+pub(super) const HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
+/// Sanitizers need more in the control block.
+pub(super) const IS_SANITIZED: bool =
+    cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
 /// Size of a guard: four pages, so that a C function with a large frame does not step over it;
 /// Rust's own functions touch each page of their frames.
 pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
@@ -28,7 +32,7 @@ const SLAB_STACKS_MAX: usize = 4096;
 /// Number of different offsets, 64 bytes apart, at which stacks begin in their uppermost page: with
 /// a single offset, all stacks would contend for the same few lines of the first-level cache.
 const COLOURS: usize = 32;
-const _: () = assert!((COLOURS - 1) * 64 + CONTROL_BYTES <= PAGE_BYTES);
+const _: () = assert!((COLOURS - 1) * 64 + HEAD_BYTES <= PAGE_BYTES);
 /// Advice of `madvise(2)` that makes a range of pages fault without splitting the mapping. Linux
 /// 6.13.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
@@ -45,8 +49,8 @@ pub(crate) enum GuardKind {
 /// Stack with one owner.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    /// Address of the control block, at the upper end.
-    pub(super) control: NonNull<Control>,
+    /// Address of the head, at the upper end.
+    pub(super) head: NonNull<u8>,
     /// Lowest usable address.
     pub(super) limit: usize,
     pub(super) pool: &'static StackPool,
@@ -123,11 +127,10 @@ impl StackPool {
         self.guards.get().copied()
     }
 
-    /// Returns the lowest address of the stack with that control block, which is in its uppermost
-    /// page.
+    /// Returns the lowest address of the stack with that head, which is in its uppermost page.
     #[inline]
-    pub(super) fn limit_of(&self, control: NonNull<Control>) -> usize {
-        let top = (control.addr().get() + CONTROL_BYTES).next_multiple_of(PAGE_BYTES);
+    pub(super) fn limit_of(&self, head: NonNull<u8>) -> usize {
+        let top = (head.addr().get() + HEAD_BYTES).next_multiple_of(PAGE_BYTES);
         top - self.stack_bytes
     }
 
@@ -180,11 +183,11 @@ impl StackPool {
         let limit = start + GUARD_BYTES;
         let top = limit + self.stack_bytes - (slab.used_count % COLOURS) * 64;
         slab.used_count += 1;
-        let control = ptr::with_exposed_provenance_mut::<Control>(top - CONTROL_BYTES);
-        let Some(control) = NonNull::new(control) else {
+        let head = ptr::with_exposed_provenance_mut::<u8>(top - HEAD_BYTES);
+        let Some(head) = NonNull::new(head) else {
             return Err(StackError::OutOfMemory { stacks_count: 0, errno: libc::ENOMEM });
         };
-        Ok(Stack { control, limit, pool: self })
+        Ok(Stack { head, limit, pool: self })
     }
 
     fn map_slab(&self, before_count: usize) -> Result<Slab, StackError> {
@@ -207,7 +210,15 @@ impl StackPool {
                 // in the kernel, none can be wasted on the single page that a parked fiber needs.
                 unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
                 let start = start.expose_provenance();
-                overflow::register(start, bytes, self.stride(), GUARD_BYTES, COLOURS);
+                regions::register(Region {
+                    start,
+                    bytes,
+                    stride: self.stride(),
+                    guard_bytes: GUARD_BYTES,
+                    colours: COLOURS,
+                    head_bytes: HEAD_BYTES,
+                    next: ptr::null(),
+                });
                 return Ok(Slab { start, stacks_count, used_count: 0 });
             }
             if stacks_count == 1 {

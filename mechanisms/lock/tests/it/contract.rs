@@ -1,15 +1,6 @@
-//! Contract of every lock in [`handover_lock::contend`].
-//!
-//! Under Miri, which does not support them, `pthread_spin` and `posix_sem` are left out.
+//! Contract of the lock: mutual exclusion, and visibility of the previous holder's writes.
 
-use handover_base::sync::auto_traits;
-use handover_lock::contend::{
-    Contender, Handover, ParkingLotMutex, PthreadMutex, RawCas, StdMutex,
-};
-#[cfg(not(miri))]
-use handover_lock::contend::{PosixSem, PthreadSpin};
-use handover_lock::{Backoff, TryLock, contend};
-use std::pin::Pin;
+use handover_lock::{Backoff, TryLock};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -17,40 +8,12 @@ use std::thread;
 const THREADS_COUNT: u64 = 4;
 const WINS_EACH: u64 = if cfg!(miri) { 20 } else { 20_000 };
 
-fn take<L: Contender>(lock: &L) -> L::Guard<'_> {
-    let mut backoff = Backoff::new();
-    loop {
-        if let Some(held) = lock.try_lock() {
-            return held;
-        }
-        backoff.wait();
-    }
-}
-
-fn lock_is_busy_until_unlocked<L: Contender>() {
-    let lock = L::new_free();
-    for _ in 0..3 {
-        let held = lock.try_lock();
-        assert!(held.is_some(), "{} is free", L::NAME);
-        assert!(lock.try_lock().is_none(), "{} is busy for its holder", L::NAME);
-        thread::scope(|scope| {
-            let other = scope.spawn(|| lock.try_lock().is_none());
-            assert!(other.join().expect("the other thread"), "{} is busy for others", L::NAME);
-        });
-        drop(held);
-    }
-    thread::scope(|scope| {
-        let other = scope.spawn(|| lock.try_lock().is_some());
-        assert!(other.join().expect("the other thread"), "{} is free for others", L::NAME);
-    });
-    assert!(lock.try_lock().is_some(), "{} is free after the other's unlock", L::NAME);
-}
-
 /// Increments two counters by a load and a store each, which only mutual exclusion makes atomic.
 /// Relaxed, so that only the lock's own ordering shows one holder's writes to the next (Miri lets a
 /// relaxed load be stale).
-fn holders_exclude_each_other_and_see_earlier_writes<L: Contender>() {
-    let lock = L::new_free();
+#[test]
+fn holders_exclude_each_other_and_see_earlier_writes() {
+    let lock = TryLock::new(());
     let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
     let inside = AtomicBool::new(false);
     let start = Barrier::new(THREADS_COUNT as usize);
@@ -69,7 +32,7 @@ fn holders_exclude_each_other_and_see_earlier_writes<L: Contender>() {
                         backoff.wait();
                         continue;
                     };
-                    assert!(!inside.swap(true, Relaxed), "two holders of {}", L::NAME);
+                    assert!(!inside.swap(true, Relaxed), "two holders");
                     let seen = first.load(Relaxed);
                     assert_eq!(seen, second.load(Relaxed), "a half-written pair");
                     first.store(seen + 1, Relaxed);
@@ -88,61 +51,7 @@ fn holders_exclude_each_other_and_see_earlier_writes<L: Contender>() {
             });
         }
     });
-    assert_eq!(first.into_inner(), THREADS_COUNT * WINS_EACH, "lost updates under {}", L::NAME);
-}
-
-fn leaked_guard_leaves_the_lock_busy_and_droppable<L: Contender>() {
-    let lock = L::new_free();
-    std::mem::forget(lock.try_lock());
-    assert!(lock.try_lock().is_none());
-    drop(lock);
-}
-
-fn lock_has_its_own_cache_lines<L: Contender>() {
-    let lock: Pin<Box<L>> = L::new_free();
-    assert_eq!(&raw const *lock as usize % 128, 0);
-    assert_eq!(size_of::<L>() % 128, 0);
-    drop(take(&*lock));
-    assert!(!L::NAME.is_empty() && !L::DESCRIPTION.is_empty());
-}
-
-macro_rules! contract {
-    ($($(#[$meta:meta])* $module:ident: $lock:ty;)*) => {$(
-        $(#[$meta])*
-        mod $module {
-            use super::*;
-
-            #[test]
-            fn lock_is_busy_until_unlocked() {
-                super::lock_is_busy_until_unlocked::<$lock>();
-            }
-
-            #[test]
-            fn holders_exclude_each_other_and_see_earlier_writes() {
-                super::holders_exclude_each_other_and_see_earlier_writes::<$lock>();
-            }
-
-            #[test]
-            fn leaked_guard_leaves_the_lock_busy_and_droppable() {
-                super::leaked_guard_leaves_the_lock_busy_and_droppable::<$lock>();
-            }
-
-            #[test]
-            fn lock_has_its_own_cache_lines() {
-                super::lock_has_its_own_cache_lines::<$lock>();
-            }
-        }
-    )*};
-}
-
-contract! {
-    handover: Handover;
-    cas: RawCas;
-    std_mutex: StdMutex;
-    parking_lot: ParkingLotMutex;
-    pthread_mutex: PthreadMutex;
-    #[cfg(not(miri))] pthread_spin: PthreadSpin;
-    #[cfg(not(miri))] posix_sem: PosixSem;
+    assert_eq!(first.into_inner(), THREADS_COUNT * WINS_EACH, "lost updates");
 }
 
 #[test]
@@ -175,19 +84,4 @@ fn guard_can_be_dropped_on_another_thread() {
         scope.spawn(move || held.push(2));
     });
     assert_eq!(*lock.try_lock().expect("freed over there"), [1, 2]);
-}
-
-#[test]
-fn contenders_are_sync_and_posix_guards_are_not_send() {
-    assert_eq!(auto_traits!(contend::Handover), "Send + Sync");
-    assert_eq!(auto_traits!(contend::RawCas), "Send + Sync");
-    assert_eq!(auto_traits!(contend::PthreadMutex), "Send + Sync");
-    assert_eq!(auto_traits!(contend::PthreadSpin), "Send + Sync");
-    assert_eq!(auto_traits!(contend::PosixSem), "Send + Sync");
-    assert_eq!(auto_traits!(contend::HandoverGuard<'static>), "Send + Sync");
-    assert_eq!(auto_traits!(contend::RawCasGuard<'static>), "Send + Sync");
-    type Guard<L> = <L as contend::Contender>::Guard<'static>;
-    assert_eq!(auto_traits!(Guard<contend::PthreadMutex>), "neither");
-    assert_eq!(auto_traits!(Guard<contend::PthreadSpin>), "neither");
-    assert_eq!(auto_traits!(Guard<contend::PosixSem>), "neither");
 }

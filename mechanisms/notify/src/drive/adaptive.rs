@@ -14,7 +14,6 @@
 //! Across processes, both sides use a [`Core`] in memory that both have mapped; see
 //! [`shared`](crate::shared).
 
-use super::shared::SLEEP_MAX;
 use super::waiting::{Deadline, Waiting, deadline, time_left};
 use crate::engine::Stats;
 use crate::{Config, ConfigError, Mechanism, Notify, PairError, Wait};
@@ -24,6 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::waiting::Core;
+
+/// Maximum single sleep of an adaptive receiver whose senders may be other processes: the delay of
+/// a notification if a sender was killed while sending one.
+///
+/// An idle receiver wakes ten times a second for this. To recover at once, each sender would have
+/// to make a system call for every notification that finds one pending.
+pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// The mechanism as a type, for generic code.
 #[derive(Debug, Clone, Copy)]

@@ -65,7 +65,7 @@ impl Mechanism for AdaptiveFd {
 /// descriptor.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
-    let counter = descriptor::eventfd(descriptor::Blocking::No)?;
+    let counter = descriptor::eventfd()?;
     let endpoints = Arc::new(Endpoints { core: Core::new(), counter });
     let waiting = Waiting::new(config);
     let receiver =

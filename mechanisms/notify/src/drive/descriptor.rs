@@ -1,4 +1,4 @@
-//! System calls on descriptors that several mechanisms use, retried on EINTR.
+//! System calls on an eventfd, retried on EINTR.
 
 use crate::PairError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
@@ -6,18 +6,9 @@ use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Mode of a descriptor: a read of an empty one waits, or fails with EAGAIN.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blocking {
-    Yes,
-    No,
-}
-
-pub(crate) fn eventfd(blocking: Blocking) -> Result<OwnedFd, PairError> {
-    let flags = match blocking {
-        Blocking::Yes => EventfdFlags::CLOEXEC,
-        Blocking::No => EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-    };
+/// Makes an eventfd that does not block: a read of an empty one fails with EAGAIN.
+pub(crate) fn eventfd() -> Result<OwnedFd, PairError> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     rustix::event::eventfd(0, flags).map_err(|errno| PairError::Refused { call: "eventfd2", errno })
 }
 
@@ -31,7 +22,7 @@ pub(crate) fn add_one(counter: &OwnedFd) {
     }
 }
 
-/// Reads and resets an eventfd's count; `None` if it was zero and the descriptor does not block.
+/// Reads and resets an eventfd's count; `None` if it was zero.
 #[inline]
 pub(crate) fn read_count(counter: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];

@@ -25,7 +25,8 @@
 use super::waiting::{SleepStart, Waiting, now_ns};
 use crate::engine::{Engine, Plan, Stats};
 use crate::park::{ParkWord, Sleep};
-use crate::{Config, ConfigError, raw, stage};
+use crate::raw::current_cpu;
+use crate::{Config, ConfigError, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::usage;
@@ -80,7 +81,7 @@ impl Unparker {
     /// ends its sleep.
     #[inline]
     pub fn unpark_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
-        match self.word.must_wake(raw::current_cpu) {
+        match self.word.must_wake(current_cpu) {
             None => false,
             Some(sleep_kind) => {
                 self.wake(sleep_kind, wake_elsewhere);
@@ -116,8 +117,8 @@ pub enum Parked {
     Found,
     /// A sender rang.
     Unparked,
-    /// The sleep ended otherwise: by the deadline, a signal, a descriptor.
-    NotUnparked,
+    /// The sleep ended without a sender: by the deadline, a signal, a descriptor.
+    SleepEnded,
 }
 
 /// The receiving side. It learns from its waits how long to spin, when to yield, and when to sleep.
@@ -213,7 +214,7 @@ impl Parker {
     /// Reading the CPU's number, 2 to 3 ns.
     #[inline]
     pub fn settle(&mut self, bell: &Unparker) {
-        let cpu_plus_one = raw::current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
+        let cpu_plus_one = current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
         if cpu_plus_one != self.cpu_plus_one {
             self.cpu_plus_one = cpu_plus_one;
             // Relaxed: a hint.
@@ -414,7 +415,7 @@ impl Parker {
             None => {
                 self.yields.timed_out();
                 self.waiting.not_notified();
-                Parked::NotUnparked
+                Parked::SleepEnded
             }
         }
     }

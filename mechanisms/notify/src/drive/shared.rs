@@ -23,15 +23,15 @@
 //! stays safe, no call panics, and no call spins longer than the other process writes.
 //!
 //! - An adaptive receiver over [`Scope::Shared`](handover_base::futex::Scope::Shared) sleeps for
-//!   [`SLEEP_MAX`] at a time, and then checks the word. So a sender that is killed between its
-//!   exchange and its wake, or a process that overwrites the word of a sleeper, delays notifications
-//!   by at most this time, and does not block other senders' notifications.
+//!   [`adaptive::SLEEP_MAX`](crate::adaptive::SLEEP_MAX) at a time, and then checks the word. So a
+//!   sender that is killed between its exchange and its wake, or a process that overwrites the word
+//!   of a sleeper, delays notifications by at most this time, and does not block other senders'
+//!   notifications.
 //! - A notification that a process overwrites, or consumes with a receiver of its own, is lost. A
 //!   process that writes notifications, or wakes without one, makes the receiver return without a
 //!   cause, as often as it does so. Against both, wait with a timeout and check the work itself.
 //! - A receiver does not learn that its senders have died: wait with a timeout, and check that they
 //!   live.
-//! - A [`futex::Core`](crate::futex::Core) needs no such check, since each of its senders wakes.
 
 use crate::MapError;
 use crate::raw::{Mapping, ZeroFresh};
@@ -42,17 +42,8 @@ use rustix::fs::{
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Maximum single sleep of an adaptive receiver whose senders may be other processes: the delay of
-/// a notification if a sender was killed while sending one.
-///
-/// An idle receiver wakes ten times a second for this. To recover at once, each sender would have
-/// to make a system call for every notification that finds one pending.
-pub const SLEEP_MAX: Duration = Duration::from_millis(100);
-
-/// A core of a mechanism ([`adaptive::Core`](crate::adaptive::Core) or
-/// [`futex::Core`](crate::futex::Core)) in a mapped file. A clone is another handle to the same
+/// A core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is another handle to the same
 /// mapping, which ends with its last handle.
 #[derive(Debug)]
 pub struct Shared<C> {

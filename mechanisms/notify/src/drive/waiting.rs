@@ -1,8 +1,9 @@
 //! Parts of both adaptive mechanisms: the core, and the receiver's ways to poll, spin and sleep.
 
 use crate::engine::{Engine, Plan, Stats};
+use crate::raw::current_cpu;
 use crate::word::SenderCpu;
-use crate::{Config, StateWord, raw, stage};
+use crate::{Config, StateWord, stage};
 use handover_base::affinity;
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::sync::hint;
@@ -39,7 +40,7 @@ impl Core {
     /// Makes a notification pending, and calls `wake` if the receiver sleeps.
     #[inline]
     pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
-        let sleeps = self.word.notify(raw::current_cpu());
+        let sleeps = self.word.notify(current_cpu());
         stage::notified(self);
         if sleeps {
             stage::waking(self);
@@ -251,7 +252,7 @@ impl Waiting {
     /// Returns `true` if the sender, as far as is known, needs the CPU that this thread would spin
     /// on.
     fn shares_cpu(&self) -> bool {
-        match (self.sender_cpu, raw::current_cpu()) {
+        match (self.sender_cpu, current_cpu()) {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
             // No sender is known yet: if this thread may run on one CPU only, the whole process
             // probably may (taskset, a container).

@@ -6,8 +6,7 @@ use handover_base::futex::Scope;
 use handover_base::sync::auto_traits;
 use handover_notify::shared::Shared;
 use handover_notify::{
-    Config, ConfigError, EventFd, Futex, Mechanism, Notify, ParkWord, Parker, Pipe, StateWord,
-    Unparker, Wait, adaptive, adaptive_fd, futex,
+    Config, ConfigError, Notify, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,14 +51,9 @@ fn statistics_count_each_way_a_wait_ends() {
 fn handles_are_send_and_sync_like_their_core() {
     assert_eq!(auto_traits!(adaptive::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive::Receiver), "Send + Sync");
-    assert_eq!(auto_traits!(futex::Sender), "Send + Sync");
-    assert_eq!(auto_traits!(futex::Receiver), "Send + Sync");
     assert_eq!(auto_traits!(adaptive::Sender<Rc<adaptive::Core>>), "neither");
     assert_eq!(auto_traits!(adaptive::Receiver<Rc<adaptive::Core>>), "neither");
-    assert_eq!(auto_traits!(futex::Sender<Rc<futex::Core>>), "neither");
-    assert_eq!(auto_traits!(futex::Receiver<Rc<futex::Core>>), "neither");
     assert_eq!(auto_traits!(Shared<adaptive::Core>), "Send + Sync");
-    assert_eq!(auto_traits!(Shared<futex::Core>), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Receiver), "Send + Sync");
     assert_eq!(auto_traits!((Unparker, Parker)), "Send + Sync");
@@ -84,31 +78,6 @@ fn both_sides_work_on_a_user_provided_core() {
     let mut receiver = adaptive::Receiver::over(&CORE, Scope::Private, Config::default())
         .expect("a valid configuration");
     assert_eq!(receiver.wait(), 1, "what was pending before the receiver came");
-
-    let core = Arc::new(futex::Core::new());
-    let sender = futex::Sender::over(Arc::clone(&core), Scope::Private);
-    let mut receiver = futex::Receiver::over(core, Scope::Private);
-    sender.notify();
-    sender.notify();
-    assert_eq!(receiver.wait(), 2);
-}
-
-#[test]
-fn counting_mechanisms_count_beyond_any_buffer() {
-    fn count<M: Mechanism>(times: u64) -> u64 {
-        let (sender, mut receiver) = M::pair().expect(M::NAME);
-        (0..times).for_each(|_| sender.notify());
-        receiver.wait()
-    }
-    if cfg!(miri) {
-        assert_eq!(count::<Futex>(100), 100);
-        return;
-    }
-    assert_eq!(count::<Futex>(10_000), 10_000);
-    assert_eq!(count::<EventFd>(10_000), 10_000);
-    assert_eq!(count::<Pipe>(4096), 4096);
-    // The pipe is then full; further notifications are dropped, and no sender blocks.
-    assert_eq!(count::<Pipe>(10_000), 4096);
 }
 
 #[cfg(not(miri))]
@@ -227,29 +196,6 @@ mod in_an_epoll_set {
 
     const SOON: Duration = Duration::from_millis(5);
     const LONG: Duration = Duration::from_secs(60);
-
-    fn assert_pending_notification_is_readable<M: Mechanism>()
-    where
-        M::Receiver: AsFd,
-    {
-        let (sender, mut receiver) = M::pair().expect(M::NAME);
-        let set = Set::with(&receiver);
-        assert_eq!(set.ready_count(SOON), 0);
-        sender.notify();
-        assert_eq!(set.ready_count(LONG), 1);
-        assert_eq!(receiver.try_wait(), Some(1));
-        assert_eq!(set.ready_count(SOON), 0, "consumed, so readable no more");
-    }
-
-    #[test]
-    fn pending_eventfd_is_readable() {
-        assert_pending_notification_is_readable::<EventFd>();
-    }
-
-    #[test]
-    fn pending_pipe_is_readable() {
-        assert_pending_notification_is_readable::<Pipe>();
-    }
 
     #[test]
     fn parked_receiver_is_woken_and_awake_receiver_is_not() {

@@ -1,9 +1,9 @@
 //! The contract of every mechanism.
 //!
-//! Under Miri only the mechanisms made of memory and a futex are run: it does not support `ppoll`,
-//! which those with a descriptor need for waits with a timeout and for polls.
+//! Under Miri only the mechanism made of memory and a futex is run: it does not support `ppoll`,
+//! which the one with a descriptor needs for waits with a timeout and for polls.
 
-use handover_notify::{Adaptive, Futex, Mechanism, Notify, Wait};
+use handover_notify::{Adaptive, Mechanism, Notify, Wait};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
@@ -302,12 +302,9 @@ macro_rules! contract {
 }
 
 #[cfg(not(miri))]
-use handover_notify::{AdaptiveFd, EventFd, Pipe};
+use handover_notify::AdaptiveFd;
 
 contract! {
     adaptive: Adaptive;
-    futex: Futex;
     #[cfg(not(miri))] adaptive_fd: AdaptiveFd;
-    #[cfg(not(miri))] eventfd: EventFd;
-    #[cfg(not(miri))] pipe: Pipe;
 }

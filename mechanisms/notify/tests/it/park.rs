@@ -70,7 +70,7 @@ fn park_without_a_ring_ends_at_its_deadline() {
     let deadline_ns = now_ns() + 3_000_000;
     let mut parks = 0;
     while now_ns() < deadline_ns {
-        assert_eq!(parker.park(&bell, Some(deadline_ns), &mut || false), Parked::NotUnparked);
+        assert_eq!(parker.park(&bell, Some(deadline_ns), &mut || false), Parked::SleepEnded);
         parks += 1;
         assert!(parks < 100, "it sleeps");
     }

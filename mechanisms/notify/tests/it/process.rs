@@ -5,7 +5,7 @@
 
 use handover_base::futex::Scope;
 use handover_notify::shared::Shared;
-use handover_notify::{Config, MapError, Notify, Wait, adaptive, futex};
+use handover_notify::{Config, MapError, Notify, Wait, adaptive};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -84,26 +84,6 @@ fn two_processes_hand_over_through_a_mapped_adaptive_core() {
     assert!(partner.wait().expect("its end").success());
     let stats = receiver.stats();
     assert_eq!(stats.found_pending + stats.by_spinning + stats.by_sleeping, ROUNDS_COUNT);
-}
-
-#[test]
-fn two_processes_hand_over_through_a_mapped_futex_core() {
-    type Core = Shared<futex::Core>;
-    if let Some([mine, theirs]) = partner_paths() {
-        let core = |path: &str| Core::map(open(path)).expect("the core");
-        let sender = futex::Sender::over(core(&theirs), Scope::Shared);
-        let mut receiver = futex::Receiver::over(core(&mine), Scope::Shared);
-        ping_pong(&sender, &mut receiver, false);
-        return;
-    }
-    let (mine, my_file) = Core::create().expect("a memfd");
-    let (theirs, their_file) = Core::create().expect("a memfd");
-    let name = "two_processes_hand_over_through_a_mapped_futex_core";
-    let mut partner = run_partner(name, [path(&their_file), path(&my_file)]);
-    let sender = futex::Sender::over(theirs, Scope::Shared);
-    let mut receiver = futex::Receiver::over(mine, Scope::Shared);
-    ping_pong(&sender, &mut receiver, true);
-    assert!(partner.wait().expect("its end").success());
 }
 
 /// States of the word at the beginning of an adaptive core, as another process may write them.

@@ -29,17 +29,17 @@ thread_local! {
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Ready) };
     /// ID of the session that has no lane for this thread.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
-    static EXIT: Exit = const { Exit };
+    static EXIT: Exit = const { Exit(Cell::new(drop)) };
 }
 
-/// Guard whose destructor runs when the thread ends.
-struct Exit;
+/// Guard whose destructor passes the thread's writer to a function when the thread ends.
+struct Exit(Cell<fn(Writer<Memory>)>);
 
 impl Drop for Exit {
     fn drop(&mut self) {
         PHASE.set(Phase::Ended);
         if let Some(writer) = take() {
-            crate::session::on_thread_exit(*writer);
+            (self.0.get())(*writer);
         }
     }
 }
@@ -88,12 +88,13 @@ pub(crate) fn count_interrupted() -> bool {
     open.inspect(|lane| lane.count_interrupted()).is_some()
 }
 
-/// Makes `writer` the thread's writer, until the thread ends or `take` is called.
-pub(crate) fn install(writer: Writer<Memory>) {
+/// Makes `writer` the thread's writer, until `take` is called or the thread ends, which passes it to
+/// `on_exit`.
+pub(crate) fn install(writer: Writer<Memory>, on_exit: fn(Writer<Memory>)) {
     drop(take());
     WRITER.set(Box::into_raw(Box::new(writer)));
     // The first access registers the destructor.
-    EXIT.with(|_| ());
+    EXIT.with(|exit| exit.0.set(on_exit));
 }
 
 /// Removes and returns the thread's writer.

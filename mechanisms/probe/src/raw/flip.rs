@@ -10,7 +10,7 @@
 //! sees it, `membarrier(SYNC_CORE)` makes every CPU that runs the process execute a serialising
 //! instruction, before switching returns.
 
-use crate::Backend;
+use crate::backend::Backend;
 use handover_base::sync::shared::{AtomicU8, Ordering};
 use rustix::mm::{MprotectFlags, mprotect};
 use std::fs::File;

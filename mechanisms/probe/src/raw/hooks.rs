@@ -1,53 +1,41 @@
-//! Hooks for the program's start, forks and exit.
+//! Hooks for forks and the process's exit.
 
 use std::sync::Once;
 
-/// Installs the hooks for forks and for the process's exit. To be called before a lock is taken
-/// that a child would inherit as locked.
-pub(crate) fn install() {
+/// Functions that the C library calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hooks {
+    /// Before a fork, on the thread that forks, as the next two.
+    pub before_fork: extern "C" fn(),
+    /// After a fork, in the parent.
+    pub after_fork_in_parent: extern "C" fn(),
+    /// After a fork, in the child.
+    pub after_fork_in_child: extern "C" fn(),
+    /// When the process exits.
+    pub on_exit: extern "C" fn(),
+}
+
+/// Installs the hooks, the first time that it is called. To be called before a lock is taken that a
+/// child would inherit as locked.
+pub(crate) fn install(hooks: Hooks) {
     static ONCE: Once = Once::new();
     if cfg!(miri) {
         return; // Miri supports neither; its processes do not finish recordings at exit.
     }
     ONCE.call_once(|| {
-        // SAFETY: the three functions live as long as the program; the C library calls them around
-        // a fork,
-        // on the thread that forks.
-        let forks = unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
-        // SAFETY: the function lives as long as the program.
-        let exits = unsafe { libc::atexit(exit) };
+        let Hooks { before_fork: before, after_fork_in_parent, after_fork_in_child, on_exit } =
+            hooks;
+        // SAFETY: `fn` pointers are to functions, which live as long as the program; the C library
+        // calls these three around a fork, on the thread that forks.
+        let forks = unsafe {
+            libc::pthread_atfork(
+                Some(before),
+                Some(after_fork_in_parent),
+                Some(after_fork_in_child),
+            )
+        };
+        // SAFETY: an `fn` pointer is to a function, which lives as long as the program.
+        let exits = unsafe { libc::atexit(on_exit) };
         debug_assert_eq!((forks, exits), (0, 0), "both fail for want of memory only");
     });
-}
-
-extern "C" fn before() {
-    crate::session::before_fork();
-}
-
-extern "C" fn parent() {
-    crate::session::after_fork_in_parent();
-}
-
-extern "C" fn child() {
-    crate::session::after_fork_in_child();
-}
-
-extern "C" fn exit() {
-    crate::session::on_process_exit();
-}
-
-/// Installs the hooks and reads HANDOVER_TRACE, before `main` or when the shared object is loaded.
-///
-/// It only switches sites: threads and files wait for the first event, as a loader holds locks.
-#[cfg(not(any(miri, handover_loom)))]
-// SAFETY: the loader calls the functions in this section, with arguments that a C function may
-// ignore.
-#[unsafe(link_section = ".init_array")]
-#[used]
-static START: extern "C" fn() = start;
-
-#[cfg(not(any(miri, handover_loom)))]
-extern "C" fn start() {
-    install();
-    crate::environment::apply();
 }

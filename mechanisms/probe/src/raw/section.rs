@@ -16,8 +16,7 @@ pub(crate) struct SiteInstruction {
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 mod patched {
     use super::SiteInstruction;
-    use crate::remote::{CONTROL, CONTROL_BYTES};
-    use crate::site::{LAYOUT_VERSION, Meta};
+    use crate::site::{CONTROL, CONTROL_BYTES, LAYOUT_VERSION, Meta};
 
     /// An entry, in the layout that the macro writes.
     #[repr(C)]

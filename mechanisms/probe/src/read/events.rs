@@ -1,7 +1,9 @@
 //! The events of one thread.
 
-use super::index::{Piece, block_words};
-use super::{ReadAt, Trace, read_full};
+use super::index::block_words;
+use super::source::{ReadAt, read_full};
+use super::thread::Piece;
+use super::trace::Trace;
 use crate::chunk::unpack;
 use crate::format::take_varint;
 use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
@@ -68,8 +70,16 @@ enum Loaded {
     Words(Vec<u64>),
 }
 
+impl<S: ReadAt> Trace<S> {
+    /// Iterates over the events of the thread at `index` of [`threads`](Trace::threads), in time
+    /// order; over none if `index` is out of range.
+    pub fn events(&self, index: usize) -> Events<'_, S> {
+        Events::new(self, index)
+    }
+}
+
 impl<'a, S: ReadAt> Events<'a, S> {
-    pub(super) fn new(trace: &'a Trace<S>, thread: usize) -> Self {
+    fn new(trace: &'a Trace<S>, thread: usize) -> Self {
         Self {
             trace,
             thread,

@@ -1,6 +1,7 @@
 //! Index of a file: its pieces, their threads, and counts of missing events.
 
-use super::{Missing, ReadAt, Thread, read_full};
+use super::source::{ReadAt, read_full};
+use super::thread::{Missing, Piece, Thread, TraceFile};
 use crate::format::{
     self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS,
     SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD,
@@ -18,31 +19,6 @@ const WINDOW_BYTES: usize = 1 << 16;
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Words of the largest ring that the recorder makes.
 const RING_WORDS_MAX: u64 = 1 << 29;
-
-/// Selects one of a trace's two files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TraceFile {
-    Stream,
-    Rings,
-}
-
-/// A part of a file that holds consecutive events of one thread.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Piece {
-    Chunk {
-        offset: u64,
-        bytes: usize,
-        base_ticks: u64,
-        is_packed: bool,
-    },
-    /// A block of a ring, from a word on.
-    Block {
-        file: TraceFile,
-        offset: u64,
-        base_ticks: u64,
-        from_word: u64,
-    },
-}
 
 #[derive(Debug, Default)]
 struct ThreadIndex {

@@ -1,6 +1,8 @@
 //! The events of several threads or processes in time order.
 
-use super::{Event, Events, ReadAt, Trace};
+use super::events::{Event, Events};
+use super::source::ReadAt;
+use super::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -10,8 +12,18 @@ use std::collections::BinaryHeap;
 #[derive(Debug)]
 pub struct Merged<'a, S>(MergedProcesses<'a, S>);
 
+impl<S: ReadAt> Trace<S> {
+    /// Iterates over the events of all threads, in time order.
+    ///
+    /// # Cost
+    /// Memory for one chunk or block of each thread, some 200 kB.
+    pub fn merged(&self) -> Merged<'_, S> {
+        Merged::new(self)
+    }
+}
+
 impl<'a, S: ReadAt> Merged<'a, S> {
-    pub(super) fn new(trace: &'a Trace<S>) -> Self {
+    fn new(trace: &'a Trace<S>) -> Self {
         Self(MergedProcesses::new(std::slice::from_ref(trace)))
     }
 }

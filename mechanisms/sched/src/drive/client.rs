@@ -1,10 +1,12 @@
 //! Clients: sending packets to the arbiter, and transmitting marked packets.
 
-use super::hub::{ArbiterState, DRAINING, ENDED, Presence};
 use super::lane::{Lane, LaneReceiver, LaneSender, Laps};
+use super::ledger::Counts;
 use super::port::marks_slots_count;
+use super::presence::Presence;
 use super::sink::{Sink, SinkError};
 use super::stamps::{Record, Stamping, Trace};
+use super::state::{ArbiterState, DRAINING, ENDED};
 use super::word::{FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};
 use handover_base::clock;
 use handover_base::sync::{Arc, CachePadded};
@@ -47,49 +49,6 @@ pub struct Batch {
     pub sent: usize,
     /// The packet that ended the batch because it does not fit into a slot ([`SendError::Unfit`]).
     pub unfit: Option<Offer>,
-}
-
-/// Counters of a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Packets sent to the arbiter.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Packets that came back marked and were transmitted.
-    pub transmitted: u64,
-    /// Their bytes.
-    pub transmitted_bytes: u64,
-    /// Packets that came back as dropped.
-    pub dropped: u64,
-    /// Their bytes.
-    pub dropped_bytes: u64,
-}
-
-impl Counts {
-    /// Returns the number of packets sent that have not come back.
-    pub fn queued(&self) -> u64 {
-        self.sent - self.transmitted - self.dropped
-    }
-
-    pub(super) fn to_array(self) -> [u64; 6] {
-        let Self { sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes } =
-            self;
-        [sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes]
-    }
-
-    pub(super) fn from_array(array: [u64; 6]) -> Self {
-        let [sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes] = array;
-        Self { sent, sent_bytes, transmitted, transmitted_bytes, dropped, dropped_bytes }
-    }
-
-    /// Adds another client's counters.
-    #[inline]
-    pub fn add(&mut self, other: &Counts) {
-        let (mut sum, other) = (self.to_array(), other.to_array());
-        sum.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);
-        *self = Self::from_array(sum);
-    }
 }
 
 /// The client's ends of its lanes: without stamps, or with one stamp towards the arbiter and three

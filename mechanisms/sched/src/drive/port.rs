@@ -1,72 +1,10 @@
 //! The arbiter's side of a client.
 
-use super::client::Counts;
-use super::hub::Presence;
 use super::lane::{Lane, LaneError, LaneReceiver, LaneSender};
+use super::ledger::Ledger;
+use super::presence::Presence;
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
-
-/// The arbiter's counters for one client, and the client's own.
-///
-/// `taken == marked + dropped + discarded + scheduled()` at every moment. For a client that has
-/// left, `counts.sent == taken + unread`. Always, `counts.sent == counts.transmitted +
-/// counts.dropped + queued() + abandoned()`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// The client's number in the order of joining, from 0.
-    pub client: usize,
-    /// Packets taken out of its mailbox and passed to the scheduler, which may have refused them.
-    pub taken: u64,
-    /// Packets that were in its mailbox when it had left.
-    pub unread: u64,
-    /// Packets marked eligible.
-    pub marked: u64,
-    /// Their bytes.
-    pub marked_bytes: u64,
-    /// Packets that the scheduler refused or dropped.
-    pub dropped: u64,
-    /// Packets that the scheduler returned after the client had left.
-    pub discarded: u64,
-    /// Packets marked or dropped of which the client was not notified before the arbiter ended: it
-    /// had not fetched earlier ones, and its lane was full.
-    pub unfetched: u64,
-    /// `true` if the client was dropped, even by a panic.
-    pub has_left: bool,
-    /// The client's own counters as last stored; final if it has left.
-    pub counts: Counts,
-}
-
-impl Ledger {
-    /// Returns the number of its packets in the scheduler.
-    pub fn scheduled(&self) -> u64 {
-        self.taken - self.marked - self.dropped - self.discarded
-    }
-
-    /// Returns the number of its packets that are in the mailbox, in the scheduler, or marked and
-    /// not yet transmitted. 0 for a client that has left.
-    pub fn queued(&self) -> u64 {
-        if self.has_left { 0 } else { self.counts.queued() }
-    }
-
-    /// Returns the number of packets that had not come back when the client left. 0 for a client
-    /// that is there.
-    pub fn abandoned(&self) -> u64 {
-        if self.has_left { self.counts.queued() } else { 0 }
-    }
-
-    /// Adds another ledger's counters.
-    pub(super) fn add(&mut self, other: &Ledger) {
-        self.taken += other.taken;
-        self.unread += other.unread;
-        self.marked += other.marked;
-        self.marked_bytes += other.marked_bytes;
-        self.dropped += other.dropped;
-        self.discarded += other.discarded;
-        self.unfetched += other.unfetched;
-        self.has_left |= other.has_left;
-        self.counts.add(&other.counts);
-    }
-}
 
 /// Minimum number of slots of the lane back, so that a client that polls seldom does not make the
 /// arbiter buffer its marks.

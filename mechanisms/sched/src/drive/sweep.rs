@@ -2,14 +2,16 @@
 
 mod runs;
 
-use super::arbiter::{Closed, Config, DRAIN_MAX, LEDGERS_MAX, Token};
 use super::clock::PacketClock;
-use super::hub::{ArbiterState, DRAINING, ENDING, NewClients};
+use super::closed::{Closed, LEDGERS_MAX};
+use super::config::{Config, DRAIN_MAX};
 use super::lane::{Lane, LaneReceiver, LaneSender};
-use super::port::{Ledger, Port};
+use super::ledger::Ledger;
+use super::port::Port;
 use super::stamps::Stamping;
+use super::state::{ArbiterState, DRAINING, ENDING, NewClients};
 use super::wait::{Idle, nanoseconds};
-use super::word::Offer;
+use super::word::{Offer, Token};
 use crate::{Accepted, Packet, Refused, Scheduler};
 use handover_base::clock;
 use handover_base::sync::Arc;

@@ -71,6 +71,34 @@ impl Offer {
     }
 }
 
+/// Token of a packet in an arbiter's scheduler: the client, and the client's tag.
+///
+/// One word instead of two halves, so that it is written and read at once: a read of one word right
+/// after a write of its two halves has to wait until both have reached the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(u64);
+
+impl Token {
+    /// Makes a token, for schedulers used without an arbiter. (A scheduler passed to an arbiter
+    /// must be empty.)
+    #[inline(always)]
+    pub const fn new(client: u32, tag: u32) -> Self {
+        Self((client as u64) << 32 | tag as u64)
+    }
+
+    /// Returns the client's index in the arbiter.
+    #[inline(always)]
+    pub(super) fn client(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Returns the client's tag; with stamping, the index of the packet's stamps.
+    #[inline(always)]
+    pub(super) fn tag(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

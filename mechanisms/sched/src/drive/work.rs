@@ -1,7 +1,8 @@
 //! Complete run of a client: sends its load program, and transmits marked packets.
 
-use super::client::{Client, Counts};
+use super::client::Client;
 use super::lane::Lane;
+use super::ledger::Counts;
 use super::load::{Due, Flows, Load};
 use super::sink::{Sink, SinkError};
 use super::stamps::Trace;

@@ -2,7 +2,8 @@
 //! indices.
 
 use super::slots::LaneSlots;
-use super::{Lane, LaneError, LaneReceiver, LaneSender, validate};
+use super::traits::validate;
+use super::{Lane, LaneError, LaneReceiver, LaneSender};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 

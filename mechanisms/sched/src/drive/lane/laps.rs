@@ -1,7 +1,8 @@
 //! Lane whose slots are full if a bit in them matches the lap.
 
 use super::slots::{LaneSlots, SlotsView};
-use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender, validate};
+use super::traits::validate;
+use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 

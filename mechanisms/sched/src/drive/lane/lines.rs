@@ -1,7 +1,8 @@
 //! Lane that transfers whole cache lines: slots become visible when their line is full.
 
 use super::slots::LaneSlots;
-use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender, validate};
+use super::traits::validate;
+use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 

@@ -1,7 +1,8 @@
 //! Lane whose slots are full if they are not null; the receiver resets them to null.
 
 use super::slots::LaneSlots;
-use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender, validate};
+use super::traits::validate;
+use super::{LANE_BIT, Lane, LaneError, LaneReceiver, LaneSender};
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::Ordering;
 

@@ -4,9 +4,8 @@
 //! compiler knows that no other reference reaches the scheduler, and keeps its fields in registers
 //! from packet to packet.
 
-use super::super::arbiter::Token;
 use super::super::lane::{Lane, LaneReceiver};
-use super::super::word::Offer;
+use super::super::word::{Offer, Token};
 use super::{PendingPacket, PendingPackets, Sweeper, returned_words};
 use crate::{Accepted, Packet, Refused, Scheduler};
 use handover_base::clock;

@@ -2,12 +2,12 @@
 //!
 //! The trait is what the locks have in common: try, and unlock by dropping the result of the try.
 //! Each lock lies in place, in 128-byte-aligned memory of its own, and every call is inlined down
-//! to the lock's own instructions or its C function, so that [`Contender`] adds nothing to a
+//! to the lock's own instructions or its C function, so that [`Lock`] adds nothing to a
 //! measurement.
 //!
 //! | type | try | unlock |
 //! |---|---|---|
-//! | [`Handover`] | load; if free, compare-and-swap | store |
+//! | [`HandoverTryLock`] | load; if free, compare-and-swap | store |
 //! | [`RawCas`] | compare-and-swap, always | store |
 //! | [`PthreadMutex`] | C call; load and compare-and-swap; owner's bookkeeping | C call; exchange |
 //! | [`PthreadSpin`] | C call; compare-and-swap or exchange, always | C call; store |
@@ -17,31 +17,16 @@
 //!
 //! The third column shows why a lock that can wake sleepers costs more to unlock: it must find out
 //! whether there are any.
-//!
-//! ```
-//! use handover_lock::contend::{Contender, Handover, PosixSem};
-//!
-//! fn one_at_a_time<L: Contender>() {
-//!     let lock = L::new_free();
-//!     let held = lock.try_lock().expect("free");
-//!     assert!(lock.try_lock().is_none(), "{} is busy", L::NAME);
-//!     drop(held); // the unlock
-//!     assert!(lock.try_lock().is_some());
-//! }
-//! one_at_a_time::<Handover>();
-//! # #[cfg(not(miri))]
-//! one_at_a_time::<PosixSem>();
-//! ```
 
-use crate::RawTryLock;
 use core::pin::Pin;
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicBool, Ordering};
+use handover_lock::RawTryLock;
 
 pub use crate::raw::posix::{Posix, PosixGuard, PosixSem, PthreadMutex, PthreadSpin};
 
 /// A lock with a try. Dropping [`Guard`](Self::Guard) unlocks it.
-pub trait Contender: Send + Sync + 'static {
+pub trait Lock: Send + Sync + 'static {
     /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
     /// Short description.
@@ -52,31 +37,31 @@ pub trait Contender: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Makes a free lock at its final address: some locks must not be moved.
+    /// Makes an unlocked lock at its final address: some locks must not be moved.
     ///
     /// # Panics
     /// If the C library cannot make one (out of memory).
-    fn new_free() -> Pin<Box<Self>>;
+    fn new_unlocked() -> Pin<Box<Self>>;
 
     /// Takes the lock if it is free; never waits.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
-/// This crate's [`RawTryLock`], alone on its cache lines.
+/// [`RawTryLock`], alone on its cache lines.
 #[derive(Debug, Default)]
-pub struct Handover(CachePadded<RawTryLock>);
+pub struct HandoverTryLock(CachePadded<RawTryLock>);
 
-/// Guard of [`Handover`].
+/// Guard of [`HandoverTryLock`].
 #[derive(Debug)]
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct HandoverGuard<'a>(&'a RawTryLock);
 
-impl Contender for Handover {
+impl Lock for HandoverTryLock {
     const NAME: &'static str = "handover";
     const DESCRIPTION: &'static str = "test, then compare-and-swap; unlock is a store";
     type Guard<'a> = HandoverGuard<'a>;
 
-    fn new_free() -> Pin<Box<Self>> {
+    fn new_unlocked() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
@@ -103,18 +88,18 @@ pub struct RawCas(CachePadded<AtomicBool>);
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct RawCasGuard<'a>(&'a AtomicBool);
 
-impl Contender for RawCas {
+impl Lock for RawCas {
     const NAME: &'static str = "cas";
     const DESCRIPTION: &'static str = "compare-and-swap without a test; unlock is a store";
     type Guard<'a> = RawCasGuard<'a>;
 
-    fn new_free() -> Pin<Box<Self>> {
+    fn new_unlocked() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
     #[inline]
     fn try_lock(&self) -> Option<RawCasGuard<'_>> {
-        // Acquire: pairs with the Release in RawCasHeld::drop().
+        // Acquire: pairs with the Release in RawCasGuard::drop().
         let taken = self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok().then(|| RawCasGuard(&self.0))
     }
@@ -132,12 +117,12 @@ impl Drop for RawCasGuard<'_> {
 #[derive(Debug, Default)]
 pub struct StdMutex(CachePadded<std::sync::Mutex<()>>);
 
-impl Contender for StdMutex {
+impl Lock for StdMutex {
     const NAME: &'static str = "std_mutex";
     const DESCRIPTION: &'static str = "std::sync::Mutex::try_lock";
     type Guard<'a> = std::sync::MutexGuard<'a, ()>;
 
-    fn new_free() -> Pin<Box<Self>> {
+    fn new_unlocked() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 
@@ -155,12 +140,12 @@ impl Contender for StdMutex {
 #[derive(Debug, Default)]
 pub struct ParkingLotMutex(CachePadded<parking_lot::Mutex<()>>);
 
-impl Contender for ParkingLotMutex {
+impl Lock for ParkingLotMutex {
     const NAME: &'static str = "parking_lot";
     const DESCRIPTION: &'static str = "parking_lot::Mutex::try_lock";
     type Guard<'a> = parking_lot::MutexGuard<'a, ()>;
 
-    fn new_free() -> Pin<Box<Self>> {
+    fn new_unlocked() -> Pin<Box<Self>> {
         Box::pin(Self::default())
     }
 

@@ -1,6 +1,6 @@
 //! The C library's locks, in place and pinned, which only a guard can unlock.
 
-use crate::contend::Contender;
+use crate::lock::contend::Lock;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
@@ -26,7 +26,7 @@ pub unsafe trait Primitive: 'static {
     unsafe fn destroy(raw: *mut Self::Raw);
 }
 
-/// A lock of the C library as a [`Contender`]: [`PthreadMutex`], [`PthreadSpin`] or [`PosixSem`].
+/// A lock of the C library as a [`Lock`]: [`PthreadMutex`], [`PthreadSpin`] or [`PosixSem`].
 ///
 /// It lies in place, so that no pointer must be followed to reach the word, and is pinned, because
 /// POSIX forbids moving it. Its guard stays on its thread, because POSIX forbids unlocking from
@@ -51,12 +51,12 @@ unsafe impl<P: Primitive> Sync for Posix<P> {}
 // held.
 unsafe impl<P: Primitive> Send for Posix<P> {}
 
-impl<P: Primitive> Contender for Posix<P> {
+impl<P: Primitive> Lock for Posix<P> {
     const NAME: &'static str = P::NAME;
     const DESCRIPTION: &'static str = P::DESCRIPTION;
     type Guard<'a> = PosixGuard<'a, P>;
 
-    fn new_free() -> Pin<Box<Self>> {
+    fn new_unlocked() -> Pin<Box<Self>> {
         let lock = Box::pin(Self { raw: UnsafeCell::new(P::ZEROED), _pinned: PhantomPinned });
         // SAFETY: the address is final (pinned, !Unpin), and no other thread knows it yet.
         let rc = unsafe { P::init(lock.raw.get()) };
@@ -66,7 +66,7 @@ impl<P: Primitive> Contender for Posix<P> {
 
     #[inline]
     fn try_lock(&self) -> Option<PosixGuard<'_, P>> {
-        // SAFETY: a `Self` is only made by new_free(), which initialised the lock at this address.
+        // SAFETY: a `Self` is only made by new_unlocked(), which initialised the lock at this address.
         let taken = unsafe { P::try_lock(self.raw.get()) };
         taken.then(|| PosixGuard { lock: self, _not_send: PhantomData })
     }
@@ -75,7 +75,7 @@ impl<P: Primitive> Contender for Posix<P> {
 impl<P: Primitive> Drop for PosixGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: each successful try_lock makes one PosixHeld, which cannot leave its thread: this
+        // SAFETY: each successful try_lock makes one PosixGuard, which cannot leave its thread: this
         // thread holds the lock, and this is the only unlock of that try.
         unsafe { P::unlock(self.lock.raw.get()) }
     }
@@ -86,7 +86,7 @@ impl<P: Primitive> Drop for Posix<P> {
         // If a guard was forgotten, the lock is still held, and destroying a held lock is undefined
         // behaviour: it is left as it is. In glibc it owns nothing outside its own bytes.
         let raw = self.raw.get();
-        // SAFETY: initialised at this address by new_free(); `&mut self` excludes other users.
+        // SAFETY: initialised at this address by new_unlocked(); `&mut self` excludes other users.
         if unsafe { P::try_lock(raw) } {
             // SAFETY: this thread took the lock one line above.
             unsafe { P::unlock(raw) };
@@ -104,7 +104,7 @@ impl<P: Primitive> fmt::Debug for Posix<P> {
 
 impl<P: Primitive> fmt::Debug for PosixGuard<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Held").field(&P::NAME).finish()
+        f.debug_tuple("PosixGuard").field(&P::NAME).finish()
     }
 }
 

@@ -1,26 +1,10 @@
-//! Waiting participants: a fiber, which leaves its worker to others, or a thread, which sleeps.
+//! Waiting and waking: a fiber leaves its worker to others, a thread sleeps.
 
-use crate::raw::{self, Race, Runnable, TimedWaker};
+use crate::raw::{Runnable, ThreadWaiter, Waiter, current, park, wait_until as wait_fiber_until};
 use handover_base::clock;
 use std::sync::Arc;
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
-
-/// A waiting participant, and the right to wake it.
-#[derive(Debug)]
-pub(crate) enum Waiter {
-    Fiber(Runnable),
-    Thread(Arc<ThreadWaiter>),
-    /// A fiber that waits until a deadline at most.
-    TimedFiber(TimedWaker),
-}
-
-/// A waiting thread.
-#[derive(Debug)]
-pub(crate) struct ThreadWaiter {
-    thread: Thread,
-    race: Race,
-}
 
 impl Waiter {
     /// Wakes the participant, unless its deadline has passed.
@@ -33,46 +17,14 @@ impl Waiter {
     /// the caller can pass the notification to the next waiter.
     #[inline]
     pub(crate) fn try_wake(self) -> bool {
-        match self {
-            Self::Fiber(fiber) => {
-                wake_fiber(fiber);
-                true
-            }
-            Self::Thread(sleeper) => sleeper.wake(),
-            Self::TimedFiber(waker) => waker.take_fiber().map(wake_fiber).is_some(),
-        }
-    }
-
-    /// Returns `true` if both are the same waiter; always `false` for fibers without a deadline.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::TimedFiber(one), Self::TimedFiber(other)) => one == other,
-            (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
-}
-
-impl ThreadWaiter {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { thread: thread::current(), race: Race::new() })
-    }
-
-    #[cold]
-    fn wake(&self) -> bool {
-        let in_time = self.race.try_wake();
-        if in_time {
-            self.thread.unpark();
-        }
-        in_time
+        self.wake_with(wake_fiber)
     }
 }
 
 #[inline]
 fn wake_fiber(fiber: Runnable) {
-    match raw::current() {
-        Some(worker) if fiber.home() == worker.address() => worker.push_woken(fiber),
-        Some(worker) => worker.send(fiber),
+    match current() {
+        Some(worker) => worker.wake(fiber),
         None => fiber.push_to_home(false),
     }
 }
@@ -83,10 +35,10 @@ fn wake_fiber(fiber: Runnable) {
 /// `commit` runs once the fiber is suspended, on its worker: the fiber may be woken at once.
 #[inline(always)] // see raw::park
 pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
-    let Some(running) = raw::current().and_then(|worker| worker.running()) else {
+    let Some(running) = current().and_then(|worker| worker.running()) else {
         return wait_as_thread(commit);
     };
-    raw::park(running, |fiber| match commit(Waiter::Fiber(fiber)) {
+    park(running, |fiber| match commit(Waiter::Fiber(fiber)) {
         Some(Waiter::Fiber(fiber)) => Some(fiber),
         _ => None,
     });
@@ -100,8 +52,8 @@ pub(crate) fn wait_until(
     commit: impl FnOnce(Waiter) -> Option<Waiter>,
     withdraw: impl FnMut(&Waiter) -> bool,
 ) -> bool {
-    match raw::current().and_then(|worker| Some((worker, worker.running()?))) {
-        Some((worker, running)) => raw::wait_until(worker, running, deadline_ns, commit, withdraw),
+    match current().and_then(|worker| Some((worker, worker.running()?))) {
+        Some((worker, running)) => wait_fiber_until(worker, running, deadline_ns, commit, withdraw),
         None => wait_as_thread_until(deadline_ns, commit, withdraw),
     }
 }

@@ -4,10 +4,10 @@
 //! notifications are dropped: thousands are pending, and none of those is lost.
 
 use super::descriptor;
-use crate::{Mechanism, Notify, PairError, Wait};
+use handover_notify::{Mechanism, Notify, PairError, Wait};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,8 +64,7 @@ impl Notify for Sender {
     }
 }
 
-/// The receiving side; its descriptor is readable while a notification is pending. The count that
-/// it returns is exact up to 4096.
+/// The receiving side. The count that it returns is exact up to 4096.
 #[derive(Debug)]
 pub struct Receiver {
     ends: Arc<PipeEnds>,
@@ -98,12 +97,5 @@ impl Wait for Receiver {
 
     fn try_wait(&mut self) -> Option<u64> {
         self.wait_timeout(Duration::ZERO)
-    }
-}
-
-/// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
-impl AsFd for Receiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.ends.read_end.as_fd()
     }
 }

@@ -1,0 +1,35 @@
+//! Handles of a runtime and of its pools.
+
+use super::state::RuntimeState;
+use std::fmt;
+use std::sync::Arc;
+
+/// Handle for spawning in a runtime from any thread; it does not keep the runtime from ending.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<RuntimeState>,
+}
+
+/// Handle of a pool of a runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Pool {
+    pub(super) index: usize,
+}
+
+impl Handle {
+    pub(super) fn new(shared: Arc<RuntimeState>) -> Self {
+        Self { shared }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<RuntimeState> {
+        &self.shared
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("workers", &self.shared.workers.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,43 @@
+//! Way from a fiber to the state of its worker.
+
+use super::control::{HomeAddress, Runnable};
+use crate::drive::state::{RuntimeState, WorkerState};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+impl HomeAddress {
+    /// Returns the address of a worker's state.
+    #[inline]
+    pub(crate) fn of(worker: &WorkerState) -> Self {
+        Self(NonNull::from(worker).cast())
+    }
+}
+
+/// Returns the state of the fiber's worker.
+#[inline]
+fn home_of(fiber: &Runnable) -> &WorkerState {
+    // SAFETY: only HomeAddress::of() makes an address, from a worker's state. The state belongs to a
+    // runtime, which outlives its fibers, and this fiber has not ended.
+    unsafe { fiber.home().0.cast().as_ref() }
+}
+
+impl Runnable {
+    /// Returns `true` if it belongs to that runtime.
+    pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
+        home_of(self).belongs_to(shared)
+    }
+
+    /// Puts it into its worker's inbox, from another thread. `is_same_runtime` is `true` if this
+    /// thread is a worker of the same runtime.
+    pub(crate) fn push_to_home(self, is_same_runtime: bool) {
+        // SAFETY: as in home_of(). The reference is used after the fiber was pushed and may have
+        // ended: see below.
+        let worker: &WorkerState = unsafe { self.home().0.cast().as_ref() };
+        // Once the fiber is in the inbox it may run and end, and its runtime may end while this
+        // thread still rings the bell. The end of a runtime waits for its workers; any other thread
+        // keeps it alive.
+        let _keep = if is_same_runtime { None } else { worker.runtime_ref() };
+        worker.inbox.push(self);
+        worker.bell.ring();
+    }
+}

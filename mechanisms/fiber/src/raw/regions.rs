@@ -1,0 +1,65 @@
+//! List of all slabs of stacks, for a signal handler that must find the stack at an address.
+
+use handover_base::sync::atomic::{AtomicPtr, Ordering};
+use std::ptr;
+
+/// Description of a slab for signal handlers, which must not take locks: a node of a list that only
+/// ever grows.
+pub(super) struct Region {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    pub(super) stride: usize,
+    pub(super) guard_bytes: usize,
+    pub(super) colours: usize,
+    /// Number of bytes that are reserved at the upper end of each stack.
+    pub(super) head_bytes: usize,
+    pub(super) next: *const Region,
+}
+
+static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
+
+/// Adds a slab to the list; its `next` is ignored.
+pub(super) fn register(region: Region) {
+    // Relaxed: compared, not dereferenced.
+    let mut next = REGIONS.load(Ordering::Relaxed);
+    let region = Box::into_raw(Box::new(Region { next, ..region }));
+    // Release: publishes the region to the Acquire in region_of().
+    while let Err(now) =
+        REGIONS.compare_exchange_weak(next, region, Ordering::Release, Ordering::Relaxed)
+    {
+        next = now;
+        // SAFETY: not published yet, so only this thread accesses it.
+        unsafe { (*region).next = next };
+    }
+}
+
+/// Returns the slab that contains `addr`.
+pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
+    // Acquire: pairs with the Release in register().
+    let mut at = REGIONS.load(Ordering::Acquire).cast_const();
+    while !at.is_null() {
+        // SAFETY: regions are neither freed nor changed once they are in the list.
+        let region = unsafe { &*at };
+        if addr.wrapping_sub(region.start) < region.bytes {
+            return Some(region);
+        }
+        at = region.next;
+    }
+    None
+}
+
+impl Region {
+    /// Size of each stack in this slab.
+    pub(super) fn stack_bytes(&self) -> usize {
+        self.stride - self.guard_bytes
+    }
+
+    /// Returns the address of the head of the stack whose guard contains `addr`, which is in this
+    /// slab; `None` if `addr` is not in a guard.
+    pub(super) fn head_above(&self, addr: usize) -> Option<usize> {
+        let offset = addr - self.start;
+        let index = offset / self.stride;
+        let top = self.start + (index + 1) * self.stride - (index % self.colours) * 64;
+        (offset % self.stride < self.guard_bytes).then_some(top - self.head_bytes)
+    }
+}

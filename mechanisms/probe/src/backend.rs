@@ -1,0 +1,25 @@
+//! Method by which sites are switched.
+
+use std::fmt;
+
+/// Method by which sites are switched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// One byte of code is written through `/proc/self/mem`.
+    ProcMem,
+    /// One byte of code is written after `mprotect`.
+    Mprotect,
+    /// A flag in memory: under Miri, on other processors, or with the feature `flags`.
+    Flag,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Backend::ProcMem => "code, by /proc/self/mem",
+            Backend::Mprotect => "code, by mprotect",
+            Backend::Flag => "flags",
+        })
+    }
+}

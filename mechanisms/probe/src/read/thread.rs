@@ -1,0 +1,79 @@
+//! Threads of a trace: the parts of its files that hold their events, and counts of missing ones.
+
+/// Selects one of a trace's two files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TraceFile {
+    Stream,
+    Rings,
+}
+
+/// A part of a file that holds consecutive events of one thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Piece {
+    Chunk {
+        offset: u64,
+        bytes: usize,
+        base_ticks: u64,
+        is_packed: bool,
+    },
+    /// A block of a ring, from a word on.
+    Block {
+        file: TraceFile,
+        offset: u64,
+        base_ticks: u64,
+        from_word: u64,
+    },
+}
+
+/// Counts of events that are missing from a trace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Missing {
+    /// Events counted as lost while recording: no room, a full disk, or no ring for the thread.
+    pub lost: u64,
+    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
+    /// `total`.
+    pub overwritten: u64,
+    /// Events that were recorded in a part of the file that is damaged or cut off.
+    pub damaged: u64,
+    /// Upper bound of the events in rings that no longer exist. Zero unless the process was killed
+    /// and its rings were removed.
+    pub unread_max: u64,
+}
+
+impl Missing {
+    /// Returns an upper bound of the missing events, without the overwritten ones.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)
+    }
+
+    pub(super) fn add(&mut self, other: Missing) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.overwritten = self.overwritten.saturating_add(other.overwritten);
+        self.damaged = self.damaged.saturating_add(other.damaged);
+        self.unread_max = self.unread_max.saturating_add(other.unread_max);
+    }
+}
+
+/// A recorded thread.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Thread {
+    /// The thread's number in the trace, in the order in which threads began to record.
+    pub number: u64,
+    /// The kernel's thread ID.
+    pub tid: u64,
+    /// The thread's name.
+    pub name: String,
+    /// Time stamp at which the thread began to record.
+    pub begin_ticks: u64,
+    /// Time stamp at which the thread ended; `None` if it outlived the recording, or the end is
+    /// unknown.
+    pub end_ticks: Option<u64>,
+    /// Number of events that can be read.
+    pub events_count: u64,
+    /// Events that cannot be read.
+    pub missing: Missing,
+    pub(super) pieces: Vec<Piece>,
+}

@@ -1,0 +1,250 @@
+//! A recording of one process, opened.
+
+use super::index::Index;
+use super::source::{ReadAt, read_full};
+use super::thread::{Missing, Thread, TraceFile};
+use crate::error::ReadError;
+use crate::format::{self, FILE_STREAM, Header, PAGE_BYTES, STATE_RECORDING};
+use crate::lane::CODE_BITS;
+use crate::site::{Kind, Site};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Number of distinct site numbers; the two lowest bits of a code are the event's form.
+const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
+
+/// State of a recording when its header was written last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum End {
+    /// The recording was finished.
+    Finished,
+    /// Recording stopped early, with this errno (28 for a full disk), or 0 if the error was not the
+    /// operating system's.
+    Failed(u64),
+    /// The recording is not finished: the process was killed, or is still recording.
+    Open,
+}
+
+/// A recording of one process.
+#[derive(Debug)]
+pub struct Trace<S = File> {
+    pub(super) stream: S,
+    rings: Option<S>,
+    header: Header,
+    sites: HashMap<u32, Site>,
+    /// `true` at the numbers of sites that are spans: a vector, as each event looks it up.
+    pub(super) is_span: Vec<bool>,
+    pub(super) threads: Vec<Thread>,
+    missing: Missing,
+    damaged_bytes: u64,
+    rings_path: Option<PathBuf>,
+    ns_per_tick: f64,
+}
+
+impl Trace {
+    /// Opens the trace at `path`, and the rings that a killed process has left, if they exist.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not a trace, or its first page is damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
+        let file = File::open(path)?;
+        let header = header(&file)?;
+        let rings_path =
+            (header.kind == FILE_STREAM && !header.rings.is_empty()).then(|| header.rings.into());
+        // read() ignores rings of another recording at this path.
+        let rings = rings_path.as_ref().and_then(|path: &PathBuf| File::open(path).ok());
+        let mut trace = Self::read(file, rings)?;
+        trace.rings_path = rings_path.filter(|_| trace.rings.is_some());
+        Ok(trace)
+    }
+
+    /// Path of the rings that completed the trace; they may be removed once the trace has been
+    /// copied.
+    #[must_use]
+    pub fn rings_path(&self) -> Option<&Path> {
+        self.rings_path.as_deref()
+    }
+}
+
+impl Trace<Vec<u8>> {
+    /// Reads a trace from memory.
+    ///
+    /// # Errors
+    /// Like [`Trace::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ReadError> {
+        Self::read(bytes, None)
+    }
+}
+
+fn header(source: &impl ReadAt) -> Result<Header, ReadError> {
+    let mut page = vec![0; PAGE_BYTES as usize];
+    let count = read_full(source, 0, &mut page)?;
+    if count < 8 || page[..8] != format::MAGIC.to_le_bytes() {
+        return Err(ReadError::Foreign);
+    }
+    Header::decode(&page[..count]).ok_or(ReadError::Header)
+}
+
+impl<S: ReadAt> Trace<S> {
+    /// Reads a trace and, if it is a stream, the rings that it was written from.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, are not a trace, or their first page is damaged.
+    pub fn read(stream: S, rings: Option<S>) -> Result<Self, ReadError> {
+        let header = header(&stream)?;
+        let is_ours = |rings: &S| {
+            self::header(rings)
+                .is_ok_and(|rings| (rings.session, rings.pid) == (header.session, header.pid))
+        };
+        let rings = rings.filter(is_ours);
+        let mut index = Index::default();
+        index.walk(&stream, TraceFile::Stream)?;
+        if let Some(rings) = &rings {
+            index.walk(rings, TraceFile::Rings)?;
+        }
+        let has_rings = rings.is_some() || header.kind != FILE_STREAM;
+        let (threads, sites, damaged_bytes) = index.finish(&header, has_rings);
+        let mut missing = Missing::default();
+        threads.iter().for_each(|thread| missing.add(thread.missing));
+        // The header's counts include events of no thread, and of threads whose rings were reused.
+        missing.lost = missing.lost.max(header.lost);
+        missing.overwritten = missing.overwritten.saturating_add(header.overwritten);
+        let ns_per_tick = ns_per_tick(&header);
+        let mut is_span = Vec::new();
+        for site in sites.values().filter(|site| site.kind == Kind::Span) {
+            // An event cannot hold a larger number.
+            let number = site.number as usize & (SITE_NUMBERS - 1);
+            is_span.resize(is_span.len().max(number + 1), false);
+            is_span[number] |= number == site.number as usize;
+        }
+        Ok(Self {
+            stream,
+            rings,
+            header,
+            sites,
+            is_span,
+            threads,
+            missing,
+            damaged_bytes,
+            rings_path: None,
+            ns_per_tick,
+        })
+    }
+
+    /// ID of the recorded process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.header.pid
+    }
+
+    /// ID of the recorded process's parent.
+    #[must_use]
+    pub fn parent_pid(&self) -> u32 {
+        self.header.parent_pid
+    }
+
+    /// Path of the program.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.header.program
+    }
+
+    /// Returns the state in which the recording ended.
+    #[must_use]
+    pub fn end(&self) -> End {
+        match self.header.state {
+            STATE_RECORDING => End::Open,
+            format::STATE_FAILED => End::Failed(self.header.errno),
+            _ => End::Finished,
+        }
+    }
+
+    /// Missing events of all threads, those without a ring included.
+    #[must_use]
+    pub fn missing(&self) -> Missing {
+        self.missing
+    }
+
+    /// Bytes of the file that could not be parsed.
+    #[must_use]
+    pub fn damaged_bytes(&self) -> u64 {
+        self.damaged_bytes
+    }
+
+    /// Number of threads for which there was no ring.
+    #[must_use]
+    pub fn threads_refused(&self) -> u64 {
+        self.header.threads_refused
+    }
+
+    /// Returns the sites, ordered by number.
+    #[must_use]
+    pub fn sites(&self) -> Vec<&Site> {
+        let mut sites: Vec<&Site> = self.sites.values().collect();
+        sites.sort_unstable_by_key(|site| site.number);
+        sites
+    }
+
+    /// Returns the site of an event; `None` if the trace does not name it.
+    #[must_use]
+    pub fn site(&self, number: u32) -> Option<&Site> {
+        self.sites.get(&number)
+    }
+
+    /// The threads, in the order in which they began to record.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Time stamp of the recording's end, or of the last update of the header; `None` if unknown.
+    #[must_use]
+    pub fn end_ticks(&self) -> Option<u64> {
+        let end_ticks = self.header.end.ticks;
+        (end_ticks != 0).then_some(end_ticks)
+    }
+
+    /// Converts a time stamp to ns of CLOCK_MONOTONIC, which all processes since the machine's boot
+    /// share. Negative if a damaged time stamp lies before the boot.
+    #[must_use]
+    pub fn ns(&self, ticks: u64) -> i64 {
+        let begin = self.header.begin;
+        let since_begin = ticks.wrapping_sub(begin.ticks) as i64 as f64;
+        // A damaged rate may give any number: `as` saturates.
+        (begin.monotonic_ns as i64).saturating_add((since_begin * self.ns_per_tick) as i64)
+    }
+
+    /// Like [`ns`](Trace::ns), in ns since 1970, by the wall clock's offset when recording began.
+    #[must_use]
+    pub fn realtime_ns(&self, ticks: u64) -> i64 {
+        let begin = self.header.begin;
+        let shift = (begin.realtime_ns as i64).saturating_sub(begin.monotonic_ns as i64);
+        self.ns(ticks).saturating_add(shift)
+    }
+
+    /// Identifies the clock and the boot: time stamps are comparable if these are equal.
+    pub(super) fn time_line(&self) -> (bool, [u64; 2]) {
+        (self.header.is_tsc, self.header.boot)
+    }
+
+    pub(super) fn source(&self, file: TraceFile) -> Option<&S> {
+        match file {
+            TraceFile::Stream => Some(&self.stream),
+            TraceFile::Rings => self.rings.as_ref(),
+        }
+    }
+}
+
+fn ns_per_tick(header: &Header) -> f64 {
+    let (begin, end) = (header.begin, header.end);
+    // The two ends of a long recording give the rate more precisely than the calibration.
+    const SPAN_NS_MIN: u64 = 1_000_000_000;
+    let span_ns = end.monotonic_ns.saturating_sub(begin.monotonic_ns);
+    if header.is_tsc && span_ns > SPAN_NS_MIN {
+        span_ns as f64 / end.ticks.saturating_sub(begin.ticks) as f64
+    } else {
+        1e9 / header.ticks_hz
+    }
+}

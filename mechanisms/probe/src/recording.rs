@@ -1,0 +1,433 @@
+//! The recording of this process: its begin and end, and the threads that record.
+
+use crate::claim;
+use crate::config::{Config, Policy};
+use crate::environment::PATTERN_VARIABLE;
+use crate::error::StartError;
+use crate::format;
+use crate::lane::Writer;
+use crate::raw::current::{self, Phase};
+use crate::raw::hooks::{self, Hooks};
+use crate::raw::mapping::Memory;
+use crate::raw::{bus, flip};
+use crate::session::{LOST_WITHOUT_LANE, Session, Summary, lock};
+use crate::stream::Streamer;
+use crate::{registry, remote};
+use handover_base::clock;
+use handover_base::sync::Arc;
+use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+#[derive(Debug)]
+struct Current {
+    session: Arc<Session>,
+    streamer: Option<Streamer>,
+}
+
+#[derive(Debug)]
+struct Control {
+    current: Option<Current>,
+    /// Configuration to begin a recording with at the first event, if none runs.
+    pending_config: Option<Config>,
+    /// In a forked process, the suffix of its files' names after the parent's name.
+    suffix: String,
+    /// `true` once the exit handlers run: a recording that begins later would never be finished.
+    is_ending: bool,
+}
+
+static CONTROL: Mutex<Control> = Mutex::new(Control {
+    current: None,
+    pending_config: None,
+    suffix: String::new(),
+    is_ending: false,
+});
+/// `true` while there is a recording. This and the next word are for events without a lane, in
+/// places where no lock can be taken; at the moment a recording begins or ends, such an event may
+/// be counted as unrecorded instead.
+static IS_RECORDING: AtomicBool = AtomicBool::new(false);
+/// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
+static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
+/// Maximum wait of an event for room, in ns, as configured by the recording that began last.
+static WAIT_NS: AtomicU64 = AtomicU64::new(0);
+/// Pause between two checks of a waiting thread for room.
+const WAIT_STEP: Duration = Duration::from_micros(20);
+/// Number of events while there was no recording.
+static UNRECORDED: AtomicU64 = AtomicU64::new(0);
+
+/// A recording of this process; there is one at a time.
+///
+/// Dropping it finishes the recording, and so does the process's end by `exit` or by returning from
+/// `main`. A process that is killed leaves files that can be read up to its last event.
+#[derive(Debug)]
+#[must_use = "dropping it ends the recording"]
+pub struct Recording {
+    session: Arc<Session>,
+}
+
+impl Recording {
+    /// Begins to record the events of all sites that are on, now or later.
+    ///
+    /// # Errors
+    /// If a recording runs already, the process is ending, a number is out of bounds, or the files
+    /// cannot be created.
+    ///
+    /// # Blocking
+    /// Calibrates the clock once a process, for some 10 ms.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let _inside = current::enter();
+        let mut control = lock(&CONTROL);
+        if control.is_ending {
+            return Err(StartError::Ending);
+        }
+        if let Some(current) = &control.current {
+            return Err(StartError::Running { path: current.session.config().path().to_owned() });
+        }
+        let session = begin(&mut control, config)?;
+        Ok(Self { session })
+    }
+
+    /// Number of events lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let _inside = current::enter();
+        self.session.lost()
+    }
+
+    /// Path of the trace.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.session.config().path()
+    }
+
+    /// Stops recording, writes all events that are not written yet, and returns a summary. Sites
+    /// stay on or off; an event that is being recorded at this moment may be missing.
+    ///
+    /// # Blocking
+    /// Waits until the rings are drained and written.
+    #[must_use = "it says what was lost"]
+    pub fn finish(self) -> Summary {
+        let _inside = current::enter();
+        end(&self.session);
+        self.session.summary()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _inside = current::enter();
+        end(&self.session);
+    }
+}
+
+/// Makes the calling thread's ring now rather than at its first event, and returns `true` if the
+/// thread has one. It takes some milliseconds for 4 MiB, which would otherwise pass between the
+/// first event and the second. Returns `false` if there is no recording.
+pub fn prepare() -> bool {
+    let is_open = |writer: &Writer<Memory>| !writer.lane().is_closed();
+    if current::with(is_open).unwrap_or(false) {
+        return true;
+    }
+    if current::is_busy() || current::phase() != Phase::Ready {
+        return false;
+    }
+    let _inside = current::enter();
+    let session = lock(&CONTROL).session();
+    session.is_some_and(|session| attach_to_session(&session))
+}
+
+/// Number of events of sites that were on while there was no recording.
+#[must_use]
+pub fn unrecorded() -> u64 {
+    UNRECORDED.load(Ordering::Relaxed)
+}
+
+/// Installs the hooks for forks and for the process's exit. To be called before a lock is taken that
+/// a child would inherit as locked.
+pub(crate) fn install_hooks() {
+    hooks::install(Hooks {
+        before_fork,
+        after_fork_in_parent,
+        after_fork_in_child,
+        on_exit: on_process_exit,
+    });
+}
+
+fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
+    config.validate()?;
+    install_hooks();
+    bus::install();
+    clock::calibration();
+    IS_CALIBRATED.store(true, Ordering::Relaxed);
+    // Before the process has the writing thread: in a process of several threads, the kernel takes
+    // tens of milliseconds for the registration.
+    flip::register();
+    WAIT_NS.store(config.wait().as_nanos() as u64, Ordering::Relaxed);
+    let session = Arc::new(Session::new(config)?);
+    LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
+    let streamer = match session.config().policy() {
+        Policy::Last => None,
+        Policy::Stream => {
+            // Without a writing thread, the rings would never be drained or removed.
+            let removed = |_: &StartError| session.remove_rings();
+            Some(Streamer::start(&session).inspect_err(removed)?)
+        }
+    };
+    control.current = Some(Current { session: Arc::clone(&session), streamer });
+    IS_RECORDING.store(true, Ordering::Relaxed);
+    Ok(session)
+}
+
+/// Ends the recording; does nothing after the first call.
+fn end(session: &Session) {
+    let current = {
+        let mut control = lock(&CONTROL);
+        let is_ours = |current: &mut Current| std::ptr::eq(&*current.session, session);
+        control.current.take_if(is_ours)
+    };
+    let Some(current) = current else { return };
+    IS_RECORDING.store(false, Ordering::Relaxed);
+    session.close_lanes();
+    if let Some(streamer) = current.streamer {
+        streamer.finish();
+    }
+    session.finish_files();
+}
+
+/// Gives the calling thread a writer, and returns the time read before that. Returns `None` if the
+/// thread gets none; the event is then counted.
+#[cold]
+pub(crate) fn attach() -> Option<u64> {
+    if current::is_busy() {
+        if !current::count_interrupted() {
+            count_lost();
+        }
+        return None;
+    }
+    match current::phase() {
+        Phase::Ready => {}
+        Phase::Internal => return None,
+        Phase::Inside | Phase::Ended => {
+            count_lost();
+            return None;
+        }
+    }
+    let _inside = current::enter();
+    if !IS_CALIBRATED.load(Ordering::Relaxed) {
+        // Under the lock, which a fork waits for: a child forked during the calibration would wait
+        // for it for ever.
+        let _control = lock(&CONTROL);
+        clock::calibration();
+        IS_CALIBRATED.store(true, Ordering::Relaxed);
+    }
+    let now = clock::ticks();
+    let session = {
+        let mut control = lock(&CONTROL);
+        if control.current.is_none() {
+            begin_pending(&mut control);
+        }
+        control.session()
+    };
+    let is_attached = session.is_some_and(|session| attach_to_session(&session));
+    if !is_attached {
+        count_lost();
+    }
+    is_attached.then_some(now)
+}
+
+/// Gives the calling thread a writer; returns `false` if it cannot have one.
+fn attach_to_session(session: &Session) -> bool {
+    // A signal handler may have made one since.
+    if current::with(|writer| !writer.lane().is_closed()).unwrap_or(false) {
+        return true;
+    }
+    drop(current::take()); // of a finished recording
+    if current::refused_by() == session.id() {
+        return false;
+    }
+    match session.add_thread() {
+        Ok(writer) => {
+            current::install(writer, on_thread_exit);
+            true
+        }
+        Err(error) => {
+            session.refuse_thread(error);
+            current::set_refused_by(session.id());
+            false
+        }
+    }
+}
+
+/// Waits until the calling thread's ring has room or its lane is closed. Returns `false` after the
+/// maximum wait, or if the thread must not wait.
+#[cold]
+pub(crate) fn wait_for_room() -> bool {
+    if current::phase() != Phase::Ready {
+        return false; // this thread may hold a lock that the writing thread needs
+    }
+    let begin = clock::ticks();
+    let wait_ticks = clock::ticks_from_ns(WAIT_NS.load(Ordering::Relaxed));
+    while !current::with(Writer::has_room).unwrap_or(true) {
+        if clock::ticks().saturating_sub(begin) > wait_ticks {
+            return false;
+        }
+        // While this thread holds the lock, a signal handler that interrupts it must not take it.
+        let _inside = current::enter();
+        // Held briefly, and not waited for: a thread in begin() or end() may hold it for long.
+        if let Ok(control) = CONTROL.try_lock()
+            && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())
+        {
+            streamer.wake();
+        }
+        std::thread::sleep(WAIT_STEP);
+    }
+    true
+}
+
+/// Maximum number of file names that are tried for one that no process records into.
+const FILES_MAX: u32 = 1000;
+
+fn begin_pending(control: &mut Control) {
+    if control.is_ending {
+        return;
+    }
+    let remote = || {
+        let plan = remote::requested_config()?;
+        let path = claim::with_suffix(plan.path(), &control.suffix);
+        Some(if control.suffix.is_empty() { plan } else { plan.at(path) })
+    };
+    let Some(plan) = remote().or_else(|| control.pending_config.clone()) else { return };
+    let pid = std::process::id();
+    let is_recorded_already = |error: &StartError| match error {
+        StartError::File { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
+        _ => false,
+    };
+    let mut begun = begin(control, plan.clone());
+    // The same path may have been given to others: to programs that inherit the environment, and to
+    // shared objects with a copy of this crate.
+    for again in 1..FILES_MAX {
+        if !begun.as_ref().is_err_and(is_recorded_already) {
+            break;
+        }
+        let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
+        begun = begin(control, plan.at(claim::with_suffix(plan.path(), &suffix)));
+    }
+    if let Err(error) = begun {
+        control.pending_config = None; // reported once, not for each event
+        remote::discard_request();
+        let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
+        let why = why.unwrap_or_default();
+        eprintln!("handover-probe: {PATTERN_VARIABLE}: cannot start the recording: {error}{why}");
+    }
+}
+
+/// Counts an event that found no lane.
+pub(crate) fn count_lost() {
+    let counter =
+        if IS_RECORDING.load(Ordering::Relaxed) { &LOST_WITHOUT_LANE } else { &UNRECORDED };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Control {
+    fn session(&self) -> Option<Arc<Session>> {
+        self.current.as_ref().map(|current| Arc::clone(&current.session))
+    }
+}
+
+pub(crate) fn set_pending_config(config: Config) {
+    lock(&CONTROL).pending_config = Some(config);
+}
+
+/// Lists sites of the flag form that have registered since in the rings' file.
+pub(crate) fn write_new_sites() {
+    if current::phase() != Phase::Ready {
+        return; // it is listed with the next site that registers
+    }
+    let _inside = current::enter();
+    let Some(session) = lock(&CONTROL).session() else { return };
+    session.write_new_sites();
+}
+
+/// Records the calling thread's end, and drops its writer.
+fn on_thread_exit(writer: Writer<Memory>) {
+    let lane = Arc::clone(writer.lane());
+    drop(writer); // makes the counts exact
+    let end_ticks = clock::ticks();
+    lane.words().header(format::thread::PAGE_END).store(end_ticks, Ordering::Relaxed);
+    let Some(session) = lock(&CONTROL).session() else { return };
+    session.end_thread(&lane, end_ticks);
+}
+
+/// Locks held around a fork by the forking thread, so that the child finds them free.
+struct ForkLocks {
+    control: MutexGuard<'static, Control>,
+    _registry: registry::RegistryLock,
+    _inside: current::Inside,
+}
+
+thread_local! {
+    static FORK_LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    if current::phase() == Phase::Inside {
+        return; // in a signal handler, for example: this thread may hold the locks
+    }
+    let inside = current::enter();
+    // In the same order as elsewhere. Another thread may hold the session's own lock: the child
+    // does not use the session.
+    let held = ForkLocks {
+        control: lock(&CONTROL),
+        _registry: registry::lock_for_fork(),
+        _inside: inside,
+    };
+    // If the thread's local storage is destroyed already, nothing can be held over the fork.
+    let _ = FORK_LOCKS.try_with(|slot| slot.replace(Some(held)));
+}
+
+extern "C" fn after_fork_in_parent() {
+    let _ = FORK_LOCKS.try_with(|slot| slot.take());
+}
+
+/// Prepares the child: the rings belong to the parent, so that the child begins files of its own at
+/// its first event, derived from the parent's current or planned ones.
+extern "C" fn after_fork_in_child() {
+    current::forget();
+    let held = FORK_LOCKS.try_with(|slot| slot.take());
+    let Ok(Some(mut held)) = held else { return };
+    let control = &mut *held.control;
+    let pid = std::process::id().to_string();
+    let parents = control.current.take();
+    let plan = match &parents {
+        Some(parents) => Some(parents.session.config().clone()),
+        None => control.pending_config.take(),
+    };
+    control.pending_config = plan.map(|plan| plan.at(claim::with_suffix(plan.path(), &pid)));
+    if !control.suffix.is_empty() {
+        control.suffix.push('.');
+    }
+    control.suffix.push_str(&pid);
+    IS_RECORDING.store(false, Ordering::Relaxed);
+    // The parent's threads do not exist here, and its files must not be finished by the child.
+    std::mem::forget(parents);
+}
+
+/// Finishes the recording when the process exits, and prevents threads that still run from starting
+/// a new one.
+extern "C" fn on_process_exit() {
+    if current::phase() == Phase::Inside {
+        return; // in a signal handler, for example: this thread may hold the locks
+    }
+    let _inside = current::enter();
+    let session = {
+        let mut control = lock(&CONTROL);
+        control.is_ending = true;
+        control.session()
+    };
+    if let Some(session) = session {
+        end(&session);
+    }
+}

@@ -1,0 +1,110 @@
+//! Configuration of an arbiter.
+
+use super::clock::{PacketClock, RateError};
+use super::lane::LANE_SLOTS_MAX;
+use super::stamps::Stamping;
+use super::wait::IdlePolicy;
+use std::time::Duration;
+
+/// Greatest [`Config::batch_max`].
+pub const BATCH_MAX: u32 = 4096;
+
+/// Longest [`Config::interval`].
+pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// Longest time for which [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of
+/// their marks, once nothing else is left to do; the marks not fetched are counted in
+/// [`Ledger::unfetched`](super::Ledger::unfetched).
+pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Configuration of an arbiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Rate of the link in bit/s, at which packets are marked; `None` marks without a limit.
+    pub bandwidth_bps: Option<u64>,
+    /// Slots between a client and the arbiter, in `1..=LANE_SLOTS_MAX`: the number of packets that
+    /// a client can send between two sweeps. 8 bytes each, 16 with stamps. With too few, clients
+    /// are held back; many do not stay in the cache.
+    pub mailbox_slots_count: u32,
+    /// Interval between two sweeps; the arbiter sweeps again at once while a mailbox has a whole
+    /// batch. Zero: it sweeps all the time. A longer interval saves cache misses and adds as much
+    /// delay; clients are held back if the mailboxes fill up within it.
+    pub interval: Duration,
+    /// Packets taken from a client before the next client's turn, and packets marked per client
+    /// before the mailboxes are read again, in `1..=BATCH_MAX`. Fewer: less delay; more: fewer
+    /// cache misses per packet, up to some 32. From 8 on, without a limited rate and without stamps
+    /// for each packet, marks are sent in groups of at least eight while there are packets to take.
+    pub batch_max: u32,
+    /// Kind of time stamps.
+    pub stamping: Stamping,
+    /// Behaviour of an idle arbiter.
+    pub idle_policy: IdlePolicy,
+}
+
+impl Default for Config {
+    /// Returns no rate limit, 200 slots, continuous sweeps, and batches of 32 that share stamps;
+    /// for one client.
+    fn default() -> Self {
+        Self {
+            bandwidth_bps: None,
+            mailbox_slots_count: 200,
+            interval: Duration::ZERO,
+            batch_max: 32,
+            stamping: Stamping::Batch,
+            idle_policy: IdlePolicy::for_threads(2),
+        }
+    }
+}
+
+/// Error of a configuration with which no arbiter can work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `mailbox_slots_count` is outside its range.
+    #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
+    Mailbox {
+        /// The configured value.
+        slots_count: u32,
+    },
+    /// `batch_max` is outside its range.
+    #[error("batch_max={batch_max}: must lie in 1..={BATCH_MAX}")]
+    Batch {
+        /// The configured value.
+        batch_max: u32,
+    },
+    /// The interval is too long.
+    #[error("interval={interval:?}: must be at most {INTERVAL_MAX:?}")]
+    Interval {
+        /// The configured value.
+        interval: Duration,
+    },
+    /// The scheduler holds packets, of which the arbiter does not know the clients.
+    #[error("the scheduler contains {packets_count} packets: dequeue them first")]
+    Queued {
+        /// The number of packets.
+        packets_count: usize,
+    },
+    /// The packet clock cannot represent the rate.
+    #[error(transparent)]
+    Rate(#[from] RateError),
+}
+
+impl Config {
+    /// Checks that an arbiter can work with this configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first invalid value and its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !(1..=LANE_SLOTS_MAX).contains(&self.mailbox_slots_count) {
+            return Err(ConfigError::Mailbox { slots_count: self.mailbox_slots_count });
+        }
+        if !(1..=BATCH_MAX).contains(&self.batch_max) {
+            return Err(ConfigError::Batch { batch_max: self.batch_max });
+        }
+        if self.interval > INTERVAL_MAX {
+            return Err(ConfigError::Interval { interval: self.interval });
+        }
+        self.bandwidth_bps.map_or(Ok(()), |rate| PacketClock::new(rate).map(drop))?;
+        Ok(())
+    }
+}

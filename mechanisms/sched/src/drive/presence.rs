@@ -1,0 +1,36 @@
+//! State of a client that it shares with the arbiter besides the mailboxes.
+
+use super::ledger::Counts;
+use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
+
+/// State of a client that the arbiter reads besides the mailboxes. Only the client writes it.
+#[derive(Default)]
+pub(super) struct Presence {
+    has_left: AtomicBool,
+    counts: [AtomicU64; 6],
+}
+
+impl Presence {
+    /// Stores the client's counters; called by the client after polls and when it leaves.
+    pub(super) fn store_counts(&self, counts: &Counts) {
+        for (word, count) in self.counts.iter().zip(counts.to_array()) {
+            // Relaxed: statistics; the final values are published by leave().
+            word.store(count, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        // Relaxed: as in store_counts().
+        Counts::from_array(self.counts.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn leave(&self) {
+        // Release: publishes the last counts, and the last push, to the Acquire in has_left().
+        self.has_left.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        // Acquire: pairs with the Release in leave().
+        self.has_left.load(Ordering::Acquire)
+    }
+}

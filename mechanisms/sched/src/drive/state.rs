@@ -1,0 +1,91 @@
+//! State shared by the arbiter, its clients and hubs.
+
+use super::config::Config;
+use super::lane::Lane;
+use super::port::Port;
+use super::stamps::Stamping;
+use handover_base::sync::CachePadded;
+use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// State: the arbiter works.
+pub(super) const RUNNING: u8 = 0;
+/// State: clients cannot send any more.
+pub(super) const DRAINING: u8 = 1;
+/// State: the arbiter ends at once.
+pub(super) const ENDING: u8 = 2;
+/// State: the arbiter has ended and marks no more packets.
+pub(super) const ENDED: u8 = 3;
+
+/// State that every thread reads all the time, and that is written a few times.
+pub(super) struct Control {
+    /// Incremented when a client joins or leaves, and at each stop.
+    pub(super) events: AtomicU64,
+    /// [`RUNNING`] or one of the states after it; it only grows.
+    pub(super) state: AtomicU8,
+}
+
+/// Clients that have joined and that the arbiter has not seen yet, by the width of their lanes.
+pub(super) struct NewClients<L: Lane> {
+    pub(super) bare: Vec<Port<L, 1, 1>>,
+    pub(super) stamped: Vec<Port<L, 2, 4>>,
+    pub(super) clients_count: usize,
+    pub(super) joined_count: usize,
+}
+
+pub(super) struct ArbiterState<L: Lane> {
+    pub(super) control: CachePadded<Control>,
+    new_clients: Mutex<NewClients<L>>,
+    mailbox_slots_count: u32,
+    stamping: Stamping,
+}
+
+impl<L: Lane> ArbiterState<L> {
+    pub(super) fn new(config: &Config) -> Self {
+        let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
+        let new_clients =
+            NewClients { bare: Vec::new(), stamped: Vec::new(), clients_count: 0, joined_count: 0 };
+        Self {
+            control: CachePadded::new(control),
+            new_clients: Mutex::new(new_clients),
+            mailbox_slots_count: config.mailbox_slots_count,
+            stamping: config.stamping,
+        }
+    }
+
+    pub(super) fn new_clients(&self) -> MutexGuard<'_, NewClients<L>> {
+        // A list of ports is never left half written, so a poisoned lock can be used.
+        self.new_clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notifies the arbiter of an event.
+    pub(super) fn notify_arbiter(&self) {
+        // Release: pairs with the Acquire in the arbiter's sweep.
+        self.control.events.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn state(&self) -> u8 {
+        // Acquire: pairs with the Release in raise(); at ENDED, all marks have been made.
+        self.control.state.load(Ordering::Acquire)
+    }
+
+    pub(super) fn raise(&self, state: u8) {
+        // Release: pairs with the Acquire in state().
+        self.control.state.fetch_max(state, Ordering::Release);
+        self.notify_arbiter();
+    }
+
+    /// Records that a client was removed.
+    pub(super) fn remove_client(&self) {
+        self.new_clients().clients_count -= 1;
+    }
+
+    pub(super) fn stamping(&self) -> Stamping {
+        self.stamping
+    }
+
+    pub(super) fn mailbox_slots_count(&self) -> u32 {
+        self.mailbox_slots_count
+    }
+}

@@ -1,0 +1,61 @@
+//! Packets, flows and counters: the data that every algorithm takes and returns.
+
+/// Packet as a scheduler sees it: its flow, its length, and a token of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<T = ()> {
+    /// The flow's number, dense from 0.
+    pub flow: u32,
+    /// Length in bytes. Shares are shares of bytes.
+    pub length_bytes: u32,
+    /// Value by which the caller finds the packet.
+    pub token: T,
+}
+
+/// Properties of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSpec {
+    /// Weight: the flow's share is its weight over the sum of all weights. For strict priority it
+    /// is the priority, smaller numbers first; for pacing it is the flow's rate in bits per second.
+    pub weight: u64,
+    /// Longest packet that the flow may send; the fairness bounds are multiples of it.
+    pub length_max_bytes: u32,
+    /// Maximum number of queued packets.
+    pub packets_max: u32,
+    /// Policy for a packet beyond `packets_max`.
+    pub drop: DropPolicy,
+}
+
+/// Packet to drop when a flow's queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropPolicy {
+    /// The newest: it is refused and returned.
+    #[default]
+    Tail,
+    /// The oldest: it is returned, and the newest is queued.
+    Head,
+}
+
+/// Result of an accepted packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a packet dropped in this one's stead is given back here"]
+pub enum Accepted<T> {
+    /// The packet is queued.
+    Queued,
+    /// The packet is queued; the oldest packet of its flow was dropped for it
+    /// ([`DropPolicy::Head`]).
+    InsteadOf(Packet<T>),
+}
+
+/// Counters since the scheduler was made: `enqueued == dequeued + dropped + queued` at every
+/// moment; `dropped` counts packets that were queued and later dropped for newer ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets accepted.
+    pub enqueued: u64,
+    /// Packets dequeued.
+    pub dequeued: u64,
+    /// Packets accepted, and later dropped for newer ones.
+    pub dropped: u64,
+    /// Packets refused.
+    pub refused: u64,
+}
