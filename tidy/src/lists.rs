@@ -69,6 +69,7 @@ const fn circles(folder: &'static str, sizes: &'static [usize]) -> KnownCircles 
 #[rustfmt::skip]
 const RAW: &[Listed] = &[
     listed("base/src/raw/", "the processor's instructions, prctl and getrusage"),
+    listed("base/tests/raw/", "an allocator that counts, for several crates"),
     listed("faces/cli/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
     listed("faces/cli/src/classic/calls/raw.rs", "what a process used, told when it has ended"),
     listed("faces/cli/src/classic/hello/raw.rs", "a setting of the C library's allocator"),
@@ -80,15 +81,11 @@ const RAW: &[Listed] = &[
     listed("mechanisms/lock/src/raw/", "the guarded cell"),
     listed("mechanisms/timer/src/raw.rs", "asking for memory ahead of looking at it"),
     listed("services/net/src/raw.rs", "how much of what was sent the peer has taken"),
-    listed("mechanisms/event/tests/allocation/raw.rs", "an allocator that counts"),
-    listed("mechanisms/timer/tests/allocation/raw.rs", "an allocator that counts"),
     listed("mechanisms/notify/src/raw/", "memory that processes share, and the CPU's number"),
     listed("mechanisms/probe/src/raw/", "code that is changed while it runs, and mapped rings"),
     listed("mechanisms/probe/tests/process/raw.rs", "forking, and a limit on files"),
     listed("mechanisms/ring/src/raw/", "slots that one thread fills and another empties"),
-    listed("mechanisms/sched/tests/allocation/raw.rs", "an allocator that counts"),
     listed("services/rpc/src/raw/", "memory that two processes share"),
-    listed("services/rpc/tests/allocation/raw.rs", "an allocator that counts"),
 ];
 
 #[rustfmt::skip]

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
+#[path = "../../../../base/tests/raw/allocations.rs"]
 mod raw;
 
 use handover_event::{

@@ -1,4 +1,4 @@
-//! The only module with `unsafe` in this test: an allocator that counts.
+//! An allocator that counts, for the tests of several crates, which include this file by its path.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,7 +8,7 @@ thread_local! {
 }
 
 /// Returns the number of allocations and reallocations by this thread.
-pub(super) fn allocations_count() -> usize {
+pub(crate) fn allocations_count() -> usize {
     COUNT.get()
 }
 
