@@ -77,6 +77,20 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create(path)?.write_all(bytes)
 }
 
+/// Returns the path of a file, existing or not, with its symbolic links resolved.
+///
+/// # Errors
+/// If it is a link whose target does not exist.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    match path.canonicalize() {
+        Ok(target) => Ok(target),
+        Err(_) if path.is_symlink() => {
+            Err(io::Error::other("the target of this link does not exist"))
+        }
+        Err(_) => Ok(path.to_path_buf()),
+    }
+}
+
 /// Reads a regular text file. Other files are not opened: a pipe may never have a writer.
 ///
 /// # Errors
@@ -120,11 +134,7 @@ impl Replacement {
     /// If it cannot be created.
     pub fn begin(path: &Path) -> io::Result<Replacement> {
         // A symbolic link stays, and its target is replaced.
-        let target = match path.canonicalize() {
-            Ok(target) => target,
-            Err(error) if path.is_symlink() => return Err(error),
-            Err(_) => path.to_path_buf(),
-        };
+        let target = resolve(path)?;
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(Replacement { file: create(&target)?, names: None });
         if there.as_ref().is_some_and(|it| !it.is_file()) {

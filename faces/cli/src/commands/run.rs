@@ -256,11 +256,8 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
 
 /// Checks that a file is writable, without changing an existing file.
 pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
-    let existed = path.exists();
-    if !existed && path.is_symlink() {
-        let path = path.display();
-        return Err(usage(format!("{option} {path}: the target of this link does not exist")));
-    }
+    let refused = |error: std::io::Error| usage(format!("{option} {}: {error}", path.display()));
+    let existed = files::resolve(path).map_err(refused)?.exists();
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
