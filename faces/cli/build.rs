@@ -1,7 +1,9 @@
 //! Build script: passes the commit, the compiler, the build profile and the peers' versions to the binary.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use toml::{Table, Value};
 
 fn git(words: &[&str]) -> Option<String> {
     let output = Command::new("git").args(words).output().ok()?;
@@ -29,7 +31,7 @@ fn sources() -> Vec<PathBuf> {
 fn peers() -> Vec<String> {
     let read = |path: &str| {
         println!("cargo:rerun-if-changed={path}");
-        std::fs::read_to_string(path).unwrap_or_default()
+        std::fs::read_to_string(path).unwrap_or_default().parse::<Table>().unwrap_or_default()
     };
     let (manifest, lock) = (read("../../lab/suite/Cargo.toml"), read("../../Cargo.lock"));
     let is_on = |feature: &str| {
@@ -37,24 +39,27 @@ fn peers() -> Vec<String> {
         let name = feature.to_uppercase().replace('-', "_");
         feature == "peers" || std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some()
     };
-    let lines = manifest.lines().filter_map(|line| line.split_once(" = ["));
-    let named = lines.filter(|(feature, _)| is_on(feature)).flat_map(|(_, list)| list.split('"'));
-    let mut names: Vec<&str> = named.filter_map(|word| word.strip_prefix("dep:")).collect();
-    names.sort_unstable();
-    names.dedup();
-    // A library that is there in several versions is listed with the version.
-    let block = |name: &str| {
-        lock.split("[[package]]").find(|it| it.contains(&format!("\nname = \"{name}\"\n")))
+    let features = manifest.get("features").and_then(Value::as_table).into_iter().flatten();
+    let switched = features.filter(|(feature, _)| is_on(feature)).flat_map(|(_, list)| texts(list));
+    let names: BTreeSet<&str> = switched.filter_map(|it| it.strip_prefix("dep:")).collect();
+    let package = |name: &str| {
+        let mut packages = lock.get("package")?.as_array()?.iter();
+        packages.find(|it| it.get("name").and_then(Value::as_str) == Some(name))
     };
-    let suite = block("handover-suite").unwrap_or_default();
-    let told = |name: &&str| {
-        let listed = suite.lines().find_map(|line| {
-            line.trim().strip_prefix(&format!("\"{name} "))?.split(['"', ' ']).next()
-        });
-        let only = || block(name)?.split("\nversion = \"").nth(1)?.split('"').next();
-        listed.or_else(only).map(|version| format!("{name} {version}"))
+    let suite = package("handover-suite").and_then(|it| it.get("dependencies"));
+    let with_version = |name: &str| {
+        // A library that is there in several versions is listed with the version.
+        let mut listed = suite.into_iter().flat_map(texts).filter_map(|it| it.strip_prefix(name));
+        let listed = listed.find_map(|it| it.strip_prefix(' '));
+        let version = listed.or_else(|| package(name)?.get("version")?.as_str())?;
+        Some(format!("{name} {version}"))
     };
-    names.iter().filter_map(told).collect()
+    names.into_iter().filter_map(with_version).collect()
+}
+
+/// Returns the texts in a list.
+fn texts(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 fn main() {
