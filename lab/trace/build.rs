@@ -4,6 +4,11 @@
 //! It works on x86-64 Linux only; elsewhere an empty file takes its place, and recording is
 //! refused.
 
+#[path = "../../mechanisms/probe/src/layout.rs"]
+#[allow(dead_code, missing_docs, reason = "shared with handover-probe, which uses all of it")]
+mod layout;
+
+use layout::{functions, header, thread};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +16,72 @@ use std::process::Command;
 const SOURCES: [&str; 8] =
     ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
+/// Numbers of the trace's format, under their names in C.
+const NUMBERS: [(&str, u64); 51] = [
+    ("MAGIC", layout::MAGIC),
+    ("PAGE", layout::PAGE_BYTES),
+    ("MIX", layout::MIX),
+    ("FILE_RINGS", layout::FILE_RINGS),
+    ("STATE_RECORDING", layout::STATE_RECORDING),
+    ("STATE_FINISHED", layout::STATE_FINISHED),
+    ("STATE_FAILED", layout::STATE_FAILED),
+    ("SEGMENT_MAGIC", layout::SEGMENT_MAGIC as u64),
+    ("SEGMENT_WORDS", layout::SEGMENT_WORDS as u64),
+    ("SEGMENT_BYTES", layout::SEGMENT_BYTES),
+    ("SEGMENT_SITES", layout::SEGMENT_SITES as u64),
+    ("SEGMENT_LANE", layout::SEGMENT_LANE as u64),
+    ("SEGMENT_MODULES", layout::SEGMENT_MODULES as u64),
+    ("SEGMENT_FUNCTIONS", layout::SEGMENT_FUNCTIONS as u64),
+    ("H_MAGIC", header::MAGIC as u64),
+    ("H_KIND", header::KIND as u64),
+    ("H_SESSION", header::SESSION as u64),
+    ("H_PIDS", header::PIDS as u64),
+    ("H_IS_TSC", header::IS_TSC as u64),
+    ("H_TICKS_HZ", header::TICKS_HZ as u64),
+    ("H_BEGIN", header::BEGIN as u64),
+    ("H_BOOT", header::BOOT as u64),
+    ("H_RING_WORDS", header::RING_WORDS as u64),
+    ("H_CHECKSUM", header::CHECKSUM as u64),
+    ("H_END", header::END as u64),
+    ("H_STATE", header::STATE as u64),
+    ("H_ERRNO", header::ERRNO as u64),
+    ("H_LOST", header::LOST as u64),
+    ("H_REFUSED", header::REFUSED as u64),
+    ("H_OVERWRITTEN", header::OVERWRITTEN as u64),
+    ("H_CLOSED", header::CLOSED as u64),
+    ("H_PROGRAM", header::PROGRAM as u64),
+    ("H_RINGS", header::RINGS as u64),
+    ("L_LANE", thread::LANE as u64),
+    ("L_TID", thread::TID as u64),
+    ("L_BEGIN", thread::BEGIN as u64),
+    ("L_NAME_BYTES", thread::NAME_BYTES as u64),
+    ("L_OVERWRITES", thread::PAGE_OVERWRITES as u64),
+    ("P_RECORDED", thread::PAGE_RECORDED as u64),
+    ("P_LOST", thread::PAGE_LOST as u64),
+    ("P_END", thread::PAGE_END as u64),
+    ("P_DRAINED", thread::PAGE_DRAINED as u64),
+    ("P_FREE", thread::PAGE_FREE as u64),
+    ("P_NAME", thread::PAGE_NAME as u64),
+    ("FUNCTION_IS_SET", functions::IS_SET),
+    ("MODULE_SHIFT", functions::MODULE_SHIFT as u64),
+    ("CODE_BITS", layout::CODE_BITS as u64),
+    ("DELTA_BITS", 64 - layout::CODE_BITS as u64),
+    ("FORM_LEAVE", layout::FORM_LEAVE),
+    ("BLOCK_BYTES", layout::BLOCK_BYTES),
+    ("BLOCK_HEADER_BYTES", 8 * layout::BLOCK_HEADER_WORDS),
+];
+
+/// Returns a C header that defines the numbers; the assembler reads it too, so that only those
+/// that need it have a suffix.
+fn c_header() -> String {
+    let suffix = |value| if value > i32::MAX as u64 { "ull" } else { "" };
+    let line = |(name, value): (&str, u64)| format!("#define {name} {value}{}\n", suffix(value));
+    NUMBERS.map(line).concat()
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=c");
+    println!("cargo::rerun-if-changed=../../mechanisms/probe/src/layout.rs");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../mechanisms/probe/include");
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
@@ -21,13 +90,16 @@ fn main() {
     let library = out.join("libhandover-trace.so");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
     if is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_OS", "linux") {
-        build(&library);
+        if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
+            panic!("{}: {error}", out.join("format.h").display());
+        }
+        build(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
         panic!("{}: {error}", library.display());
     }
 }
 
-fn build(library: &Path) {
+fn build(out: &Path, library: &Path) {
     let mut compile: Command = cc::Build::new().get_compiler().to_command();
     // These flags override CFLAGS: the library must not trace itself, and may use only registers
     // that entry.S saves.
@@ -46,7 +118,7 @@ fn build(library: &Path) {
         "-Wl,--build-id",
     ]);
     compile.args(SOURCES.map(|file| Path::new("c").join(file)));
-    compile.arg("-o").arg(library);
+    compile.arg("-I").arg(out).arg("-o").arg(library);
     match compile.status() {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("the recording library was not built ({status}) by {compile:?}"),

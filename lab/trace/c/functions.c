@@ -17,7 +17,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PAGE 4096
 #define STUB_BYTES 32
 #define ENTRIES_SECTION "__patchable_function_entries"
 #define JUMP_BYTES 5

@@ -1,4 +1,5 @@
-/* Rings in a file: the format of handover_probe::format and ::lane, written from C. */
+/* Rings in a file: the format of handover_probe::format and ::lane, written from C. The numbers are generated from
+ * handover_probe::layout by build.rs. */
 #include "recorder.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,33 +14,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#define PAGE 4096
-#define MAGIC 0x31425250444e4148ull /* HANDPRB1 */
-#define SEGMENT_MAGIC 0x67737068u   /* hpsg */
-#define SEGMENT_BYTES 96
-#define FILE_RINGS 1
-
-enum { SEGMENT_SITES = 1, SEGMENT_LANE = 2, SEGMENT_MODULES = 5, SEGMENT_FUNCTIONS = 6 };
-enum { STATE_RECORDING = 0, STATE_FINISHED = 1, STATE_FAILED = 2 };
-
-/* Words of a file's header. */
-enum {
-	H_END = 16,
-	H_STATE = 19,
-	H_ERRNO = 20,
-	H_LOST = 21,
-	H_REFUSED = 22,
-	H_OVERWRITTEN = 23,
-	/* Written by whoever empties the rings: no more lanes, events or names. */
-	H_CLOSED = 24,
-};
-
-/* Words of a segment of a lane, behind its first three. */
-enum { L_LANE, L_TID, L_BEGIN, L_END, L_RECORDED, L_LOST, L_NAME_BYTES, L_OVERWRITES };
-/* Words of a lane's page. */
-enum { P_RECORDED = 16, P_LOST = 17, P_END = 18, P_DRAINED = 19, P_FREE = 20 };
-#define P_NAME 256
 
 #define FUNCTIONS_EACH 4096
 #define LANES_MAX 65536
@@ -95,8 +69,6 @@ void handover_lock_forget(void)
 
 /* --- the format --- */
 
-#define MIX 0x9e3779b97f4a7c15ull
-
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
 	unsigned __int128 product = (unsigned __int128)(hash ^ word ^ MIX) * MIX;
@@ -131,7 +103,7 @@ static void segment_encode(uint64_t *to, uint32_t kind, uint64_t bytes, uint64_t
 	to[1] = bytes;
 	to[2] = payload_checksum;
 	memcpy(to + 3, words, 64);
-	to[11] = checksum_of_words(to, 11);
+	to[SEGMENT_WORDS - 1] = checksum_of_words(to, SEGMENT_WORDS - 1);
 }
 
 /* --- the file --- */
@@ -276,19 +248,19 @@ static bool make_file(void)
 	uint64_t begin[3];
 	anchor(begin);
 	uint64_t session = (begin[0] ^ (uint64_t)getpid() << 40 ^ begin[2] << 8) | 1;
-	page[0] = MAGIC;
-	page[1] = FILE_RINGS;
-	page[2] = session;
-	page[3] = (uint32_t)getpid() | (uint64_t)(uint32_t)getppid() << 32;
-	page[4] = 1;
-	memcpy(page + 5, &handover_config.ticks_hz, 8);
-	memcpy(page + 6, begin, 24);
-	page[9] = handover_config.boot[0];
-	page[10] = handover_config.boot[1];
-	page[11] = handover_config.ring_words;
-	page[15] = checksum_of_words(page, 15);
+	page[H_MAGIC] = MAGIC;
+	page[H_KIND] = FILE_RINGS;
+	page[H_SESSION] = session;
+	page[H_PIDS] = (uint32_t)getpid() | (uint64_t)(uint32_t)getppid() << 32;
+	page[H_IS_TSC] = 1;
+	memcpy(page + H_TICKS_HZ, &handover_config.ticks_hz, 8);
+	memcpy(page + H_BEGIN, begin, 24);
+	page[H_BOOT] = handover_config.boot[0];
+	page[H_BOOT + 1] = handover_config.boot[1];
+	page[H_RING_WORDS] = handover_config.ring_words;
+	page[H_CHECKSUM] = checksum_of_words(page, H_CHECKSUM);
 	memcpy(page + H_END, begin, 24);
-	ssize_t bytes = readlink("/proc/self/exe", (char *)page + 512, 511);
+	ssize_t bytes = readlink("/proc/self/exe", (char *)page + H_PROGRAM, H_RINGS - H_PROGRAM - 1);
 	(void)bytes;
 	int fd = create(session);
 	if (fd < 0)
@@ -406,7 +378,8 @@ void handover_file_function(uint32_t number)
 		file.end += bytes;
 	}
 	uint64_t offset = function->address - handover_modules[function->module].bias;
-	uint64_t word = (uint64_t)1 << 63 | (uint64_t)function->module << 48 | (offset & (((uint64_t)1 << 48) - 1));
+	uint64_t word = FUNCTION_IS_SET | (uint64_t)function->module << MODULE_SHIFT |
+			(offset & (((uint64_t)1 << MODULE_SHIFT) - 1));
 	__atomic_store_n(&file.functions[part][number % FUNCTIONS_EACH], word, __ATOMIC_RELEASE);
 }
 

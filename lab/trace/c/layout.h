@@ -10,6 +10,9 @@
 #ifndef HANDOVER_LAYOUT_H
 #define HANDOVER_LAYOUT_H
 
+/* Numbers of the trace's format, by build.rs. */
+#include "format.h"
+
 #define DEPTH_MAX 1024
 #define ENTRY_BYTES 32
 #define LANDINGS_BYTES (DEPTH_MAX * ENTRY_BYTES)
@@ -35,13 +38,6 @@
 #define T_STACK_LO 40
 #define T_SKIPPED 48
 #define T_MIN 56
-
-/* An event: ticks since the block's base, the site's number, the form. */
-#define CODE_BITS 20
-#define DELTA_BITS 44
-#define FORM_LEAVE 3
-#define BLOCK_BYTES 4096
-#define BLOCK_HEADER_BYTES 32
 
 /* Room for the wider registers: x87, SSE, AVX and AVX-512 in XSAVE's standard form. */
 #define XSAVE_BYTES 2752

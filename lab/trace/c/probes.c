@@ -18,7 +18,6 @@
 #define VERSION 1
 #define WISHES_BYTES 1024
 #define CHECKSUM_BYTES 17
-#define PAGE 4096
 
 /* Where another process leaves its wishes; see handover_probe::remote. It is found by its entry. */
 __attribute__((visibility("hidden"), used)) struct {

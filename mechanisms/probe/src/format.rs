@@ -10,41 +10,10 @@
 //! A chunk holds consecutive events of one thread; [`chunk`](crate::chunk) describes their
 //! encoding.
 
+pub use crate::layout::*;
+
 use crate::site::{KIND_SPAN, Kind, Site};
-
-/// First word of a file.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
-/// Lower half of a segment's first word.
-pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"hpsg");
-/// Bytes of a file's header, and of a lane's.
-pub const PAGE_BYTES: u64 = 4096;
-/// Words of a segment's header.
-pub const SEGMENT_WORDS: usize = 12;
-/// Bytes of a segment's header.
-pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
-/// Maximum size of a segment; a header with a larger size is damaged.
-pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
-
-/// Kinds of file.
-pub const FILE_RINGS: u64 = 1;
-pub const FILE_STREAM: u64 = 2;
-
-/// Kinds of segment.
-pub const SEGMENT_SITES: u32 = 1;
-pub const SEGMENT_LANE: u32 = 2;
-pub const SEGMENT_THREAD: u32 = 3;
-pub const SEGMENT_CHUNK: u32 = 4;
-/// Programs and shared objects whose functions were traced, each a [`Module`].
-pub const SEGMENT_MODULES: u32 = 5;
-/// A page of header and a table of functions' addresses, indexed by number: [`functions`].
-pub const SEGMENT_FUNCTIONS: u32 = 6;
-/// A chunk of packed events, four bytes each; its words are those of a chunk.
-pub const SEGMENT_PACKED: u32 = 7;
-
-/// Values of [`Header::state`].
-pub const STATE_RECORDING: u64 = 0;
-pub const STATE_FINISHED: u64 = 1;
-pub const STATE_FAILED: u64 = 2;
+use std::ops::Range;
 
 /// One moment on all clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,6 +21,12 @@ pub struct Anchor {
     pub ticks: u64,
     pub monotonic_ns: u64,
     pub realtime_ns: u64,
+}
+
+impl Anchor {
+    fn words(&self) -> [u64; 3] {
+        [self.ticks, self.monotonic_ns, self.realtime_ns]
+    }
 }
 
 /// First page of a file.
@@ -87,41 +62,31 @@ pub struct Header {
     pub stream: String,
 }
 
-const CHECKED_WORDS: usize = 15;
-const PROGRAM: std::ops::Range<usize> = 512..1024;
-const RINGS: std::ops::Range<usize> = 1024..3072;
-pub const STREAM: std::ops::Range<usize> = 3072..4096;
+/// Bytes of the texts in a file's header.
+const PROGRAM: Range<usize> = header::PROGRAM..header::RINGS;
+const RINGS: Range<usize> = header::RINGS..header::STREAM;
+pub const STREAM: Range<usize> = header::STREAM..PAGE_BYTES as usize;
 
 impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES as usize];
-        let mut words = [
-            MAGIC,
-            self.kind,
-            self.session,
-            u64::from(self.pid) | u64::from(self.parent_pid) << 32,
-            u64::from(self.is_tsc),
-            self.ticks_hz.to_bits(),
-            self.begin.ticks,
-            self.begin.monotonic_ns,
-            self.begin.realtime_ns,
-            self.boot[0],
-            self.boot[1],
-            self.ring_words,
-            0,
-            0,
-            0,
-            0,
-            self.end.ticks,
-            self.end.monotonic_ns,
-            self.end.realtime_ns,
-            self.state,
-            self.errno,
-            self.lost,
-            self.threads_refused,
-            self.overwritten,
-        ];
-        words[CHECKED_WORDS] = checksum_of_words(&words[..CHECKED_WORDS]);
+        let mut words = [0; header::WORDS];
+        words[header::MAGIC] = MAGIC;
+        words[header::KIND] = self.kind;
+        words[header::SESSION] = self.session;
+        words[header::PIDS] = u64::from(self.pid) | u64::from(self.parent_pid) << 32;
+        words[header::IS_TSC] = u64::from(self.is_tsc);
+        words[header::TICKS_HZ] = self.ticks_hz.to_bits();
+        words[header::BEGIN..][..3].copy_from_slice(&self.begin.words());
+        words[header::BOOT..][..2].copy_from_slice(&self.boot);
+        words[header::RING_WORDS] = self.ring_words;
+        words[header::CHECKSUM] = checksum_of_words(&words[..header::CHECKSUM]);
+        words[header::END..][..3].copy_from_slice(&self.end.words());
+        words[header::STATE] = self.state;
+        words[header::ERRNO] = self.errno;
+        words[header::LOST] = self.lost;
+        words[header::REFUSED] = self.threads_refused;
+        words[header::OVERWRITTEN] = self.overwritten;
         for (bytes, word) in page.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
@@ -136,33 +101,33 @@ impl Header {
         if page.len() < PAGE_BYTES as usize {
             return None;
         }
-        let mut words = [0; 24];
+        let mut words = [0; header::WORDS];
         for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let sound =
-            words[0] == MAGIC && words[CHECKED_WORDS] == checksum_of_words(&words[..CHECKED_WORDS]);
+        let sound = words[header::MAGIC] == MAGIC
+            && words[header::CHECKSUM] == checksum_of_words(&words[..header::CHECKSUM]);
         let anchor = |at: usize| Anchor {
             ticks: words[at],
             monotonic_ns: words[at + 1],
             realtime_ns: words[at + 2],
         };
         sound.then(|| Self {
-            kind: words[1],
-            session: words[2],
-            pid: words[3] as u32,
-            parent_pid: (words[3] >> 32) as u32,
-            is_tsc: words[4] == 1,
-            ticks_hz: f64::from_bits(words[5]),
-            begin: anchor(6),
-            boot: [words[9], words[10]],
-            ring_words: words[11],
-            end: anchor(16),
-            state: words[19],
-            errno: words[20],
-            lost: words[21],
-            threads_refused: words[22],
-            overwritten: words[23],
+            kind: words[header::KIND],
+            session: words[header::SESSION],
+            pid: words[header::PIDS] as u32,
+            parent_pid: (words[header::PIDS] >> 32) as u32,
+            is_tsc: words[header::IS_TSC] == 1,
+            ticks_hz: f64::from_bits(words[header::TICKS_HZ]),
+            begin: anchor(header::BEGIN),
+            boot: [words[header::BOOT], words[header::BOOT + 1]],
+            ring_words: words[header::RING_WORDS],
+            end: anchor(header::END),
+            state: words[header::STATE],
+            errno: words[header::ERRNO],
+            lost: words[header::LOST],
+            threads_refused: words[header::REFUSED],
+            overwritten: words[header::OVERWRITTEN],
             program: text(&page[PROGRAM]),
             rings: text(&page[RINGS]),
             stream: text(&page[STREAM]),
@@ -193,56 +158,13 @@ pub struct Segment {
     pub words: [u64; 8],
 }
 
-/// Indices into [`Segment::words`] of a chunk.
-pub mod chunk {
-    pub const LANE: usize = 0;
-    pub const EVENTS: usize = 1;
-    pub const BASE: usize = 2;
-    pub const POSITION_END: usize = 3;
-    pub const EVENTS_BEFORE: usize = 4;
-    pub const LOST_BEFORE: usize = 5;
-    pub const LAST: usize = 6;
-    pub const PAYLOAD_BYTES: usize = 7;
-}
-
-/// Indices into [`Segment::words`] of a thread and of a lane. A lane's counts change all the time,
-/// and are words of its page (`PAGE_*`) behind the segment's header.
-pub mod thread {
-    pub const LANE: usize = 0;
-    pub const TID: usize = 1;
-    pub const BEGIN: usize = 2;
-    pub const END: usize = 3;
-    pub const RECORDED: usize = 4;
-    pub const LOST: usize = 5;
-    pub const NAME_BYTES: usize = 6;
-    /// Indices into the words of a lane's page.
-    pub const PAGE_RECORDED: usize = 16;
-    pub const PAGE_LOST: usize = 17;
-    pub const PAGE_END: usize = 18;
-    /// Blocks that another process has drained, and the flag that another thread may take the lane.
-    pub const PAGE_DRAINED: usize = 19;
-    pub const PAGE_FREE: usize = 20;
-    pub const PAGE_OVERWRITES: usize = 7;
-    /// Byte offset of the name in a lane's page.
-    pub const PAGE_NAME: usize = 256;
-    pub const NAME_BYTES_MAX: usize = 64;
-}
-
-/// Layout of a table of functions: a page of header, and one word for each function.
-pub mod functions {
-    /// Index of the first function's number.
-    pub const FIRST: usize = 0;
-    pub const COUNT: usize = 1;
-    /// Flag of a word that holds a function.
-    const IS_SET: u64 = 1 << 63;
-    const MODULE_SHIFT: u32 = 48;
-
-    /// Decodes a word into the function's module and its address in the module's file.
-    #[must_use]
-    pub fn decode(word: u64) -> Option<(u64, u64)> {
-        let module = (word & !IS_SET) >> MODULE_SHIFT;
-        (word & IS_SET != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
-    }
+/// Decodes a word of a table of functions into the function's module and its address in the
+/// module's file.
+#[must_use]
+pub fn decode_function(word: u64) -> Option<(u64, u64)> {
+    use functions::{IS_SET, MODULE_SHIFT};
+    let module = (word & !IS_SET) >> MODULE_SHIFT;
+    (word & IS_SET != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
 }
 
 /// A program or shared object as it was mapped.
@@ -342,9 +264,6 @@ impl Segment {
         bytes
     }
 }
-
-/// The multiplier of the hash, 2^64 divided by the golden ratio.
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word ^ MIX) * u128::from(MIX);

@@ -20,6 +20,9 @@
 //! Source: keeping the state beside the value is FastForward's idea (Giacomoni, Moseley,
 //! Vachharajani, PPoPP 2008).
 
+pub use crate::layout::{BLOCK_HEADER_WORDS, CODE_BITS, FORM_LEAVE};
+
+use crate::layout::BLOCK_BYTES;
 use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
@@ -30,12 +33,8 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 } else if cfg!(miri) {
     16
 } else {
-    512
+    BLOCK_BYTES / 8
 };
-/// Words of a block's header: number, base, and the events recorded and lost before the block.
-pub const BLOCK_HEADER_WORDS: u64 = 4;
-/// Bits of an event below its time: site number and form.
-pub const CODE_BITS: u32 = 20;
 /// Exclusive upper bound, in ticks, of an event's time since its block's base.
 pub const DELTA_END: u64 = 1 << (64 - CODE_BITS);
 /// Form of an event without values: its lowest two bits.
@@ -44,8 +43,6 @@ pub const FORM_PLAIN: u64 = 0;
 pub const FORM_VALUE: u64 = 1;
 /// Form of an event with two values.
 pub const FORM_VALUES: u64 = 2;
-/// Form of the end of a span.
-pub const FORM_LEAVE: u64 = 3;
 
 /// Number of words of an event with this form in its lowest bits, values included.
 #[inline(always)]

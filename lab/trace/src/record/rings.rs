@@ -2,7 +2,7 @@
 
 use handover_probe::format::{
     self, Header, Module, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_FUNCTIONS, SEGMENT_LANE,
-    SEGMENT_MODULES, SEGMENT_SITES, Segment, functions, thread,
+    SEGMENT_MODULES, SEGMENT_SITES, Segment, decode_function, functions, header, thread,
 };
 use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, CODE_BITS, words_of};
 use std::collections::HashMap;
@@ -12,9 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// Position of the state in a file's header, in words.
-const STATE: u64 = 19;
-const CLOSED: u64 = 24;
+/// Positions of two words of a file's header.
+const STATE: u64 = header::STATE as u64;
+const CLOSED: u64 = header::CLOSED as u64;
 
 /// Programs and shared objects by their number, and functions as number, module and address in the
 /// module's file.
@@ -141,7 +141,7 @@ impl Rings {
             let mut table = vec![0; (count.min(1 << 18) * 8) as usize];
             self.file.read_exact_at(&mut table, offset + PAGE_BYTES)?;
             for (number, word) in (first..).zip(table.as_chunks().0) {
-                if let Some((module, address)) = functions::decode(u64::from_le_bytes(*word)) {
+                if let Some((module, address)) = decode_function(u64::from_le_bytes(*word)) {
                     all.push((number as u32, module, address));
                 }
             }

@@ -5,7 +5,7 @@ use super::thread::{Missing, Piece, Thread, TraceFile};
 use crate::format::{
     self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS,
     SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD,
-    STATE_RECORDING, Segment, chunk, functions, thread,
+    STATE_RECORDING, Segment, chunk, decode_function, functions, thread,
 };
 use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
 use crate::site::Site;
@@ -165,7 +165,7 @@ impl Index {
         let mut table = vec![0; table_bytes as usize];
         read_full(source, offset + PAGE_BYTES, &mut table)?;
         for (number, word) in (first..).zip(table.as_chunks().0) {
-            let place = functions::decode(u64::from_le_bytes(*word));
+            let place = decode_function(u64::from_le_bytes(*word));
             if let (Ok(number), Some((module, address))) = (u32::try_from(number), place) {
                 self.functions.push((number, module, address));
             }

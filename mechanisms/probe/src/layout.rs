@@ -1,0 +1,126 @@
+//! Numbers of a trace's format: the one definition for this crate and for the recording library in C.
+//!
+//! The build script of handover-trace includes this file and writes a C header from it, so it
+//! depends on nothing.
+
+/// First word of a file.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
+/// Lower half of a segment's first word.
+pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"hpsg");
+/// Bytes of a file's header, and of a lane's.
+pub const PAGE_BYTES: u64 = 4096;
+/// Words of a segment's header.
+pub const SEGMENT_WORDS: usize = 12;
+/// Bytes of a segment's header.
+pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
+/// Maximum size of a segment; a header with a larger size is damaged.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
+
+/// Kinds of file.
+pub const FILE_RINGS: u64 = 1;
+pub const FILE_STREAM: u64 = 2;
+
+/// Kinds of segment.
+pub const SEGMENT_SITES: u32 = 1;
+pub const SEGMENT_LANE: u32 = 2;
+pub const SEGMENT_THREAD: u32 = 3;
+pub const SEGMENT_CHUNK: u32 = 4;
+/// Programs and shared objects whose functions were traced, each a module.
+pub const SEGMENT_MODULES: u32 = 5;
+/// A page of header and a table of functions' addresses, indexed by number.
+pub const SEGMENT_FUNCTIONS: u32 = 6;
+/// A chunk of packed events, four bytes each; its words are those of a chunk.
+pub const SEGMENT_PACKED: u32 = 7;
+
+/// States of a file.
+pub const STATE_RECORDING: u64 = 0;
+pub const STATE_FINISHED: u64 = 1;
+pub const STATE_FAILED: u64 = 2;
+
+/// Indices into the words of a file's header.
+pub mod header {
+    pub const MAGIC: usize = 0;
+    pub const KIND: usize = 1;
+    pub const SESSION: usize = 2;
+    /// Process in the lower half, its parent in the upper half.
+    pub const PIDS: usize = 3;
+    pub const IS_TSC: usize = 4;
+    pub const TICKS_HZ: usize = 5;
+    /// Ticks, CLOCK_MONOTONIC and CLOCK_REALTIME at the beginning.
+    pub const BEGIN: usize = 6;
+    pub const BOOT: usize = 9;
+    pub const RING_WORDS: usize = 11;
+    /// Checksum of the words before. The words behind it change while recording.
+    pub const CHECKSUM: usize = 15;
+    /// Ticks, CLOCK_MONOTONIC and CLOCK_REALTIME at the end.
+    pub const END: usize = 16;
+    pub const STATE: usize = 19;
+    pub const ERRNO: usize = 20;
+    pub const LOST: usize = 21;
+    pub const REFUSED: usize = 22;
+    pub const OVERWRITTEN: usize = 23;
+    pub const WORDS: usize = 24;
+    /// Set by the process that drains the rings: no more lanes, events or names are recorded.
+    pub const CLOSED: usize = 24;
+    /// Byte offsets of the texts: path of the program, of the rings, and of the stream.
+    pub const PROGRAM: usize = 512;
+    pub const RINGS: usize = 1024;
+    pub const STREAM: usize = 3072;
+}
+
+/// Indices into a segment's words of a chunk.
+pub mod chunk {
+    pub const LANE: usize = 0;
+    pub const EVENTS: usize = 1;
+    pub const BASE: usize = 2;
+    pub const POSITION_END: usize = 3;
+    pub const EVENTS_BEFORE: usize = 4;
+    pub const LOST_BEFORE: usize = 5;
+    pub const LAST: usize = 6;
+    pub const PAYLOAD_BYTES: usize = 7;
+}
+
+/// Indices into a segment's words of a thread and of a lane. A lane's counts change all the time,
+/// and are words of its page (`PAGE_*`) behind the segment's header.
+pub mod thread {
+    pub const LANE: usize = 0;
+    pub const TID: usize = 1;
+    pub const BEGIN: usize = 2;
+    pub const END: usize = 3;
+    pub const RECORDED: usize = 4;
+    pub const LOST: usize = 5;
+    pub const NAME_BYTES: usize = 6;
+    /// Indices into the words of a lane's page.
+    pub const PAGE_RECORDED: usize = 16;
+    pub const PAGE_LOST: usize = 17;
+    pub const PAGE_END: usize = 18;
+    /// Blocks that another process has drained, and the flag that another thread may take the lane.
+    pub const PAGE_DRAINED: usize = 19;
+    pub const PAGE_FREE: usize = 20;
+    pub const PAGE_OVERWRITES: usize = 7;
+    /// Byte offset of the name in a lane's page.
+    pub const PAGE_NAME: usize = 256;
+    pub const NAME_BYTES_MAX: usize = 64;
+}
+
+/// Layout of a table of functions: a page of header, and one word for each function.
+pub mod functions {
+    /// Index of the first function's number.
+    pub const FIRST: usize = 0;
+    pub const COUNT: usize = 1;
+    /// Flag of a word that holds a function.
+    pub const IS_SET: u64 = 1 << 63;
+    pub const MODULE_SHIFT: u32 = 48;
+}
+
+/// Bytes of a block of events.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Words of a block's header: number, base, and the events recorded and lost before the block.
+pub const BLOCK_HEADER_WORDS: u64 = 4;
+/// Bits of an event below its time: site number and form.
+pub const CODE_BITS: u32 = 20;
+/// Form of the end of a span.
+pub const FORM_LEAVE: u64 = 3;
+
+/// Multiplier of the hash in checksums: 2^64 divided by the golden ratio.
+pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
