@@ -50,6 +50,8 @@ pub enum Step {
     Doctests,
     /// The loom models find no bad interleaving
     Loom,
+    /// The portable mechanisms' tests without the code for Linux and x86_64
+    Portable,
     /// The dependencies' licences, bans and sources
     Deny,
     /// Miri finds no undefined behaviour in the mechanisms
@@ -90,7 +92,7 @@ impl Step {
         match self {
             Self::Fmt | Self::Build | Self::Tidy => Phase::First,
             Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
-            Self::Doctests | Self::Loom => Phase::Compiler,
+            Self::Doctests | Self::Loom | Self::Portable => Phase::Compiler,
             Self::Deny | Self::Miri => Phase::Analysis,
             Self::Clippy
             | Self::Docs
@@ -123,6 +125,7 @@ impl Step {
             Self::Doctests => steps::sources::doctests(context),
             Self::Docs => steps::sources::docs(context),
             Self::Loom => steps::models::loom(context),
+            Self::Portable => steps::models::portable(context),
             Self::Miri => steps::models::miri(context),
             Self::Sanitizers => steps::sanitizers::sanitizers(context),
             Self::Fuzz => steps::models::fuzz(context),
@@ -335,7 +338,7 @@ mod tests {
         let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
         assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
-        assert_eq!(names(Phase::Compiler), ["doctests", "loom"]);
+        assert_eq!(names(Phase::Compiler), ["doctests", "loom", "portable"]);
         assert_eq!(names(Phase::Analysis), ["deny", "miri"]);
         let long = ["clippy", "docs", "release", "sanitizers", "fuzz", "soak", "dist"];
         assert_eq!(names(Phase::Long), long);

@@ -34,6 +34,10 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-event", "--lib", "--lib"),
 ];
 
+/// Crates whose code for Linux and x86_64 has generic replacements, or is left out.
+const PORTABLE: [&str; 5] =
+    ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
+
 /// The part of another crate that Miri runs with `--long`: decoders of bytes from remote peers.
 const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
@@ -61,6 +65,28 @@ pub fn loom(context: &mut Context) -> Result<()> {
         .count()?;
     let count = modelled.len() as u64;
     ensure!(passed >= count, "{count} crates have a tests/model.rs, but {passed} models ran");
+    context.tests += passed;
+    Ok(())
+}
+
+/// Runs the tests of base and of the mechanisms that need neither Linux nor x86_64, as on another
+/// system: `handover_portable` leaves out the code for both. They have a target folder of their own,
+/// as the flag rebuilds everything.
+pub fn portable(context: &mut Context) -> Result<()> {
+    let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.concerns(&one.name);
+    let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
+    if crates.is_empty() {
+        return Ok(());
+    }
+    let passed = Run::new("cargo test --lib --test it")
+        .args(packages(&crates))
+        .arg_path("--target-dir", &context.workspace.target.join("portable"))
+        .set("RUSTFLAGS", "--cfg handover_portable")
+        .set("PROPTEST_CASES", "8")
+        .unset("CARGO_ENCODED_RUSTFLAGS")
+        .within(&context.workspace.root)
+        .count()?;
+    ensure!(passed >= crates.len() as u64, "{} crates, but {passed} tests ran", crates.len());
     context.tests += passed;
     Ok(())
 }
