@@ -8,6 +8,7 @@ pub mod futex;
 mod os;
 pub mod prefetch;
 pub mod random;
+pub mod range;
 #[allow(unsafe_code)]
 mod raw;
 pub mod stage;

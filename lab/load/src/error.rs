@@ -10,17 +10,8 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum PlanError {
     /// A number is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// The field's name.
-        knob: &'static str,
-        /// The value.
-        value: u64,
-        /// The smallest allowed value.
-        min: u64,
-        /// The largest allowed value.
-        max: u64,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The total number of messages overflows.
     #[error("clients x count x iterations x threads x reconns is more than can be counted")]
     TooMany,

@@ -2,6 +2,7 @@
 
 use crate::PlanError;
 use crate::wire::LETTERS_MAX;
+use handover_base::range;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -62,9 +63,9 @@ pub struct Plan {
 }
 
 /// Maximum number of threads.
-const THREADS_MAX: u64 = 4096;
+const THREADS_MAX: u32 = 4096;
 /// Maximum number of connections per thread.
-const CLIENTS_MAX: u64 = 1 << 20;
+const CLIENTS_MAX: u32 = 1 << 20;
 
 impl Plan {
     /// Creates a plan of one connection that sends one message.
@@ -91,17 +92,17 @@ impl Plan {
     /// # Errors
     /// Fails with a [`PlanError`] that names the value.
     pub fn validate(&self) -> Result<(), PlanError> {
-        within("threads_count", self.threads_count.into(), 1, THREADS_MAX)?;
-        within("clients_count", self.clients_count.into(), 1, CLIENTS_MAX)?;
-        within("depth", self.depth, 1, u64::MAX)?;
-        within("letters_max", self.letters_max.into(), 0, LETTERS_MAX.into())?;
-        within("letters_min", self.letters_min.into(), 0, self.letters_max.into())?;
-        within("read_bytes", self.read_bytes.into(), 512, 1 << 24)?;
+        range::check("threads_count", self.threads_count, 1, THREADS_MAX)?;
+        range::check("clients_count", self.clients_count, 1, CLIENTS_MAX)?;
+        range::check("depth", self.depth, 1, u64::MAX)?;
+        range::check("letters_max", self.letters_max, 0, LETTERS_MAX)?;
+        range::check("letters_min", self.letters_min, 0, self.letters_max)?;
+        range::check("read_bytes", self.read_bytes, 512, 1 << 24)?;
         match self.work {
             Work::Counted { count, iterations, reconns, .. } => {
-                within("count", count, 1, u64::MAX)?;
-                within("iterations", iterations, 1, u64::MAX)?;
-                within("reconns", reconns, 1, u64::MAX)?;
+                range::check("count", count, 1, u64::MAX)?;
+                range::check("iterations", iterations, 1, u64::MAX)?;
+                range::check("reconns", reconns, 1, u64::MAX)?;
                 self.total_count().map(drop).ok_or(PlanError::TooMany)
             }
             Work::Timed { rate: Some(rate), .. } if !(rate.is_finite() && rate > 0.0) => {
@@ -118,13 +119,6 @@ impl Plan {
         [count, iterations, reconns, self.threads_count.into()]
             .into_iter()
             .try_fold(u64::from(self.clients_count), u64::checked_mul)
-    }
-}
-
-fn within(knob: &'static str, value: u64, min: u64, max: u64) -> Result<(), PlanError> {
-    match (min..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(PlanError::OutOfRange { knob, value, min, max }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Configuration of machines and threads: every limit, with its default.
 
 use crate::ConfigError;
+use handover_base::range;
 
 /// Upper limit of `messages_per_round_max` and `timers_per_round_max`.
 const PER_ROUND_LIMIT: u32 = 1 << 20;
@@ -110,8 +111,8 @@ impl ThreadConfig {
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.spin.validate()?;
-        within("descriptors_per_round_max", self.descriptors_per_round_max, 1, 1024)?;
-        within("machines_max", self.machines_max, 1, MACHINES_LIMIT)
+        range::check("descriptors_per_round_max", self.descriptors_per_round_max, 1, 1024)?;
+        Ok(range::check("machines_max", self.machines_max, 1, MACHINES_LIMIT)?)
     }
 }
 
@@ -177,19 +178,11 @@ impl Config {
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let slots_max = handover_ring::SLOTS_COUNT_MAX;
-        within("inbox_messages_max", self.inbox_messages_max, 1, slots_max)?;
-        within("local_messages_max", self.local_messages_max, 1, LOCAL_LIMIT)?;
-        within("messages_per_round_max", self.messages_per_round_max, 1, PER_ROUND_LIMIT)?;
-        within("timers_per_round_max", self.timers_per_round_max, 1, PER_ROUND_LIMIT)?;
+        range::check("inbox_messages_max", self.inbox_messages_max, 1, slots_max)?;
+        range::check("local_messages_max", self.local_messages_max, 1, LOCAL_LIMIT)?;
+        range::check("messages_per_round_max", self.messages_per_round_max, 1, PER_ROUND_LIMIT)?;
+        range::check("timers_per_round_max", self.timers_per_round_max, 1, PER_ROUND_LIMIT)?;
         handover_timer::Config { timers_max: self.timers_max, timers_reserved: 0 }.validate()?;
         self.thread.validate()
-    }
-}
-
-fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange { knob, value, min, max })
     }
 }

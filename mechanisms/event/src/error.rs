@@ -7,18 +7,9 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A field is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// The field's name.
-        knob: &'static str,
-        /// The configured value.
-        value: u32,
-        /// The smallest valid value.
-        min: u32,
-        /// The greatest valid value.
-        max: u32,
-    },
+    /// A number is outside its range.
+    #[error(transparent)]
+    OutOfRange(#[from] handover_base::range::OutOfRange),
     /// A field of the spin configuration is outside its range.
     #[error(transparent)]
     Spin(#[from] handover_notify::ConfigError),

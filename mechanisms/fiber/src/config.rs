@@ -1,6 +1,7 @@
 //! Configuration of a runtime: workers, their CPUs, and pools.
 
 use crate::ConfigError;
+use handover_base::range;
 
 /// Upper limit of `workers_count`: more than any machine has CPUs.
 const WORKERS_MAX: u32 = 1024;
@@ -124,21 +125,14 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the invalid field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let within = |knob, value: u64, min: u64, max: u64| {
-            if (min..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(ConfigError::OutOfRange { knob, value, min, max })
-            }
-        };
-        within("workers_count", self.workers_count.into(), 1, WORKERS_MAX.into())?;
-        within(
+        range::check("workers_count", self.workers_count, 1, WORKERS_MAX)?;
+        range::check(
             "stack_bytes",
             self.stack_bytes as u64,
             STACK_BYTES_MIN as u64,
             STACK_BYTES_MAX as u64,
         )?;
-        within("pools", self.pools.len() as u64, 1, 1 << 16)?;
+        range::check("pools", self.pools.len() as u64, 1, 1 << 16)?;
         if !self.cpus.is_empty() && self.cpus.len() != self.workers_count as usize {
             return Err(ConfigError::CpusCountMismatch {
                 cpus_count: self.cpus.len(),
@@ -146,7 +140,7 @@ impl Config {
             });
         }
         for (at, pool) in self.pools.iter().enumerate() {
-            within("priority", pool.priority.into(), 0, PRIORITY_MAX.into())?;
+            range::check("priority", pool.priority, 0, PRIORITY_MAX)?;
             if let Some(&worker) = pool.workers.iter().find(|one| **one >= self.workers_count) {
                 return Err(ConfigError::NoSuchWorker {
                     pool: pool.name.clone(),

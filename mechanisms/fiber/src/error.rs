@@ -8,17 +8,8 @@ use std::{error, fmt};
 #[non_exhaustive]
 pub enum ConfigError {
     /// A number is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// The field's name.
-        knob: &'static str,
-        /// The configured value.
-        value: u64,
-        /// The smallest valid value.
-        min: u64,
-        /// The greatest valid value.
-        max: u64,
-    },
+    #[error(transparent)]
+    OutOfRange(#[from] handover_base::range::OutOfRange),
     /// A pool names a worker that does not exist.
     #[error("pool {pool:?} names worker {worker}: there are {workers_count}, counted from 0")]
     NoSuchWorker {

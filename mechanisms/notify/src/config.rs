@@ -1,6 +1,7 @@
 //! Configuration of adaptive receivers: spin duration, and retries of spinning.
 
 use crate::ConfigError;
+use handover_base::range;
 
 /// Upper bound of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
 const SPIN_NS_LIMIT: u32 = 1_000_000;
@@ -53,14 +54,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let within = |knob, value, min, max| {
-            if (min..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(ConfigError::OutOfRange { knob, value, min, max })
-            }
-        };
-        within("spin_ns_max", self.spin_ns_max, 0, SPIN_NS_LIMIT)?;
-        within("quiet_waits_max", self.quiet_waits_max, 1, QUIET_WAITS_LIMIT)
+        range::check("spin_ns_max", self.spin_ns_max, 0, SPIN_NS_LIMIT)?;
+        range::check("quiet_waits_max", self.quiet_waits_max, 1, QUIET_WAITS_LIMIT)
     }
 }

@@ -3,22 +3,7 @@
 use rustix::io::Errno;
 
 /// Error of validating a [`Config`](crate::Config).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A field is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// Name of the field.
-        knob: &'static str,
-        /// Value of the field.
-        value: u32,
-        /// Minimum.
-        min: u32,
-        /// Maximum.
-        max: u32,
-    },
-}
+pub type ConfigError = handover_base::range::OutOfRange;
 
 /// Error of making a sender and a receiver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

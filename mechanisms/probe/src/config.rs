@@ -1,6 +1,7 @@
 //! Configuration of a recording.
 
 use crate::error::StartError;
+use handover_base::range;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -147,16 +148,9 @@ impl Config {
     /// # Errors
     /// [`StartError::OutOfRange`] names the first number that is not.
     pub fn validate(&self) -> Result<(), StartError> {
-        let bounds = [
-            ("ring_bytes", self.ring_bytes, RING_BYTES_MIN, RING_BYTES_MAX),
-            ("threads_max", self.threads_max, 1, THREADS_MAX),
-            ("wait_max_ms", self.wait_ms(), 0, WAIT_MS_MAX),
-        ];
-        for (name, value, min, max) in bounds {
-            if !(min..=max).contains(&value) {
-                return Err(StartError::OutOfRange { name, value, min, max });
-            }
-        }
+        range::check("ring_bytes", self.ring_bytes, RING_BYTES_MIN, RING_BYTES_MAX)?;
+        range::check("threads_max", self.threads_max, 1, THREADS_MAX)?;
+        range::check("wait_max_ms", self.wait_ms(), 0, WAIT_MS_MAX)?;
         Ok(())
     }
 }
@@ -168,11 +162,11 @@ mod tests {
     #[test]
     fn out_of_range_setting_is_named_in_the_error() {
         let error = Config::last("x").ring_bytes(100).validate().unwrap_err().to_string();
-        assert_eq!(error, "ring_bytes = 100: must lie in 8192..=4294967296");
+        assert_eq!(error, "ring_bytes=100: must lie in 8192..=4294967296");
         assert!(Config::stream("x").threads_max(0).validate().is_err());
         let wait = Duration::from_secs(3601);
         let error = Config::stream("x").wait_max(wait).validate().unwrap_err().to_string();
-        assert_eq!(error, "wait_max_ms = 3601000: must lie in 0..=3600000");
+        assert_eq!(error, "wait_max_ms=3601000: must lie in 0..=3600000");
         assert!(Config::stream("x").validate().is_ok());
     }
 }

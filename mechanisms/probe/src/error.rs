@@ -34,18 +34,9 @@ pub enum StartError {
     /// The process is ending: its exit handlers, which finish recordings, have begun to run.
     #[error("cannot start a recording: the process is exiting")]
     Ending,
-    /// A configured number is out of its bounds.
-    #[error("{name} = {value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// Name of the setting.
-        name: &'static str,
-        /// Value that was given.
-        value: u64,
-        /// Minimum.
-        min: u64,
-        /// Maximum.
-        max: u64,
-    },
+    /// A configured number is outside its range.
+    #[error(transparent)]
+    OutOfRange(#[from] handover_base::range::OutOfRange),
     /// A file could not be created.
     #[error("cannot write {path}")]
     File {

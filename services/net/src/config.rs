@@ -2,6 +2,7 @@
 
 use crate::ConfigError;
 use crate::engine::Limits;
+use handover_base::range;
 
 /// Treatment of a new connection while there is no space for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -140,24 +141,24 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with the field's name, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        within("connections_max", self.connections_max, 1, 1 << 27)?;
-        within("read_bytes", self.read_bytes, 512, 1 << 24)?;
-        within("queued_bytes_max", self.queued_bytes_max, 1, u32::MAX)?;
-        within("high_water_bytes", self.high_water_bytes, 1, self.queued_bytes_max)?;
-        within("low_water_bytes", self.low_water_bytes, 0, self.high_water_bytes)?;
-        within("idle_timeout_ms", self.idle_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        within("keepalive_ms", self.keepalive_ms, 0, KEEPALIVE_MS_LIMIT)?;
-        within("message_timeout_ms", self.message_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        within("write_timeout_ms", self.write_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        within("connect_timeout_ms", self.connect_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        within("handshake_timeout_ms", self.handshake_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
-        within("linger_ms", self.linger_ms, 1, TIMEOUT_MS_LIMIT)?;
-        within("housekeep_ms", self.housekeep_ms, 0, TIMEOUT_MS_LIMIT)?;
-        within("spin_ns_max", self.spin_ns_max, 0, 1_000_000)?;
-        within("commands_max", self.commands_max, 1, 1 << 24)?;
-        within("commands_bytes_max", self.commands_bytes_max, 1, u32::MAX)?;
-        within("ready_max", self.ready_max, 1, 1_024)?;
-        within("accepts_max", self.accepts_max, 1, 1 << 16)
+        range::check("connections_max", self.connections_max, 1, 1 << 27)?;
+        range::check("read_bytes", self.read_bytes, 512, 1 << 24)?;
+        range::check("queued_bytes_max", self.queued_bytes_max, 1, u32::MAX)?;
+        range::check("high_water_bytes", self.high_water_bytes, 1, self.queued_bytes_max)?;
+        range::check("low_water_bytes", self.low_water_bytes, 0, self.high_water_bytes)?;
+        range::check("idle_timeout_ms", self.idle_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        range::check("keepalive_ms", self.keepalive_ms, 0, KEEPALIVE_MS_LIMIT)?;
+        range::check("message_timeout_ms", self.message_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        range::check("write_timeout_ms", self.write_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        range::check("connect_timeout_ms", self.connect_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        range::check("handshake_timeout_ms", self.handshake_timeout_ms, 0, TIMEOUT_MS_LIMIT)?;
+        range::check("linger_ms", self.linger_ms, 1, TIMEOUT_MS_LIMIT)?;
+        range::check("housekeep_ms", self.housekeep_ms, 0, TIMEOUT_MS_LIMIT)?;
+        range::check("spin_ns_max", self.spin_ns_max, 0, 1_000_000)?;
+        range::check("commands_max", self.commands_max, 1, 1 << 24)?;
+        range::check("commands_bytes_max", self.commands_bytes_max, 1, u32::MAX)?;
+        range::check("ready_max", self.ready_max, 1, 1_024)?;
+        range::check("accepts_max", self.accepts_max, 1, 1 << 16)
     }
 
     /// Returns the limits that the engine enforces.
@@ -176,11 +177,4 @@ impl Config {
 
 pub(crate) fn ns(ms: u32) -> u64 {
     u64::from(ms) * 1_000_000
-}
-
-fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
-    match (min..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(ConfigError::OutOfRange { knob, value, min, max }),
-    }
 }

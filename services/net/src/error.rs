@@ -5,22 +5,7 @@ use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
 /// Reason for which a [`Config`](crate::Config) is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A field is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// Name of the field.
-        knob: &'static str,
-        /// Value of the field.
-        value: u32,
-        /// Minimum of the field.
-        min: u32,
-        /// Maximum of the field.
-        max: u32,
-    },
-}
+pub type ConfigError = handover_base::range::OutOfRange;
 
 /// Reason for which a thread of connections could not be started or had to end, or for which a
 /// connection could not be added.

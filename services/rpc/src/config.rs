@@ -1,6 +1,7 @@
 //! Configuration of an endpoint: every bound, with its default.
 
 use crate::{Address, ConfigError};
+use handover_base::range;
 use serde::{Deserialize, Serialize};
 
 /// Limits and waiting behaviour of an endpoint.
@@ -237,42 +238,30 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        within("peers_max", self.peers_max, 1, PEERS_LIMIT)?;
-        within("calls_max", self.calls_max, 1, 1 << 24)?;
-        within(
+        range::check("peers_max", self.peers_max, 1, PEERS_LIMIT)?;
+        range::check("calls_max", self.calls_max, 1, 1 << 24)?;
+        range::check(
             "message_bytes_max",
             self.message_bytes_max,
             MESSAGE_BYTES_LEAST,
             SHARED_BYTES_LIMIT / 2,
         )?;
-        within("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;
-        within("spin_ns_max", self.spin_ns_max, 0, 1_000_000_000)?;
-        within("slots_count", self.slots_count, 2, SLOTS_LIMIT)?;
+        range::check("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;
+        range::check("spin_ns_max", self.spin_ns_max, 0, 1_000_000_000)?;
+        range::check("slots_count", self.slots_count, 2, SLOTS_LIMIT)?;
         power_of_two("slots_count", self.slots_count)?;
         let shared_bytes_min = (2 * self.message_bytes_max).next_power_of_two().max(4096);
-        within("shared_bytes", self.shared_bytes, shared_bytes_min, SHARED_BYTES_LIMIT)?;
+        range::check("shared_bytes", self.shared_bytes, shared_bytes_min, SHARED_BYTES_LIMIT)?;
         power_of_two("shared_bytes", self.shared_bytes)?;
-        within("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
-        within("message_timeout_ms", self.message_timeout_ms, 0, 86_400_000)?;
-        within("handshakes_max", self.handshakes_max, 1, PEERS_LIMIT)?;
-        within("pool_threads", self.pool_threads, 0, 1024)?;
-        within("pool_queue_max", self.pool_queue_max, 1, 1 << 24)?;
-        within("pool_queue_bytes_max", self.pool_queue_bytes_max, 1024, u32::MAX)?;
-        within("memories_max", self.memories_max, 1, 1 << 24)?;
-        within("transfers_max", self.transfers_max, 1, 1 << 20)?;
-        within("timers_max", self.timers_max, 1, 1 << 24)
-    }
-}
-
-fn within(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
-    match (min..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(ConfigError::OutOfRange {
-            field,
-            value: value.into(),
-            min: min.into(),
-            max: max.into(),
-        }),
+        range::check("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
+        range::check("message_timeout_ms", self.message_timeout_ms, 0, 86_400_000)?;
+        range::check("handshakes_max", self.handshakes_max, 1, PEERS_LIMIT)?;
+        range::check("pool_threads", self.pool_threads, 0, 1024)?;
+        range::check("pool_queue_max", self.pool_queue_max, 1, 1 << 24)?;
+        range::check("pool_queue_bytes_max", self.pool_queue_bytes_max, 1024, u32::MAX)?;
+        range::check("memories_max", self.memories_max, 1, 1 << 24)?;
+        range::check("transfers_max", self.transfers_max, 1, 1 << 20)?;
+        Ok(range::check("timers_max", self.timers_max, 1, 1 << 24)?)
     }
 }
 

@@ -6,18 +6,9 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A field is outside its range.
-    #[error("{field}={value}: must lie in {min}..={max}")]
-    OutOfRange {
-        /// The field's name.
-        field: &'static str,
-        /// Value of the field.
-        value: u64,
-        /// Minimum value.
-        min: u64,
-        /// Maximum value.
-        max: u64,
-    },
+    /// A number is outside its range.
+    #[error(transparent)]
+    OutOfRange(#[from] handover_base::range::OutOfRange),
     /// A field that must be a power of two is not.
     #[error("{field}={value}: must be a power of two")]
     NoPowerOfTwo {

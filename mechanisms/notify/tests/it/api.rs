@@ -21,7 +21,7 @@ fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
     let never_again = Config { quiet_waits_max: 0, ..Config::default() };
     assert_eq!(
         never_again.validate(),
-        Err(ConfigError::OutOfRange { knob: "quiet_waits_max", value: 0, min: 1, max: 65_536 })
+        Err(ConfigError { name: "quiet_waits_max", value: 0, min: 1, max: 65_536 })
     );
     assert_eq!(Config::default().validate(), Ok(()));
     assert_eq!(Config::never_spin().validate(), Ok(()));
