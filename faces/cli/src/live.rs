@@ -14,8 +14,8 @@
 mod ladder;
 mod screen;
 
-use crate::console;
 use handover_harness::Lab;
+use handover_program::console;
 use handover_record::Record;
 use ladder::Ladder;
 use ratatui_core::terminal::Terminal;

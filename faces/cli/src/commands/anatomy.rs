@@ -1,8 +1,7 @@
 //! `handover anatomy`: the time of one hand-off by stage, from the probes inside the mechanism.
 
 use crate::app::{Db, assignment, seconds};
-use crate::commands::{files, run, stored};
-use crate::console;
+use crate::commands::{run, stored};
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
 use clap::Args;
@@ -11,6 +10,7 @@ use handover_anatomy::{
 };
 use handover_base::topology::Placement;
 use handover_harness::{Fault, Lab, Plan};
+use handover_program::{console, files};
 use handover_record::{Document, Record};
 use handover_store::Store;
 use std::io::Write;

@@ -2,11 +2,11 @@
 //! suite's.
 
 use crate::app::Db;
-use crate::commands::{child, stored};
-use crate::console;
+use crate::commands::stored;
 use crate::exit::{Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
+use handover_program::{child, console};
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Seek, Write};

@@ -2,13 +2,13 @@
 
 use crate::app::Db;
 use crate::commands::files::{Content, of_file};
-use crate::commands::{child, stored};
-use crate::console;
+use crate::commands::stored;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
 use handover_harness::Scratch;
+use handover_program::{child, console};
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Comparison, Rules};
 use handover_store::{Store, StoreError};

@@ -2,11 +2,11 @@
 
 use crate::app::Db;
 use crate::commands::run::writable;
-use crate::commands::{files, stored};
-use crate::console;
+use crate::commands::stored;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
+use handover_program::{console, files};
 use handover_record::{Record, Unit, WarningCode};
 use handover_report::history::{Dot, History};
 use handover_store::Figure;

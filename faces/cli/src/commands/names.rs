@@ -2,9 +2,9 @@
 
 use crate::app::Db;
 use crate::commands::stored;
-use crate::console::printable;
 use crate::exit::{self, usage};
 use clap::Args;
+use handover_program::console::printable;
 use handover_store::{Store, StoreError};
 use std::io::Write;
 

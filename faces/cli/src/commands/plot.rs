@@ -1,13 +1,12 @@
 //! `handover plot`: charts of a sweep.
 
 use crate::app::Db;
-use crate::classic::eventual;
 use crate::commands::files::{Content, of_file};
 use crate::commands::stored;
-use crate::console;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
+use handover_program::console;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +41,7 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
             Content::Runs(documents) => documents,
             Content::Rows => {
                 let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
-                return eventual::plot::draw(file, prefix, out);
+                return handover_classic::plot_eventuals(file, prefix, out);
             }
         },
         false => vec![stored::existing(&args.db)?.load(&args.what).map_err(stored::asked)?],

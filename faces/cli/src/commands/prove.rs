@@ -5,7 +5,6 @@ mod classics;
 use super::{compare, run};
 use crate::app::{Db, span};
 use crate::commands::stored;
-use crate::console;
 use crate::exit;
 use anyhow::bail;
 use clap::Args;
@@ -13,6 +12,7 @@ use handover_harness::{
     Bench, Contender, Fault, Lab, Plan, Profile, Rig, Samples, Spec, Workload, prove,
 };
 use handover_lock::TryLock;
+use handover_program::console;
 use handover_record::{Document, Proof};
 use handover_report::compare::{PROCESSES_MIN, Verdict};
 use handover_store::Store;

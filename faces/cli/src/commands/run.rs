@@ -2,12 +2,12 @@
 
 use crate::app::{Db, Run, RunOptions};
 use crate::commands::pool::pool;
-use crate::commands::{child, doctor, files, stored};
-use crate::console;
+use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, Stopped, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
+use handover_program::{child, console, files};
 use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
 use rustix::fs::OFlags;

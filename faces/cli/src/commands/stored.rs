@@ -1,9 +1,9 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{Db, Export, Import, Report, Runs, Show};
-use crate::commands::files;
-use crate::console::{self, printable};
 use crate::exit::{self, usage};
+use handover_program::console::{self, printable};
+use handover_program::files;
 use handover_record::Document;
 use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
 use serde_json::json;

@@ -3,11 +3,11 @@
 use super::run;
 use crate::app::{Db, assignment, span};
 use crate::commands::stored;
-use crate::console;
 use crate::exit;
 use clap::Args;
 use handover_base::topology::Placement;
 use handover_harness::{Lab, Plan, Profile};
+use handover_program::console;
 use handover_record::Over;
 use std::io::Write;
 use std::time::Duration;
