@@ -19,7 +19,7 @@ pub enum Order {
 /// Counts of sent and returned messages of a connection.
 ///
 /// ```
-/// use crate::load::{Client, Order, wire::{Lengths, Letters}};
+/// use handover_classic::load::{Client, Order, wire::{Lengths, Letters}};
 /// let letters = Letters::new(10);
 /// let lengths = Lengths::new(1, 3, 10);
 /// let mut client = Client::new(9, lengths, Order::Bursts { count: 3, iterations: 2 }, 2);
@@ -31,7 +31,7 @@ pub enum Order {
 /// client.receive(&letters, &echoed[used_bytes..])?;
 /// // Two of the burst's three are back: its third may be sent, and nothing of the next burst.
 /// assert_eq!(client.sendable_count(), 1);
-/// # Ok::<(), crate::load::wire::MessageError>(())
+/// # Ok::<(), handover_classic::load::wire::MessageError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {

@@ -54,7 +54,7 @@ fn of_output(error: io::Error) -> io::Error {
 }
 
 /// Writes one line to standard error. Control characters are escaped, and the middle of a line
-/// longer than [`LINE_CHARS_MAX`] is left out, as it may repeat an argument or a name from a file.
+/// longer than 1,000 characters is left out, as it may repeat an argument or a name from a file.
 /// A failure to write (no reader, a full disk) is ignored.
 pub fn tell(line: impl fmt::Display) {
     let mut text = printable(&shortened(&line.to_string()));
