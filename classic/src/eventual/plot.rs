@@ -72,7 +72,7 @@ fn rates(rows: &[Row]) -> Chart {
     let point = |row: &Row| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
         let told = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
-        Point::at(row.fibers, row.ops_per_s).told(told)
+        Point::at(row.fibers, row.ops_per_s).titled(told)
     };
     let ideal = rows.iter().map(|row| Point::at(row.fibers, row.ideal_per_s())).collect();
     let rate = Axis::linear("eventuals", Quantity::PerSecond).from(0.0);
@@ -86,7 +86,8 @@ fn rates(rows: &[Row]) -> Chart {
 
 fn cpu(rows: &[Row]) -> Chart {
     let point = |row: &Row| {
-        Point::at(row.fibers, row.cpu_s).told(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
+        Point::at(row.fibers, row.cpu_s)
+            .titled(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
     };
     let whole = rows.iter().map(|row| Point::at(row.fibers, row.seconds)).collect();
     let ideal = rows.iter().map(|row| Point::at(row.fibers, 0.0)).collect();

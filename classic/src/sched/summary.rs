@@ -160,7 +160,7 @@ fn stages(rows: &[Row]) -> Chart {
             });
             if !stage.is_empty() {
                 let point = Point::at(at(0.5), place).between(at(0.5), at(0.999));
-                points.push(point.told(format!("{}: {}", names().join(" / "), quantiles(stage))));
+                points.push(point.titled(format!("{}: {}", names().join(" / "), quantiles(stage))));
             }
         }
     }
@@ -186,7 +186,7 @@ fn shares(rows: &[Row]) -> Chart {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
             let Share { got, due } = *share;
             let told = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
-            Point::at(part(share), index as f64).told(told)
+            Point::at(part(share), index as f64).titled(told)
         };
         clients.iter().enumerate().map(place).collect::<Vec<_>>()
     };

@@ -49,7 +49,8 @@ pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
         writable(svg, "--svg")?;
     }
     let store = stored::existing(&args.db)?;
-    let contender = store.contender(&args.id, args.contender.as_deref()).map_err(stored::asked)?;
+    let contender =
+        store.contender(&args.id, args.contender.as_deref()).map_err(stored::usage_error)?;
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let history = of(&args.id, &contender, figures, args.last);
     if let Some(svg) = &args.svg {

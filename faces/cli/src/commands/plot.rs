@@ -25,7 +25,7 @@ sweep-abt-eventual-bench."
 pub struct Plot {
     /// The run (its id, a prefix of it, or counted back: -1), or a file
     #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
-    what: String,
+    source: String,
     /// Prefix of the pictures' names [default: for a file, its name]
     #[arg(long, short = 'o', value_name = "PREFIX")]
     output: Option<String>,
@@ -34,7 +34,7 @@ pub struct Plot {
 }
 
 pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
-    let file = Path::new(&args.what);
+    let file = Path::new(&args.source);
     let is_file = std::fs::metadata(file).is_ok();
     let documents = match is_file {
         true => match of_file(file)? {
@@ -44,11 +44,11 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
                 return handover_classic::plot_eventuals(file, prefix, out);
             }
         },
-        false => vec![stored::existing(&args.db)?.load(&args.what).map_err(stored::asked)?],
+        false => vec![stored::existing(&args.db)?.load(&args.source).map_err(stored::usage_error)?],
     };
     let prefix = match (&args.output, is_file) {
         (Some(prefix), _) => prefix.clone(),
-        (None, true) => format!("{}.", args.what),
+        (None, true) => format!("{}.", args.source),
         (None, false) => String::new(),
     };
     let mut drawn = 0;
@@ -68,7 +68,7 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
     if drawn == 0 {
         return Err(usage(format!(
             "{}: nothing in it was measured by an argument; `handover sweep` does that",
-            args.what
+            args.source
         )));
     }
     Ok(())

@@ -111,9 +111,9 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     // a third of the longest time is over: a drift over all of it would hardly have begun.
     let longest = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
     let lab = lab(longest / 3)?;
-    let told = run::Told { quiet: args.json, plain: false, over: None };
+    let display = run::Display { quiet: args.json, plain: false, over: None };
     let began = Instant::now();
-    let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+    let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let copied = match measured.is_interrupted() {
         true => None,
         false => Some(beside_a_copy(args.profile)),

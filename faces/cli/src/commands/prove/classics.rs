@@ -399,8 +399,8 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
             ..Plan::default()
         };
         let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::of_plan)?;
-        let told = run::Told { quiet: args.json, plain: false, over: None };
-        let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+        let display = run::Display { quiet: args.json, plain: false, over: None };
+        let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
         records.append(&mut measured.document.records);
         measured.verdict(Ok(()))?;
     }
