@@ -747,3 +747,23 @@ fn send<K: Sink>(
     };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_scheduler_move_behind_the_dashes() {
+        for (typed, parsed) in [
+            ("sched -b 5G -q 9 -i 5 -alg rr", "sched -b 5G -q 9 -i 5 -- -alg rr"),
+            ("sched -alg rr -t 2 -- -qmax 3", "sched -t 2 -- -qmax 3 -alg rr"),
+            ("sched -t 2 -flowsets 1:1:1 -alg", "sched -t 2 -- -flowsets 1:1:1 -alg"),
+            ("sched -t 2 -- -alg rr", "sched -t 2 -- -alg rr"),
+            ("sched -a 1", "sched -a 1"),
+        ] {
+            let mut words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+            move_scheduler_options(&mut words);
+            assert_eq!(words, parsed.split(' ').map(OsString::from).collect::<Vec<_>>(), "{typed}");
+        }
+    }
+}
