@@ -70,9 +70,9 @@ const fn circles(folder: &'static str, sizes: &'static [usize]) -> KnownCircles 
 const RAW: &[Listed] = &[
     listed("base/src/raw/", "the processor's instructions, prctl and getrusage"),
     listed("base/tests/raw/", "an allocator that counts, for several crates"),
-    listed("faces/cli/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
-    listed("faces/cli/src/classic/calls/raw.rs", "what a process used, told when it has ended"),
-    listed("faces/cli/src/classic/hello/raw.rs", "a setting of the C library's allocator"),
+    listed("faces/program/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
+    listed("classic/src/calls/raw.rs", "what a process used, told when it has ended"),
+    listed("classic/src/hello/raw.rs", "a setting of the C library's allocator"),
     listed("lab/harness/src/raw.rs", "memory that the parties' processes share, and forking them"),
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
@@ -98,7 +98,6 @@ const LONG: &[Listed] = &[
 
 #[rustfmt::skip]
 const CIRCLES: &[KnownCircles] = &[
-    circles("faces/cli", &[3]),
     circles("lab/harness", &[7, 3]),
     circles("lab/suite", &[6, 3]),
     circles("mechanisms/event", &[3]),

@@ -1,0 +1,817 @@
+//! Meeting of two ranks: through a file on one host, or at an address across hosts. Rank 0 tells
+//! the address on which it listens, and rank 1 receives it. Every wait has a time limit.
+
+use super::ranks::parent_and_start;
+use anyhow::{Context, bail};
+use handover_program::exit::usage;
+use handover_rpc::{Address, Transport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, getsockname, socket_with,
+};
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Polling interval for events without a notification.
+const LOOK: Duration = Duration::from_millis(2);
+/// Maximum size of a line: a word, a job, a machine, an address.
+const TOLD_BYTES_MAX: usize = 1024;
+/// Time limit of a caller for each of its two lines.
+const STRANGER: Duration = Duration::from_millis(500);
+/// Maximum number of callers that are heard at a time.
+const CALLERS_MAX: usize = 64;
+/// Time limit of connecting to an address.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// A deadline that an interrupt can cut short.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience<'a> {
+    began: Instant,
+    wait: Duration,
+    interrupted: &'a AtomicBool,
+}
+
+impl<'a> Patience<'a> {
+    pub fn new(wait: Duration, interrupted: &'a AtomicBool) -> Self {
+        Patience { began: Instant::now(), wait, interrupted }
+    }
+
+    /// Returns an error if the time is over or the process was interrupted; sleeps for `LOOK`
+    /// otherwise.
+    pub fn pause(&self, what: impl FnOnce() -> String) -> anyhow::Result<()> {
+        self.check(what)?;
+        std::thread::sleep(LOOK);
+        Ok(())
+    }
+
+    pub fn check(&self, what: impl FnOnce() -> String) -> anyhow::Result<()> {
+        self.calm()?;
+        if self.began.elapsed() >= self.wait {
+            bail!("{} within {} s", what(), self.wait.as_secs());
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the process was interrupted.
+    fn calm(&self) -> anyhow::Result<()> {
+        // Relaxed: the flag publishes no other data.
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(handover_program::exit::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.wait.saturating_sub(self.began.elapsed())
+    }
+}
+
+/// A file through which ranks on one host meet: named after the job, in a folder private to this
+/// user.
+#[derive(Debug)]
+pub struct Place {
+    folder: OwnedFd,
+    path: PathBuf,
+    name: String,
+}
+
+/// A file with this rank's address. Rank 1 locks it, removes its name, and keeps it open until it has
+/// connected. Dropping this removes the name too.
+#[derive(Debug)]
+pub struct Told<'a> {
+    place: &'a Place,
+    file: OwnedFd,
+}
+
+impl Told<'_> {
+    /// Returns `true` if the other rank has read the address and holds the file no longer: it has connected,
+    /// or it has ended.
+    pub fn is_released(&self) -> bool {
+        let has_been_read = fs::fstat(&self.file).is_ok_and(|it| it.st_nlink == 0);
+        has_been_read && fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    }
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        // A rank that has read the file has removed its name; another job's file may have the name
+        // by now.
+        let name = self.place.name.as_str();
+        let there = fs::statat(&self.place.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        let own = fs::fstat(&self.file);
+        if there.is_ok_and(|there| own.is_ok_and(|own| own.st_ino == there.st_ino)) {
+            let _ = fs::unlinkat(&self.place.folder, name, AtFlags::empty());
+        }
+    }
+}
+
+impl Place {
+    /// Returns the place of a job. `program` separates programs that run in one job, one after
+    /// another.
+    pub fn of(program: &str, job: &str) -> anyhow::Result<Place> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let private = runtime.and_then(|path| folder(&path).ok().map(|folder| (path, folder)));
+        let (path, folder) = match private {
+            Some(found) => found,
+            None => {
+                let name = format!("handover-{}", geteuid().as_raw());
+                let path = std::env::temp_dir().join(name);
+                match fs::mkdirat(CWD, &path, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => bail!("{}: cannot be made: {errno}", path.display()),
+                }
+                let folder = folder(&path)?;
+                (path, folder)
+            }
+        };
+        let name = format!("{program}.{job}");
+        Ok(Place { folder, path: path.join(&name), name })
+    }
+
+    /// Writes this process's address to the file.
+    pub fn tell(&self, address: &Address) -> anyhow::Result<Told<'_>> {
+        let (me, text) = (std::process::id(), address.to_string());
+        let started = parent_and_start(me).map_or(0, |it| it.1);
+        let line = format!("handover {me} {started} {text}\n");
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = loop {
+            match fs::openat(&self.folder, self.name.as_str(), flags, mode) {
+                Ok(file) => break file,
+                // The file may be left from a job that was killed, whose name has been reused.
+                Err(Errno::EXIST) if self.hear_once()?.is_none() && self.is_stale() => {
+                    let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
+                }
+                Err(Errno::EXIST) => {
+                    bail!("{}: another rank 0 of this job waits there", self.path.display())
+                }
+                Err(errno) => bail!("{}: cannot be made: {errno}", self.path.display()),
+            }
+        };
+        let told = Told { place: self, file };
+        let mut file = std::fs::File::from(told.file.try_clone().context("a descriptor")?);
+        file.write_all(line.as_bytes())
+            .with_context(|| format!("{}: cannot be written", self.path.display()))?;
+        Ok(told)
+    }
+
+    /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the
+    /// descriptor until this rank has connected: closing it tells rank 0 that this rank has ended.
+    pub fn hear(&self, patience: Patience<'_>) -> anyhow::Result<(Address, OwnedFd)> {
+        loop {
+            if let Some((address, file)) = self.hear_once()? {
+                // Fails on a file system without locks; rank 0 then waits until its own time limit.
+                let _ = fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+                let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
+                return Ok((address, file));
+            }
+            patience.pause(|| {
+                let path = self.path.display();
+                format!("rank 0 has not come to {path} (on another host? --rendezvous HOST:PORT)")
+            })?;
+        }
+    }
+
+    /// Reads the address once; `None` if there is none, or its writer has ended.
+    fn hear_once(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
+        let Some((Teller { pid, started, text }, file)) = self.read()? else { return Ok(None) };
+        match parent_and_start(pid) {
+            Some((_, its)) if its == started => Ok(Some((text.parse()?, file))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns `true` if the process that wrote the file has ended.
+    fn is_stale(&self) -> bool {
+        let read = self.read();
+        matches!(read, Ok(Some((Teller { pid, started, .. }, _)))
+            if parent_and_start(pid).is_none_or(|(_, its)| its != started))
+    }
+
+    /// Returns the file and its content; `None` while there is no complete line.
+    fn read(&self) -> anyhow::Result<Option<(Teller, OwnedFd)>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => bail!("{}: {errno}", self.path.display()),
+        };
+        let stat = fs::fstat(&file).context("fstat")?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            bail!("{}: not a file of this user alone", self.path.display());
+        }
+        let mut text = String::new();
+        let mut bounded = std::fs::File::from(file).take(TOLD_BYTES_MAX as u64);
+        bounded.read_to_string(&mut text).context("reading it")?;
+        let file = OwnedFd::from(bounded.into_inner());
+        Ok(text.strip_suffix('\n').and_then(|line| {
+            let mut words = line.splitn(4, ' ');
+            let (b"handover", pid, started, rest) =
+                (words.next()?.as_bytes(), words.next()?, words.next()?, words.next()?)
+            else {
+                return None;
+            };
+            let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
+            Some((Teller { pid, started, text: rest.to_owned() }, file))
+        }))
+    }
+}
+
+/// The content of a file: the process that wrote it, when that process was started, and its address.
+struct Teller {
+    pid: u32,
+    started: u64,
+    text: String,
+}
+
+/// Opens a folder that belongs to this user and that no other user may enter.
+fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    let shown = path.display();
+    let folder = fs::openat(CWD, path, flags, Mode::empty())
+        .map_err(|errno| anyhow::anyhow!("{shown}: {errno}"))?;
+    let stat = fs::fstat(&folder).context("fstat")?;
+    if stat.st_uid != geteuid().as_raw() {
+        bail!("{shown}: belongs to user {}; set XDG_RUNTIME_DIR to a folder of yours", stat.st_uid);
+    }
+    if stat.st_mode & 0o077 != 0 {
+        bail!("{shown}: others may enter it; chmod 700 {shown}");
+    }
+    Ok(folder)
+}
+
+/// Returns an identifier of this machine and network namespace, valid until the next boot.
+pub fn machine() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let text = format!("{}{}", read.trim(), namespace.display());
+    text.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+// At an address, any program may connect, and any program may listen: even this process itself, as
+// a socket that connects to an unused local port may get that port as its own. So each side names
+// its protocol and its job, and proves that it has read the other's line by repeating the number.
+//
+//  rank 1                                rank 0
+//  ask NUMBER JOB      ───────────────▶
+//                      ◀───────────────  hear NUMBER
+//  come NUMBER         ───────────────▶
+//                      ◀───────────────  tell NUMBER MACHINE ADDRESS
+
+/// First word of each line, in every version; the version follows.
+const WORD: &str = "handover-rendezvous";
+const VERSION: u32 = 1;
+/// Time limit for a line that the other side can send at once.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Interval between checks of the interrupt flag.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// A connection on which ranks meet, and the number that identifies it.
+#[derive(Debug)]
+struct Line {
+    stream: TcpStream,
+    number: String,
+}
+
+/// Result of waiting for a line.
+#[derive(Debug, PartialEq)]
+enum Heard {
+    /// The text after the expected words.
+    Rest(String),
+    /// A line of a rank with another version.
+    OtherVersion(String),
+    /// Anything else, or no line.
+    Nothing,
+}
+
+impl Line {
+    fn say(&mut self, verb: &str, rest: &str) -> std::io::Result<()> {
+        let number = &self.number;
+        let rest = if rest.is_empty() { String::new() } else { format!(" {rest}") };
+        let line = format!("{WORD} {VERSION} {verb} {number}{rest}\n");
+        self.stream.write_all(line.as_bytes())
+    }
+
+    /// Waits for a line with this verb and this connection's number.
+    fn hear(
+        &mut self,
+        verb: &str,
+        within: Duration,
+        patience: Patience<'_>,
+    ) -> anyhow::Result<Heard> {
+        let Some(line) = line(&mut self.stream, within, patience)? else {
+            return Ok(Heard::Nothing);
+        };
+        Ok(understood(&line, verb, Some(&self.number)).0)
+    }
+}
+
+/// Parses a line, and returns its number too. `verb` is expected, and `number` if it is known.
+fn understood(line: &str, verb: &str, number: Option<&str>) -> (Heard, String) {
+    let mut words = line.splitn(5, ' ');
+    let mut next = || words.next().unwrap_or_default();
+    let (word, version, its_verb, its_number, rest) = (next(), next(), next(), next(), next());
+    let heard = if word != WORD {
+        Heard::Nothing
+    } else if version != VERSION.to_string() {
+        // Only numbers are shown.
+        version.parse::<u32>().map_or(Heard::Nothing, |it| Heard::OtherVersion(it.to_string()))
+    } else if its_verb == verb && number.is_none_or(|number| its_number == number) {
+        Heard::Rest(rest.to_owned())
+    } else {
+        Heard::Nothing
+    };
+    (heard, its_number.to_owned())
+}
+
+fn other_version(rank: u32, its: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "rank {rank} speaks version {its} of the rendezvous, this rank version {VERSION}: \
+         run the same build on both hosts"
+    )
+}
+
+/// Reads one line within this time; `None` if there is none.
+fn line(
+    stream: &mut TcpStream,
+    within: Duration,
+    patience: Patience<'_>,
+) -> anyhow::Result<Option<String>> {
+    let until = Instant::now() + within.min(patience.left());
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while text.len() < TOLD_BYTES_MAX {
+        patience.calm()?;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left.min(SLICE))).is_err() {
+            return Ok(None);
+        }
+        match stream.read(&mut byte) {
+            Ok(1) if byte == *b"\n" => return Ok(String::from_utf8(text).ok()),
+            Ok(1) => text.push(byte[0]),
+            Ok(_) => return Ok(None),
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                _ => return Ok(None),
+            },
+        }
+    }
+    Ok(None)
+}
+
+/// The other rank, met at an address. It keeps this connection open until it has connected to the
+/// endpoint.
+#[derive(Debug)]
+pub struct Met {
+    line: Line,
+}
+
+/// Waits, as rank 0, at this address for the other rank of its job. Serves several callers at a
+/// time, as some may be strangers.
+pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result<Met> {
+    let listener = TcpListener::bind(place).map_err(|error| match error.kind() {
+        ErrorKind::AddrNotAvailable => {
+            usage(format!("--rendezvous {place}: not an address of this host, rank 0's: {error}"))
+        }
+        ErrorKind::InvalidInput => usage(format!("--rendezvous {place}: {error}")),
+        _ => anyhow::anyhow!("--rendezvous {place}: {error}"),
+    })?;
+    listener.set_nonblocking(true).context("the rendezvous")?;
+    let mut callers: Vec<Caller> = Vec::new();
+    let mut strangers_count = 0u64;
+    loop {
+        // Checked however many callers come.
+        patience.check(|| match strangers_count {
+            0 => format!("rank 1 has not come to {place}"),
+            _ => format!("rank 1 has not come to {place} ({strangers_count} strangers have)"),
+        })?;
+        for _ in 0..CALLERS_MAX {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if callers.len() == CALLERS_MAX {
+                        // Rank 1 sends at once: the caller that has been silent for longest is a
+                        // stranger.
+                        callers.remove(0);
+                        strangers_count += 1;
+                    }
+                    callers.extend(Caller::new(stream));
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => break,
+                    // The caller closed before it was accepted.
+                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                    _ => return Err(error).with_context(|| format!("--rendezvous {place}")),
+                },
+            }
+        }
+        let mut index = 0;
+        while let Some(caller) = callers.get_mut(index) {
+            match caller.advance(job)? {
+                Step::Waits => index += 1,
+                Step::IsStranger => {
+                    callers.remove(index);
+                    strangers_count += 1;
+                }
+                Step::IsRank => {
+                    let line = callers.swap_remove(index).line;
+                    line.stream.set_nonblocking(false).context("the rendezvous")?;
+                    return Ok(Met { line });
+                }
+            }
+        }
+        let mut watched = vec![PollFd::new(&listener, PollFlags::IN)];
+        watched.extend(callers.iter().map(|it| PollFd::new(&it.line.stream, PollFlags::IN)));
+        let slice = Timespec::try_from(SLICE.min(patience.left())).unwrap_or_default();
+        match poll(&mut watched, Some(&slice)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("the rendezvous"),
+        }
+    }
+}
+
+/// A caller that has connected to the rendezvous, and may be the other rank.
+struct Caller {
+    /// The connection; its number is empty until the caller has asked.
+    line: Line,
+    /// The part of the next line received so far.
+    text: Vec<u8>,
+    /// Deadline of the caller's next line, after which it counts as a stranger.
+    until: Instant,
+}
+
+/// State of a caller.
+enum Step {
+    Waits,
+    IsStranger,
+    IsRank,
+}
+
+impl Caller {
+    fn new(stream: TcpStream) -> Option<Caller> {
+        stream.set_nonblocking(true).ok()?;
+        let line = Line { stream, number: String::new() };
+        Some(Caller { line, text: Vec::new(), until: Instant::now() + STRANGER })
+    }
+
+    /// Reads the caller's lines, and answers them. Strangers and ranks of other jobs are to be
+    /// disconnected.
+    fn advance(&mut self, job: &str) -> anyhow::Result<Step> {
+        let mut bytes = [0; TOLD_BYTES_MAX];
+        loop {
+            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.text.drain(..=end).collect();
+                let line = String::from_utf8(line).unwrap_or_default();
+                let line = line.trim_end_matches('\n');
+                if !self.line.number.is_empty() {
+                    let comes = understood(line, "come", Some(&self.line.number)).0;
+                    let is_rank = comes != Heard::Nothing;
+                    return Ok(if is_rank { Step::IsRank } else { Step::IsStranger });
+                }
+                if !self.answer(line, job)? {
+                    return Ok(Step::IsStranger);
+                }
+            }
+            if self.text.len() >= TOLD_BYTES_MAX {
+                return Ok(Step::IsStranger);
+            }
+            match self.line.stream.read(&mut bytes) {
+                Ok(0) => return Ok(Step::IsStranger),
+                Ok(count) => self.text.extend_from_slice(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => {}
+                    ErrorKind::WouldBlock if Instant::now() < self.until => return Ok(Step::Waits),
+                    _ => return Ok(Step::IsStranger),
+                },
+            }
+        }
+    }
+
+    /// Answers the first line; returns `true` if a rank of this job has asked.
+    fn answer(&mut self, line: &str, job: &str) -> anyhow::Result<bool> {
+        let (heard, number) = understood(line, "ask", None);
+        self.line.number = number;
+        self.until = Instant::now() + STRANGER;
+        match heard {
+            Heard::Rest(its_job) if its_job == job && !self.line.number.is_empty() => {
+                // Fails if the caller has closed meanwhile.
+                Ok(self.line.say("hear", "").is_ok())
+            }
+            Heard::OtherVersion(its) => {
+                // The answer tells the caller this version. The rest of the caller's line may be
+                // anything.
+                let _ = self.line.say("hear", "");
+                Err(other_version(1, &its))
+            }
+            Heard::Rest(_) | Heard::Nothing => Ok(false),
+        }
+    }
+}
+
+impl Met {
+    /// Returns the address of this host by which the other rank has reached it.
+    pub fn host(&self) -> anyhow::Result<IpAddr> {
+        Ok(self.line.stream.local_addr().context("the rendezvous")?.ip())
+    }
+
+    /// Tells the other rank the address on which this process listens.
+    pub fn tell(&mut self, address: &Address) -> anyhow::Result<()> {
+        let rest = format!("{} {address}", machine());
+        self.line.say("tell", &rest).context("telling rank 1 where to connect")
+    }
+
+    /// Returns `true` if the other rank has closed this connection: it has connected to the endpoint, or it
+    /// has ended.
+    pub fn is_released(&self) -> bool {
+        let mut byte = [0];
+        let peeked =
+            rustix::net::recv(&self.line.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(peeked, Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR))
+    }
+}
+
+/// Receives, as rank 1, the address of rank 0. The caller keeps the descriptor until it has
+/// connected there: closing it tells rank 0 that this rank has ended.
+pub fn hear_at(
+    place: &str,
+    job: &str,
+    patience: Patience<'_>,
+) -> anyhow::Result<(Address, OwnedFd)> {
+    let found = place.to_socket_addrs();
+    let found = found.map_err(|error| usage(format!("--rendezvous {place}: {error}")))?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    loop {
+        let mut why = String::from("no address");
+        for address in &addresses {
+            match told_by(*address, job, patience)? {
+                Ok((told, stream)) => return Ok((reachable(&told)?, stream.into())),
+                Err(stranger) => why = stranger,
+            }
+        }
+        patience.pause(|| format!("rank 0 was not met at {place} ({why})"))?;
+    }
+}
+
+/// Returns the line that rank 0 tells, or the reason why there is no rank 0 at this address.
+fn told_by(
+    at: SocketAddr,
+    job: &str,
+    patience: Patience<'_>,
+) -> anyhow::Result<Result<(String, TcpStream), String>> {
+    let stranger = || Ok(Err(String::from("whoever listens there is not rank 0 of this job")));
+    let stream = match connect(at, patience)? {
+        Ok(stream) => stream,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let mut line = Line { stream, number: number()? };
+    if line.say("ask", job).is_err() {
+        return stranger();
+    }
+    match line.hear("hear", ANSWER, patience)? {
+        Heard::Rest(_) if line.say("come", "").is_ok() => {}
+        Heard::OtherVersion(its) => return Err(other_version(0, &its)),
+        Heard::Rest(_) | Heard::Nothing => return stranger(),
+    }
+    match line.hear("tell", patience.left(), patience)? {
+        Heard::Rest(told) => Ok(Ok((told, line.stream))),
+        Heard::OtherVersion(_) | Heard::Nothing => bail!("rank 0 is gone, and has told nothing"),
+    }
+}
+
+/// Connects, but never to itself. The kernel may give a socket that connects to a port of this host
+/// the same port as its own; if no socket listens there, it is connected to itself, and rank 0
+/// cannot listen there.
+fn connect(at: SocketAddr, patience: Patience<'_>) -> anyhow::Result<io::Result<TcpStream>> {
+    let begun = unlike(at.port(), at.is_ipv4()).and_then(|socket| {
+        match rustix::net::connect(&socket, &at) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+            Err(errno) => Err(errno),
+        }
+    });
+    let socket = match begun {
+        Ok(socket) => socket,
+        Err(errno) => return Ok(Err(errno.into())),
+    };
+    let until = Instant::now() + CONNECT;
+    let slice = Timespec::try_from(SLICE).unwrap_or_default();
+    while poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&slice)) != Ok(1) {
+        patience.calm()?;
+        if Instant::now() >= until {
+            return Ok(Err(Errno::TIMEDOUT.into()));
+        }
+    }
+    Ok(match socket_error(&socket).and_then(|outcome| outcome) {
+        Ok(()) => {
+            let stream = TcpStream::from(socket);
+            stream.set_nonblocking(false).map(|()| stream)
+        }
+        Err(errno) => Err(errno.into()),
+    })
+}
+
+/// Returns a socket that is bound to a port other than `port`.
+fn unlike(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
+    let (family, any): (_, IpAddr) = match is_ipv4 {
+        true => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        false => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let bound = || -> Result<(OwnedFd, u16), Errno> {
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        bind(&socket, &SocketAddr::new(any, 0))?;
+        let own = SocketAddr::try_from(getsockname(&socket)?)?.port();
+        Ok((socket, own))
+    };
+    let (first, own) = bound()?;
+    // While `first` holds that port, the second socket cannot get it.
+    if own == port { Ok(bound()?.0) } else { Ok(first) }
+}
+
+/// Returns a random number, which no other connection has.
+fn number() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom(&mut bytes, GetRandomFlags::empty()).context("a random number")?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
+
+/// Parses the address of rank 0, and checks that this process can reach it.
+pub fn reachable(told: &str) -> anyhow::Result<Address> {
+    let (its, text) = told.split_once(' ').context("rank 0 does not say where it listens")?;
+    let address: Address = text.parse()?;
+    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && its != machine() {
+        let how = address.transport();
+        let say = "the ranks are on different hosts; take tls:// or tcp://";
+        return Err(usage(format!("-n {how}://: {say}")));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::AtomicU8;
+    use std::thread;
+
+    const JOB: &str = "program.17";
+
+    fn calm<T>(wait: Duration, with: impl FnOnce(Patience<'_>) -> T) -> T {
+        let never = AtomicBool::new(false);
+        with(Patience::new(wait, &never))
+    }
+
+    /// Returns an unused address: on a loopback IP of its own, so that no other process is given
+    /// it.
+    fn free() -> String {
+        static COUNT: AtomicU8 = AtomicU8::new(1);
+        // Relaxed: a counter.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let listener =
+            TcpListener::bind((Ipv4Addr::new(127, number, high, low), 0)).expect("a port");
+        listener.local_addr().expect("bound").to_string()
+    }
+
+    fn met_at(place: &str, job: &str, wait: Duration) -> anyhow::Result<Address> {
+        let address: Address = "tcp://127.0.0.1:7".parse()?;
+        thread::scope(|scope| {
+            let zero = scope
+                .spawn(|| calm(wait, |patience| wait_at(place, JOB, patience)?.tell(&address)));
+            let heard = calm(wait, |patience| hear_at(place, job, patience));
+            zero.join().expect("no panic").and(heard.map(|(address, _)| address))
+        })
+    }
+
+    #[test]
+    fn ranks_of_one_job_meet_and_those_of_two_do_not() {
+        let met = met_at(&free(), JOB, Duration::from_secs(20)).expect("they meet");
+        assert_eq!(met.to_string(), "tcp://127.0.0.1:7");
+        let place = free();
+        let apart = met_at(&place, "program.18", Duration::from_millis(300));
+        let said = apart.expect_err("another job").to_string();
+        assert!(said.starts_with(&format!("rank 1 has not come to {place} (")), "{said}");
+    }
+
+    #[test]
+    fn strangers_who_knock_and_knock_do_not_use_up_more_than_the_patience() {
+        let place = free();
+        let over = AtomicBool::new(false);
+        let refused = thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: the flag publishes no other data.
+                while !over.load(Ordering::Relaxed) {
+                    if let Ok(mut stream) = TcpStream::connect(&*place) {
+                        let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n");
+                    }
+                }
+            });
+            let refused = calm(Duration::from_secs(2), |it| wait_at(&place, JOB, it));
+            over.store(true, Ordering::Relaxed);
+            refused.map(|_| ())
+        });
+        let said = refused.expect_err("only strangers").to_string();
+        assert!(said.contains("strangers have) within 2 s"), "{said}");
+    }
+
+    #[test]
+    fn idle_strangers_do_not_delay_the_other_rank() {
+        let place = free();
+        thread::scope(|scope| {
+            let zero = scope.spawn(|| calm(Duration::from_secs(60), |it| wait_at(&place, JOB, it)));
+            let idle: Vec<TcpStream> = std::iter::repeat_with(|| TcpStream::connect(&*place))
+                .filter_map(Result::ok)
+                .take(50)
+                .collect();
+            let began = Instant::now();
+            let address: Address = "tcp://127.0.0.1:7".parse().expect("an address");
+            let one = scope.spawn(|| calm(Duration::from_secs(60), |it| hear_at(&place, JOB, it)));
+            let mut met = zero.join().expect("no panic").expect("the other rank");
+            // Served one after another, they would take 25 s.
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+            met.tell(&address).expect("it listens");
+            let (heard, line) = one.join().expect("no panic").expect("rank 0");
+            assert_eq!(heard.to_string(), address.to_string());
+            assert!(!met.is_released(), "it has not connected yet");
+            drop((line, idle));
+            let until = Instant::now() + Duration::from_secs(10);
+            while !met.is_released() {
+                assert!(Instant::now() < until, "it has ended");
+                thread::sleep(LOOK);
+            }
+        });
+    }
+
+    #[test]
+    fn whoever_listens_there_and_is_not_rank_0_is_not_believed() {
+        let told = "machine tcp://127.0.0.1:7";
+        for says in [
+            "220 mail.example ESMTP\n".to_owned(),
+            format!("machine {told}\n"),
+            format!("{WORD} {VERSION} hear 0123\n"),
+            format!("{WORD} {VERSION} tell 0123 {told}\n"),
+            String::new(),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let at = listener.local_addr().expect("bound");
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().expect("rank 1");
+                    let _ = stream.write_all(says.as_bytes());
+                });
+                let told = calm(Duration::from_secs(20), |it| told_by(at, JOB, it));
+                let told = told.expect("nobody interrupts").map(|(told, _)| told);
+                let why = told.expect_err("a stranger");
+                assert_eq!(why, "whoever listens there is not rank 0 of this job", "{says:?}");
+            });
+        }
+    }
+
+    #[test]
+    fn an_echo_and_a_connection_to_itself_are_not_believed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("rank 1");
+                let mut again = stream.try_clone().expect("a descriptor");
+                // Until the stream ends or is reset.
+                let _ = std::io::copy(&mut stream, &mut again);
+            });
+            let told = calm(Duration::from_secs(20), |it| told_by(at, JOB, it));
+            assert!(told.expect("nobody interrupts").is_err());
+        });
+    }
+
+    #[test]
+    fn ranks_of_two_versions_tell_each_other() {
+        let place = free();
+        thread::scope(|scope| {
+            let zero = scope.spawn(|| calm(Duration::from_secs(20), |it| wait_at(&place, JOB, it)));
+            let mut stream = loop {
+                match TcpStream::connect(&*place) {
+                    Ok(stream) => break stream,
+                    Err(_) => thread::sleep(LOOK),
+                }
+            };
+            stream.write_all(format!("{WORD} 9 greets 5 x y z\n").as_bytes()).expect("it is there");
+            let said = zero.join().expect("no panic").map(|_| ()).expect_err("another version");
+            let expected = "rank 1 speaks version 9 of the rendezvous, this rank version 1: \
+                            run the same build on both hosts";
+            assert_eq!(said.to_string(), expected);
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("it answers, and closes");
+            assert!(answer.starts_with(&format!("{WORD} {VERSION} ")), "{answer}");
+        });
+        let (heard, _) = understood("handover-rendezvous 2 hear 7", "hear", Some("7"));
+        assert_eq!(heard, Heard::OtherVersion("2".into()));
+    }
+}
