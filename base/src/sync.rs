@@ -101,6 +101,37 @@ impl<T: ?Sized> UnsafeCell<T> {
     }
 }
 
+/// Defines a function that is `const`, except under the model, whose atomics no constant can hold.
+///
+/// ```
+/// use handover_base::sync::atomic::AtomicU32;
+/// use handover_base::sync::const_unless_loom;
+/// struct Word(AtomicU32);
+/// impl Word {
+///     const_unless_loom! {
+///         /// Makes a word that holds `value`.
+///         pub const fn new(value: u32) -> Self {
+///             Word(AtomicU32::new(value))
+///         }
+///     }
+/// }
+/// # #[cfg(not(handover_loom))]
+/// static WORD: Word = Word::new(7);
+/// ```
+#[doc(inline)]
+pub use crate::__const_unless_loom as const_unless_loom;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __const_unless_loom {
+    ($(#[$attribute:meta])* $vis:vis const fn $($function:tt)*) => {
+        #[cfg(not(handover_loom))]
+        $(#[$attribute])* $vis const fn $($function)*
+        #[cfg(handover_loom)]
+        $(#[$attribute])* $vis fn $($function)*
+    };
+}
+
 /// Names the auto traits of a concrete type: `"Send + Sync"`, `"Send"`, `"Sync"` or `"neither"`.
 ///
 /// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, but

@@ -14,6 +14,7 @@
 
 use crate::stage;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
+use handover_base::sync::const_unless_loom;
 
 /// A try-lock without a value: the word inside [`TryLock`](crate::TryLock).
 ///
@@ -38,19 +39,13 @@ pub struct RawTryLock {
 }
 
 impl RawTryLock {
-    /// Makes a free lock.
-    #[cfg(not(handover_loom))]
-    #[inline]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { locked: AtomicBool::new(false) }
-    }
-
-    /// Makes a free lock; not `const`, as loom's atomics are not.
-    #[cfg(handover_loom)]
-    #[must_use]
-    pub fn new() -> Self {
-        Self { locked: AtomicBool::new(false) }
+    const_unless_loom! {
+        /// Makes a free lock.
+        #[inline]
+        #[must_use]
+        pub const fn new() -> Self {
+            Self { locked: AtomicBool::new(false) }
+        }
     }
 
     /// Takes the lock if it is free; returns `true` if the caller now holds it.

@@ -22,6 +22,7 @@
 
 use crate::word::{CPU_MAX, CPU_SHIFT, SenderCpu};
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
+use handover_base::sync::const_unless_loom;
 
 const AWAKE: u32 = 0;
 /// Mask of the two lowest bits: awake, asleep in one of two ways, or woken. The bits above hold the
@@ -50,19 +51,13 @@ pub struct ParkWord {
 }
 
 impl ParkWord {
-    /// Makes a word whose receiver is awake.
-    #[cfg(not(handover_loom))]
-    #[inline]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { word: AtomicU32::new(AWAKE) }
-    }
-
-    /// Makes a word whose receiver is awake; not `const`, as loom's atomics are not.
-    #[cfg(handover_loom)]
-    #[must_use]
-    pub fn new() -> Self {
-        Self { word: AtomicU32::new(AWAKE) }
+    const_unless_loom! {
+        /// Makes a word whose receiver is awake.
+        #[inline]
+        #[must_use]
+        pub const fn new() -> Self {
+            Self { word: AtomicU32::new(AWAKE) }
+        }
     }
 
     /// For the sender, *after* it has published its work: returns `Some` if the receiver sleeps,

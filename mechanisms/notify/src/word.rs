@@ -32,6 +32,7 @@
 //! as the exchange.
 
 use handover_base::sync::atomic::{AtomicU32, Ordering};
+use handover_base::sync::const_unless_loom;
 
 const EMPTY: u32 = 0;
 /// Lowest bit; the bits from [`CPU_SHIFT`] on hold the CPU of the sender, plus one.
@@ -63,20 +64,13 @@ pub struct StateWord {
 }
 
 impl StateWord {
-    /// Makes a word with nothing pending and the receiver awake.
-    #[cfg(not(handover_loom))]
-    #[inline]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { word: AtomicU32::new(EMPTY) }
-    }
-
-    /// Makes a word with nothing pending and the receiver awake; not `const`, as loom's atomics are
-    /// not.
-    #[cfg(handover_loom)]
-    #[must_use]
-    pub fn new() -> Self {
-        Self { word: AtomicU32::new(EMPTY) }
+    const_unless_loom! {
+        /// Makes a word with nothing pending and the receiver awake.
+        #[inline]
+        #[must_use]
+        pub const fn new() -> Self {
+            Self { word: AtomicU32::new(EMPTY) }
+        }
     }
 
     /// For a sender: makes a notification pending. Returns `true` if the receiver has declared

@@ -71,16 +71,20 @@ pub fn loom(context: &mut Context) -> Result<()> {
 
 /// Runs the tests of base and of the mechanisms that need neither Linux nor x86_64, as on another
 /// system: `handover_portable` leaves out the code for both. They have a target folder of their own,
-/// as the flag rebuilds everything.
+/// as the flag rebuilds everything. Without `--long`, the longest tests of ring and sched are left
+/// out, as the step `tests` runs them.
 pub fn portable(context: &mut Context) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.concerns(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
     if crates.is_empty() {
         return Ok(());
     }
+    let left_out: &[&str] = if context.long { &[] } else { &["--skip", "storm", "--skip", "lag_"] };
     let passed = Run::new("cargo test --lib --test it")
         .args(packages(&crates))
         .arg_path("--target-dir", &context.workspace.target.join("portable"))
+        .args(["--"])
+        .args(left_out)
         .set("RUSTFLAGS", "--cfg handover_portable")
         .set("PROPTEST_CASES", "8")
         .unset("CARGO_ENCODED_RUSTFLAGS")

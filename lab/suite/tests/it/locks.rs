@@ -1,5 +1,8 @@
 //! Contract of every lock in [`handover_suite::lock::contend`].
 
+#[path = "../../../../mechanisms/lock/tests/support/exclusion.rs"]
+mod exclusion;
+
 use handover_base::sync::auto_traits;
 use handover_lock::Backoff;
 use handover_suite::lock::contend::{
@@ -7,11 +10,8 @@ use handover_suite::lock::contend::{
     StdMutex,
 };
 use std::pin::Pin;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-const THREADS_COUNT: u64 = 4;
 const WINS_EACH: u64 = 20_000;
 
 fn take<L: Lock>(lock: &L) -> L::Guard<'_> {
@@ -43,49 +43,9 @@ fn lock_is_busy_until_unlocked<L: Lock>() {
     assert!(lock.try_lock().is_some(), "{} is free after the other's unlock", L::NAME);
 }
 
-/// Increments two counters by a load and a store each, which only mutual exclusion makes atomic.
-/// Relaxed, so that only the lock's own ordering shows one holder's writes to the next (a
-/// relaxed load may be stale).
 fn holders_exclude_each_other_and_see_earlier_writes<L: Lock>() {
     let lock = L::new_unlocked();
-    let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
-    let inside = AtomicBool::new(false);
-    let start = Barrier::new(THREADS_COUNT as usize);
-    let busy_count = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for index in 0..THREADS_COUNT {
-            let (lock, start, inside) = (&lock, &start, &inside);
-            let (first, second, busy_count) = (&first, &second, &busy_count);
-            scope.spawn(move || {
-                start.wait();
-                let mut wins = 0;
-                let mut backoff = Backoff::new();
-                while wins < WINS_EACH {
-                    let Some(_held) = lock.try_lock() else {
-                        busy_count.fetch_add(1, Relaxed);
-                        backoff.wait();
-                        continue;
-                    };
-                    assert!(!inside.swap(true, Relaxed), "two holders of {}", L::NAME);
-                    let seen = first.load(Relaxed);
-                    assert_eq!(seen, second.load(Relaxed), "a half-written pair");
-                    first.store(seen + 1, Relaxed);
-                    // The first thread holds the lock until another has found it busy.
-                    while index == 0 && wins == 0 && busy_count.load(Relaxed) == 0 {
-                        thread::yield_now();
-                    }
-                    if wins % 64 == 0 {
-                        thread::yield_now(); // so that others find it busy now and then
-                    }
-                    second.store(seen + 1, Relaxed);
-                    inside.store(false, Relaxed);
-                    wins += 1;
-                    backoff.reset();
-                }
-            });
-        }
-    });
-    assert_eq!(first.into_inner(), THREADS_COUNT * WINS_EACH, "lost updates under {}", L::NAME);
+    exclusion::check(L::NAME, WINS_EACH, &|| lock.try_lock());
 }
 
 fn leaked_guard_leaves_the_lock_busy_and_droppable<L: Lock>() {

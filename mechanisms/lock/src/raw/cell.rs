@@ -4,7 +4,7 @@ use crate::RawTryLock;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use handover_base::sync::UnsafeCell;
+use handover_base::sync::{UnsafeCell, const_unless_loom};
 
 /// A value behind a lock that can be tried but not waited for.
 ///
@@ -63,17 +63,12 @@ unsafe impl<T: ?Sized + Send> Sync for TryLock<T> {}
 unsafe impl<T: ?Sized + Send> Send for TryLock<T> {}
 
 impl<T> TryLock<T> {
-    /// Makes a free lock around `value`.
-    #[cfg(not(handover_loom))]
-    #[inline]
-    pub const fn new(value: T) -> Self {
-        Self { word: RawTryLock::new(), value: UnsafeCell::new(value) }
-    }
-
-    /// Makes a free lock around `value`; not `const`, as loom's atomics are not.
-    #[cfg(handover_loom)]
-    pub fn new(value: T) -> Self {
-        Self { word: RawTryLock::new(), value: UnsafeCell::new(value) }
+    const_unless_loom! {
+        /// Makes a free lock around `value`.
+        #[inline]
+        pub const fn new(value: T) -> Self {
+            Self { word: RawTryLock::new(), value: UnsafeCell::new(value) }
+        }
     }
 
     /// Takes the value out. No lock is needed: no guard can borrow a lock that is moved.

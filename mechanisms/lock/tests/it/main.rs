@@ -3,3 +3,5 @@
 
 mod api;
 mod contract;
+#[path = "../support/exclusion.rs"]
+mod exclusion;
