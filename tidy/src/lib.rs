@@ -15,3 +15,9 @@ pub use manifest::{Crate, Dependency, Entry, Manifest};
 pub use source::{Source, words};
 pub use tree::Tree;
 pub use violation::Violation;
+
+#[cfg(test)]
+mod tests {
+    mod house;
+    mod planted;
+}

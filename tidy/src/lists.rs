@@ -106,5 +106,5 @@ const CIRCLES: &[KnownCircles] = &[
 #[rustfmt::skip]
 const SPELLING: &[Listed] = &[
     listed("tidy/src/rules/words.rs", "names the words it looks for"),
-    listed("tidy/tests/it/planted.rs", "plants the words to see them found"),
+    listed("tidy/src/tests/planted.rs", "plants the words to see them found"),
 ];

@@ -1,4 +1,4 @@
-//! The rules of this workspace, one per file. Each has been seen to fail: `tests/it/planted.rs`
+//! The rules of this workspace, one per file. Each has been seen to fail: `src/tests/planted.rs`
 //! plants violations of every rule in a conforming tree and expects exactly that report.
 
 pub mod banned;

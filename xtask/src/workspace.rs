@@ -97,6 +97,16 @@ impl Workspace {
         self.crates.iter().filter(|one| one.folder.starts_with(folder)).collect()
     }
 
+    /// Returns `true` if files of a folder are uncommitted, or committed but not on `origin/HEAD`.
+    pub fn differs_from_origin(&self, folder: &Path) -> bool {
+        let lists_some = |line: &str| {
+            let listed = Run::new(line).args([folder]).within(&self.root).read();
+            listed.is_ok_and(|text| !text.trim().is_empty())
+        };
+        lists_some("git status --porcelain --")
+            || lists_some("git diff --name-only origin/HEAD...HEAD --")
+    }
+
     /// Returns the path of the binary in this profile; the file exists once it is built.
     pub fn binary(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")

@@ -37,7 +37,7 @@ const SLOWED: u64 = 1 << 63;
 const BATCHES_PER_ALONE: usize = 4;
 
 /// Time from which on a smoke run needs only as many turns as it has batches.
-const SMOKE_NS: u64 = 100_000_000;
+const SMOKE_NS: u64 = 20_000_000;
 
 /// Timing parameters of a round; the same for every round of a benchmark, except the seed and the
 /// pace.

@@ -2,7 +2,7 @@
 //! group's marks; and of the pool.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --test model --release \
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --test model --profile loom \
 //!     --target-dir target/loom
 //! ```
 //!

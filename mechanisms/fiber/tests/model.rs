@@ -1,7 +1,7 @@
 //! loom models of the gate of an eventual, the inbox of a worker, and the lock of its run queue.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-fiber --test model --release \
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-fiber --test model --profile loom \
 //!     --target-dir target/loom
 //! ```
 //!

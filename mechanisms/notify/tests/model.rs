@@ -2,7 +2,7 @@
 //! one step with respect to the wake, as the kernel promises.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-notify --test model --release \
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-notify --test model --profile loom \
 //!     --target-dir target/loom
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Sites in other kinds of program: with several linkers, with and without fat LTO,
 //! position-independent or not, inlined from another crate, in a shared object, stripped, and a
-//! program without any site. Each is a small workspace that is built and run; a linker that is not
-//! installed is reported as skipped.
+//! program without any site. Each is a small workspace that is built, which takes half a minute, and
+//! run: with `HANDOVER_LONG` only. A linker that is not installed is reported as skipped.
 #![cfg(not(any(handover_loom, miri, feature = "flags")))]
 
 use handover_probe::read::{End, Trace, find_traces};
@@ -161,9 +161,8 @@ fn run(program: &Path, arguments: &[&Path]) -> String {
 
 /// Builds and runs all programs.
 fn builds_and_runs(profile: &str, flags: &[&str], has_plugin: bool) {
-    // With fat LTO, each build compiles the whole program anew.
-    if profile == "fat" && std::env::var_os("HANDOVER_LONG").is_none() {
-        println!("skipped: sites with fat LTO: HANDOVER_LONG is not set");
+    if std::env::var_os("HANDOVER_LONG").is_none() {
+        println!("skipped: sites in a {profile} build with {flags:?}: HANDOVER_LONG is not set");
         return;
     }
     static ALONE: Mutex<()> = Mutex::new(());
@@ -210,15 +209,6 @@ fn is_installed(linker: &str) -> bool {
     Command::new(linker).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns `true` if `HANDOVER_LONG` is set; otherwise prints which builds are skipped.
-fn is_long_test(test_name: &str) -> bool {
-    let is_long_test = std::env::var_os("HANDOVER_LONG").is_some();
-    if !is_long_test {
-        println!("skipped: sites {test_name}: HANDOVER_LONG is not set");
-    }
-    is_long_test
-}
-
 /// Flag that selects the system's linker rather than the compiler's own, which is lld on this
 /// platform.
 const SYSTEM_LINKER: &str = "-Clinker-features=-lld";
@@ -230,17 +220,11 @@ fn sites_work_with_the_default_linker() {
 
 #[test]
 fn sites_work_with_fat_lto_and_stripped() {
-    if !is_long_test("with fat LTO") {
-        return;
-    }
     builds_and_runs("fat", &[], true);
 }
 
 #[test]
 fn sites_work_with_gnu_ld() {
-    if !is_long_test("with GNU ld") {
-        return;
-    }
     if !is_installed("ld.bfd") {
         println!("skipped: sites with GNU ld: there is no ld.bfd");
         return;
@@ -252,9 +236,6 @@ fn sites_work_with_gnu_ld() {
 
 #[test]
 fn sites_work_with_gold() {
-    if !is_long_test("with gold") {
-        return;
-    }
     if !is_installed("ld.gold") {
         println!("skipped: sites with gold: there is no ld.gold");
         return;
@@ -264,9 +245,6 @@ fn sites_work_with_gold() {
 
 #[test]
 fn sites_work_at_fixed_addresses_and_in_a_static_program() {
-    if !is_long_test("at fixed addresses") {
-        return;
-    }
     builds_and_runs("dev", &["-Crelocation-model=static"], false);
     builds_and_runs("dev", &["-Ctarget-feature=+crt-static"], false);
 }

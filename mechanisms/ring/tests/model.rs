@@ -3,7 +3,7 @@
 //! ring.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --release \
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --profile loom \
 //!     --target-dir target/loom
 //! ```
 //!

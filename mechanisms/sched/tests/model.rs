@@ -2,7 +2,7 @@
 //! A line has four words there, so that few slots wrap around a small lane.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-sched --test model --release \
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-sched --test model --profile loom \
 //!     --target-dir target/loom
 //! ```
 //!

@@ -1,11 +1,11 @@
 //! Checks of concurrent code: loom's models, Miri, fuzzing, and a soak.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use super::prerequisites::component;
+use super::programs::BESIDE_TESTS;
 use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::{Crate, packages};
@@ -51,7 +51,7 @@ pub fn loom(context: &mut Context) -> Result<()> {
         return Ok(());
     }
     let target = context.workspace.target.join("loom");
-    let mut run = Run::new("cargo test --release --test model");
+    let mut run = Run::new(&format!("{BESIDE_TESTS} cargo test --profile loom --test model"));
     if context.long {
         run = run.set("HANDOVER_LONG", "1");
     }
@@ -59,7 +59,6 @@ pub fn loom(context: &mut Context) -> Result<()> {
         .args(packages(&modelled))
         .arg_path("--target-dir", &target)
         .set("RUSTFLAGS", "--cfg handover_loom")
-        .set("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .unset("CARGO_ENCODED_RUSTFLAGS")
         .within(&context.workspace.root)
         .count()?;
@@ -100,7 +99,7 @@ pub fn portable(context: &mut Context) -> Result<()> {
 pub fn miri(context: &mut Context) -> Result<()> {
     let mut mechanisms = context.workspace.crates_below("mechanisms");
     if !(context.long || context.only) {
-        mechanisms.retain(|one| differs_from_origin(&context.workspace.root, &one.folder));
+        mechanisms.retain(|one| context.workspace.differs_from_origin(&one.folder));
         if mechanisms.is_empty() {
             println!("no mechanism differs from origin/HEAD; `--only miri` runs all of them");
             return Ok(());
@@ -147,16 +146,6 @@ pub fn miri(context: &mut Context) -> Result<()> {
     }
     context.tests += passed;
     Ok(())
-}
-
-/// Returns `true` if files of a folder are uncommitted, or committed but not on `origin/HEAD`.
-fn differs_from_origin(root: &Path, folder: &Path) -> bool {
-    let lists_some = |line: &str| {
-        let listed = Run::new(line).args([folder]).within(root).read();
-        listed.is_ok_and(|text| !text.trim().is_empty())
-    };
-    lists_some("git status --porcelain --")
-        || lists_some("git diff --name-only origin/HEAD...HEAD --")
 }
 
 fn miri_at_hand() -> Result<()> {

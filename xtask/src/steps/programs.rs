@@ -27,6 +27,10 @@ const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 /// and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
+/// Start of the command line of what compiles while test programs run: at the lowest priority, as two threads that spin
+/// for each other burn their time slices while one of them waits for a compiler's.
+pub const BESIDE_TESTS: &str = "nice -n 19";
+
 /// Number of times probes are switched, with `--long`, while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 

@@ -104,24 +104,28 @@ case " $HANDOVER_DOCUMENTED " in *" $crate "*) ;; *) exec rustdoc "$@" ;; esac
 exec rustdoc "$@"
 "#;
 
-/// Folders of the libraries that others use; the documentation of the rest is built with `--long`.
+/// Folders of the libraries that others use. Without `--long`, the documentation of those that differ from `origin/HEAD`
+/// is built.
 const LIBRARIES: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
 
-/// Builds the documentation of the libraries with warnings denied, and runs the examples of every crate.
+/// Builds the documentation of changed libraries with warnings denied, and runs the examples of every crate.
 pub fn doctests(context: &mut Context) -> Result<()> {
     let target = &context.workspace.target;
     let rustdoc = target.join("document-and-test");
     fs::create_dir_all(target)?;
     fs::write(&rustdoc, DOCUMENT_AND_TEST)?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
-    let line = "cargo test --workspace --doc";
+    let line = format!("{} cargo test --workspace --doc", programs::BESIDE_TESTS);
     let names = |is_it: &dyn Fn(&Crate) -> bool| {
         let crates = context.workspace.crates.iter().filter(|one| is_it(one));
         crates.map(|one| one.name.replace('-', "_")).collect::<Vec<_>>().join(" ")
     };
     let left_out = names(&|one| !context.concerns(&one.name));
-    let documented = names(&|one| LIBRARIES.iter().any(|folder| one.folder.starts_with(folder)));
-    let run = context.cargo(line).variable("RUSTDOC", &rustdoc);
+    let documented = names(&|one| {
+        LIBRARIES.iter().any(|folder| one.folder.starts_with(folder))
+            && (context.only || context.workspace.differs_from_origin(&one.folder))
+    });
+    let run = context.cargo(&line).variable("RUSTDOC", &rustdoc);
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.
     let run = run.set("HANDOVER_LEFT_OUT", &left_out).set("HANDOVER_DOCUMENTED", &documented);
     context.tests += run.variable("HANDOVER_DOCS", &target.join("doc")).count()?;

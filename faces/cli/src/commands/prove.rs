@@ -178,7 +178,7 @@ fn pairs(profile: Profile) -> u32 {
 /// Returns the proof of two builds that differ by nothing: the number of figures that a comparison calls worse or better.
 fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
     let ids: &[&str] = match profile {
-        Profile::Smoke => &["lock/free"],
+        Profile::Smoke => &["clock/now"],
         _ => &["lock/free", "event/call", "ring/round-trip"],
     };
     let comparison = compare::with_a_copy(pairs(profile), "100ms", ids)?;

@@ -12,7 +12,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Returns the number of runs to kill; `HANDOVER_KILLS` sets it.
 fn kills_count() -> u32 {
-    std::env::var("HANDOVER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+    std::env::var("HANDOVER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
 }
 
 /// Returns the benchmarks that a run has reported as measured.
@@ -150,7 +150,7 @@ fn children(of: u32) -> Vec<u32> {
 #[test]
 fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
     let home = Home::new();
-    let line = "run floor/eventfd notify/round-trip --processes --time 100ms";
+    let line = "run floor/eventfd notify/round-trip --no-peers --processes --time 100ms";
     let mut run = start(&home, line);
     run.wait_for("floor/eventfd measured\n");
     // A participant may be killed after it has given its answer: then the next one is killed.
@@ -253,7 +253,7 @@ fn processes_of_a_repeated_run_end_with_it() {
 #[test]
 fn run_started_by_nohup_does_not_end_with_its_terminal() {
     let home = Home::new();
-    let line = "trap '' HUP; exec handover run floor/empty floor/futex --time 1s --no-report";
+    let line = "trap '' HUP; exec handover run floor/empty floor/futex --time 100ms --no-report";
     let mut run = home.start(home.shell(line));
     run.wait_for("floor/empty measured\n");
     run.signal(Signal::HUP);

@@ -5,18 +5,19 @@ use std::path::Path;
 
 const SMOKE: &str = "--profile smoke --no-report";
 
-/// Returns every command that prints something.
+/// Command that takes some seconds even with its smallest values: tried once in a test, or in
+/// each way with `HANDOVER_LONG`.
+const SLOW: &str = "calls -m 0.01 --calls 1000 --runs 1";
+
+/// Returns every other command that prints something.
 fn printing() -> Vec<String> {
     let run = |words: &str| format!("run {words} {SMOKE}");
     let lines = ["list", "list --json", "show", "show --json", "runs", "runs --json", "export"];
     let others = ["man", "completions bash", "--help", "help run", "trylock -t 1", "notify -n 1"];
     let mut all: Vec<String> = lines.iter().chain(&others).map(ToString::to_string).collect();
     all.extend([run("clock"), run("clock --json"), run("floor/futex --processes")]);
-    all.extend([
-        "links again".into(),
-        "calls -m 0.01 --calls 1000 --runs 1".into(),
-        "node-microbench -m 0.01".into(),
-    ]);
+    all.extend(["links again".into(), "node-microbench -m 0.01".into()]);
+    all.extend(std::env::var_os("HANDOVER_LONG").map(|_| SLOW.into()));
     all
 }
 
@@ -29,7 +30,7 @@ fn home_with_a_run() -> Home {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let home = home_with_a_run();
-    for line in printing() {
+    for line in printing().iter().map(String::as_str).chain([SLOW]) {
         // The exit code of the first command, not of the reader.
         let both = format!("{{ handover {line}; echo $? >code; }} | head -1");
         let said = said(home.shell(&both)).code(0);
@@ -58,11 +59,15 @@ fn a_reader_that_never_came_is_no_error() {
 #[test]
 fn closed_standard_output_is_an_error_and_closed_standard_error_is_none() {
     let home = home_with_a_run();
+    let check = |line: &str, closed: &str| {
+        let said = said(home.shell(&format!("handover {line} {closed}"))).code(1);
+        let told = said.err.contains("standard output: Bad file descriptor");
+        assert_eq!(told, !closed.contains("2>&-"), "{line} {closed}: {said}");
+    };
+    check(SLOW, ">&-");
     for line in printing() {
         for closed in [">&-", ">&- 2>&-", "<&- >&- 2>&-"] {
-            let said = said(home.shell(&format!("handover {line} {closed}"))).code(1);
-            let told = said.err.contains("standard output: Bad file descriptor");
-            assert_eq!(told, !closed.contains("2>&-"), "{line} {closed}: {said}");
+            check(&line, closed);
         }
         for closed in ["2>&-", "2>&1 | true"] {
             said(home.shell(&format!("handover {line} {closed}"))).code(0);
@@ -82,7 +87,7 @@ fn an_output_that_is_full_is_said_and_what_was_measured_is_kept() {
         return;
     }
     let home = home_with_a_run();
-    for line in printing() {
+    for line in printing().iter().map(String::as_str).chain([SLOW]) {
         let said = said(home.shell(&format!("handover {line} >/dev/full"))).code(1);
         let said = said.tells(&["standard output: No space left on device"]);
         let count = said.err.matches("No space left").count();

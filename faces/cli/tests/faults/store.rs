@@ -39,7 +39,8 @@ fn a_locked_store_is_found_out_before_anything_is_measured() {
 fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
     let home = home_with_a_run();
     let first = home.ok("export");
-    let mut run = home.start(home.handover(["run", "clock/now", "lock/free", "--time", "100ms"]));
+    let line = "run clock/now lock/free --no-peers --time 100ms";
+    let mut run = home.start(home.handover(line.split(' ')));
     run.wait_for("clock/now measured\n");
     let locked = lock(&home);
     run.wait_for("lock/free measured\n");

@@ -123,11 +123,11 @@ fn two_builds_are_measured_in_turn() {
     let home = Home::new();
     let binary = binary().display();
     let said = home.run(&format!(
-        "compare --ab {binary} {binary} lock/free --pairs 1 --time 100ms --name try --json"
+        "compare --ab {binary} {binary} clock/now --pairs 1 --time 100ms --name try --json"
     ));
     let comparison = json(&said.code(0).out);
     assert_eq!(comparison["rows"][0]["verdict"], "cannot_say");
-    assert_eq!(comparison["rows"][0]["id"], "lock/free");
+    assert_eq!(comparison["rows"][0]["id"], "clock/now");
     assert_eq!(comparison["b"]["runs"].as_array().map(Vec::len), Some(1));
     assert!(comparison["visible_one"].is_number(), "{comparison}");
     let named = |name: &str| home.runs().iter().filter(|run| run["names"][0] == name).count();
@@ -270,7 +270,7 @@ fn several_builds_take_turns_within_their_side_and_single_ones_are_told() {
         }
     }
     let words =
-        ["compare", "--ab", "old/*", "new/*", "lock/free", "--pairs", "2", "--time", "100ms"];
+        ["compare", "--ab", "old/*", "new/*", "clock/now", "--pairs", "2", "--time", "100ms"];
     let said = said(home.handover(words)).code(0);
     let ran = fs::read_to_string(home.cwd().join("ran")).expect("they ran");
     assert_eq!(ran, "old-1\nnew-1\nnew-1\nold-2\n");

@@ -19,7 +19,7 @@ fn columns(line: &str) -> usize {
 #[test]
 fn no_line_is_wider_than_forty_columns_where_there_are_forty() {
     let home = Home::new();
-    let line = "run floor lock notify ring rpc --profile smoke --no-report";
+    let line = "run lock notify rpc --profile smoke --no-report";
     let mut command = home.handover(line.split(' '));
     command.env("COLUMNS", "40");
     let said = crate::common::said(command).code(0);

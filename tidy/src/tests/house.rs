@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use handover_tidy::rules::{self, RULES};
-use handover_tidy::{Tree, Violation};
+use crate::rules::{self, RULES};
+use crate::{Tree, Violation};
 
 fn house() -> Tree {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -24,7 +24,7 @@ fn the_house_keeps_its_rules() {
 #[test]
 fn the_house_is_read_whole() {
     let tree = house();
-    for path in ["Cargo.toml", "tidy/src/rules.rs", "tidy/tests/it/house.rs", "base/src/lib.rs"] {
+    for path in ["Cargo.toml", "tidy/src/rules.rs", "tidy/src/tests/house.rs", "base/src/lib.rs"] {
         assert!(tree.has(path), "{path} is not in the tree");
     }
     let members = tree.root().array("workspace.members").count();

@@ -1,9 +1,9 @@
 //! Planted violations: each test plants one violation in a conforming tree in memory and expects
 //! exactly that report, so every rule has been seen to fail.
 
-use handover_tidy::rules::banned::BANS;
-use handover_tidy::rules::{self, RULES};
-use handover_tidy::{KnownCircles, Listed, Tree};
+use crate::rules::banned::BANS;
+use crate::rules::{self, RULES};
+use crate::{KnownCircles, Listed, Tree};
 
 /// A workspace of six crates that keeps every rule.
 const SOUND: &[(&str, &str)] = &[
