@@ -108,7 +108,6 @@ const CIRCLES: &[KnownCircles] = &[
     circles("lab/harness", &[7, 3]),
     circles("lab/store", &[4]),
     circles("lab/suite", &[6, 3]),
-    circles("mechanisms/event", &[3]),
     circles("mechanisms/fiber", &[19]),
     circles("mechanisms/notify", &[5]),
     circles("mechanisms/probe", &[11, 4]),
