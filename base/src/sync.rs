@@ -1,8 +1,8 @@
 //! Atomics, threads and cells that a model checker can replace.
 //!
 //! In a normal build, every item here is that of `core` or `std` and costs nothing. Built with
-//! `RUSTFLAGS="--cfg handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`] and [`UnsafeCell`]
-//! are loom's, so that a lock or a queue that uses this module is model-checked unchanged.
+//! `RUSTFLAGS="--cfg handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`], [`Mutex`] and
+//! [`UnsafeCell`] are loom's, so that a lock or a queue that uses this module is model-checked unchanged.
 //! The flag is a `cfg` and not a feature, so that it applies to dependents too, and it is not
 //! plain `--cfg loom`, which other crates of a dependency tree react to.
 //!
@@ -44,9 +44,9 @@ pub mod thread {
 }
 
 #[cfg(handover_loom)]
-pub use loom::sync::Arc;
+pub use loom::sync::{Arc, Mutex, MutexGuard};
 #[cfg(not(handover_loom))]
-pub use std::sync::Arc;
+pub use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Always `core`'s atomics, under a model too: for words shared with the kernel, with other
 /// processes or with code that does not use the model.

@@ -100,7 +100,6 @@ const LONG: &[Listed] = &[
 const CIRCLES: &[KnownCircles] = &[
     circles("lab/harness", &[7, 3]),
     circles("lab/suite", &[6, 3]),
-    circles("mechanisms/event", &[3]),
 ];
 
 #[rustfmt::skip]

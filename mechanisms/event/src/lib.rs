@@ -40,9 +40,10 @@ pub use drive::{
 };
 #[cfg(handover_loom)] // for the models
 pub use engine::{
-    inbox::{Entrance, Inbox, ring as inbox},
+    inbox::{Entrance, Inbox, newest, ring as inbox},
     incoming::Incoming,
     ready::{Mark, Marked, Marking, marks},
+    room::Room,
 };
 #[cfg(not(handover_loom))]
 pub use error::{

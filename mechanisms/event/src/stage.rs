@@ -4,34 +4,30 @@
 //! tests, which record the stages. The sites for messages that a thread sends to itself, and the
 //! one after the handler, need the feature `probes-hot`: even switched off at run time they raise
 //! the cost of a message to oneself from 1.9 to 2.8 ns.
+//!
+//! A machine is identified in all its events by the address of what its senders share.
 
-use super::drive::address::Mail;
+use handover_base::stage;
 
 /// Emits a probe site, if the feature is on, and records the stage in tests.
 macro_rules! site {
     ($feature:tt, $stage:ident, $name:literal $(, $value:expr)*) => {
-        handover_base::stage::stage!($feature, $name $(, $value)*);
+        stage::stage!($feature, $name $(, $value)*);
         #[cfg(test)]
         tests::record(tests::Stage::$stage);
     };
 }
 
-/// Returns the number that identifies one machine in all its events.
+/// A message was put into the inbox of the machine that `to` identifies.
 #[inline(always)]
-fn address<M>(mail: &Mail<M>) -> usize {
-    handover_base::stage::address(mail)
-}
-
-/// A message was put into the inbox of the machine `to`.
-#[inline(always)]
-pub(crate) fn enqueued<M>(to: &Mail<M>) {
-    site!("probes", Enqueued, "event.enqueued", address(to));
+pub(crate) fn enqueued<T>(to: &T) {
+    site!("probes", Enqueued, "event.enqueued", stage::address(to));
 }
 
 /// A message was put into the local queue of the machine `to`, by the thread that runs it.
 #[inline(always)]
-pub(crate) fn enqueued_here<M>(to: &Mail<M>) {
-    site!("probes-hot", Enqueued, "event.enqueued", address(to));
+pub(crate) fn enqueued_here<T>(to: &T) {
+    site!("probes-hot", Enqueued, "event.enqueued", stage::address(to));
 }
 
 /// A sleeping thread was woken.
@@ -48,14 +44,14 @@ pub(crate) fn woken() {
 
 /// The handler of the machine `at` is about to be called, for the inbox, a timer or a descriptor.
 #[inline(always)]
-pub(crate) fn dispatched<M>(at: &Mail<M>) {
-    site!("probes", Dispatched, "event.dispatched", address(at));
+pub(crate) fn dispatched<T>(at: &T) {
+    site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
 /// The handler of the machine `at` is about to be called with a message of the local queue.
 #[inline(always)]
-pub(crate) fn dispatched_here<M>(at: &Mail<M>) {
-    site!("probes-hot", Dispatched, "event.dispatched", address(at));
+pub(crate) fn dispatched_here<T>(at: &T) {
+    site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));
 }
 
 /// The handler has returned; its answers have been sent.

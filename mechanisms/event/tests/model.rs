@@ -1,5 +1,5 @@
-//! loom models of a machine's inbox, sleep and close, with the futex word_for_model on top of them; of a
-//! group's marks; and of the pool.
+//! loom models of a machine's inboxes, sleep and close, and of the senders that wait for room, with a
+//! model of the futex below them; of a group's marks; and of the pool.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --test model --profile loom \
@@ -23,19 +23,24 @@
 //! | a_pass_to_one_machine_.. | 2 | call to one machine / pass to another; group's sleep |
 //! | a_pass_to_a_machine_of_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
 //! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
+//! | each_sender_that_waits_for_room_.. | 2 | pass / pass, to an inbox of one message; pop, admit; sleep |
+//! | a_sender_whose_time_is_over_.. | 2 | pass with a time limit / pass, to an inbox of one message; pop, admit; sleep |
+//! | senders_that_wait_for_room_.. | 2 | pass / pass, to a full inbox; pop, admit, close |
+//! | an_inbox_that_drops_.. | 2 | pass, pass / call, pass, to an inbox of one message; pop; sleep |
+//! | at_the_close_an_inbox_that_drops_.. | 2 | pass / pass; pop, close |
 //! | a_shared_value_.., a_value_put_.., a_slot_.., a_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
-//!
-//! Not word_for_model: the inbox that drops the oldest message, which is a `std` mutex around a queue;
-//! senders that wait for room, which sleep on a kernel futex.
 //!
 //! Seen to fail: a group whose caller does not read the mark again after it has enqueued its
 //! machine (`Marking::call`), which is why that check exists; a thread that sleeps while a push has
 //! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`Marked::pop`).
+//! MUTATIONS
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
-use handover_event::{Entrance, Inbox, Incoming, Mark, Marked, Marking, Pool, Shared, marks};
+use handover_event::{
+    Entrance, Inbox, Incoming, Mark, Marked, Marking, Pool, Room, Shared, marks, newest,
+};
 use handover_notify::{ParkWord, Sleep};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
@@ -476,6 +481,217 @@ fn two_senders_call_one_machine_of_a_group_and_pass_to_the_other() {
         for sender in senders {
             sender.join().expect("a sender");
         }
+    });
+}
+
+/// Machine with a full inbox whose senders wait for room.
+struct Crowded {
+    door: Door,
+    room: Room,
+    /// Model of the kernel's queue of waiting senders.
+    waiters: Futex,
+    entrance: Entrance<u32>,
+}
+
+impl Crowded {
+    /// Makes a machine whose inbox holds one message.
+    fn new() -> (Arc<Self>, Inbox<u32>) {
+        let (entrance, inbox) = handover_event::inbox(1).expect("small");
+        let (door, room, waiters) = (Door::default(), Room::default(), Futex::default());
+        (Arc::new(Self { door, room, waiters, entrance }), inbox)
+    }
+
+    /// Sends as `Address::pass` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
+    fn pass(&self, message: u32, sleeps_max: usize) -> Result<(), PushError<u32>> {
+        let pushed = match self.entrance.push(message) {
+            Err(PushError::Full(message)) => {
+                let mut sleeps_left = sleeps_max;
+                self.room.wait(
+                    message,
+                    |message| self.entrance.push(message),
+                    |word, expected| {
+                        self.door.ring();
+                        let may_sleep = sleeps_left > 0;
+                        if may_sleep {
+                            sleeps_left -= 1;
+                            self.waiters.wait(word, expected);
+                        }
+                        may_sleep
+                    },
+                )
+            }
+            answer => answer,
+        };
+        pushed.inspect(|()| self.door.ring())
+    }
+
+    /// Lets one of the waiting senders try again. Returns `true` if senders wait.
+    fn admit_one(&self, inbox: &Inbox<u32>) -> bool {
+        let is_waiting = self.room.has_waiting();
+        if is_waiting && inbox.len() == 0 {
+            self.room.admit(|_word| self.waiters.wake());
+        }
+        is_waiting
+    }
+
+    /// Sleeps as `Machine::run`: for a while only, if senders wait.
+    fn idle(&self, inbox: &mut Inbox<u32>) {
+        if self.admit_one(inbox) {
+            hint::spin_loop();
+        } else {
+            self.door.park(inbox);
+        }
+    }
+}
+
+#[test]
+fn each_sender_that_waits_for_room_gets_it() {
+    model(2, || {
+        let (crowded, mut inbox) = Crowded::new();
+        let senders = [1, 2].map(|message| {
+            let crowded = Arc::clone(&crowded);
+            thread::spawn(move || crowded.pass(message, usize::MAX).expect("not closed"))
+        });
+        let mut sum = 0;
+        while sum < 1 + 2 {
+            match inbox.pop() {
+                Some(message) => {
+                    sum += message;
+                    crowded.admit_one(&inbox);
+                }
+                None => crowded.idle(&mut inbox),
+            }
+        }
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
+/// The machine admits one sender at a time. If that one has given up, another must be admitted.
+#[test]
+fn a_sender_whose_time_is_over_does_not_keep_another_waiting() {
+    model(1, || {
+        let (crowded, mut inbox) = Crowded::new();
+        crowded.entrance.push(0).expect("room");
+        let impatient = thread::spawn({
+            let crowded = Arc::clone(&crowded);
+            move || crowded.pass(1, 0).is_ok()
+        });
+        let patient = thread::spawn({
+            let crowded = Arc::clone(&crowded);
+            move || crowded.pass(2, usize::MAX).expect("not closed")
+        });
+        let mut handled = Vec::new();
+        while !handled.contains(&2) {
+            match inbox.pop() {
+                Some(message) => {
+                    handled.push(message);
+                    crowded.admit_one(&inbox);
+                }
+                None => crowded.idle(&mut inbox),
+            }
+        }
+        patient.join().expect("the patient sender");
+        let is_accepted = impatient.join().expect("the impatient sender");
+        handled.extend(inbox.pop());
+        assert_eq!(handled.contains(&1), is_accepted);
+    });
+}
+
+#[test]
+fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
+    model(2, || {
+        let (crowded, mut inbox) = Crowded::new();
+        crowded.entrance.push(0).expect("room");
+        let senders = [1, 2].map(|message| {
+            let crowded = Arc::clone(&crowded);
+            thread::spawn(move || crowded.pass(message, usize::MAX).is_ok())
+        });
+        let mut handled = usize::from(inbox.pop().is_some());
+        crowded.admit_one(&inbox);
+        inbox.close();
+        // As Desk::close(), which wakes all.
+        crowded.room.admit(|_word| {
+            crowded.waiters.wake();
+            crowded.waiters.wake();
+        });
+        loop {
+            match inbox.pop() {
+                Some(_) => handled += 1,
+                None if inbox.is_finished() => break,
+                None => hint::spin_loop(),
+            }
+        }
+        let accepted = senders.map(|sender| sender.join().expect("a sender"));
+        assert_eq!(handled, 1 + accepted.into_iter().filter(|&it| it).count());
+    });
+}
+
+/// Inbox of one message that drops the oldest, and the door of its machine.
+fn dropping() -> (Arc<(Door, Entrance<u32>)>, Inbox<u32>) {
+    let (entrance, inbox) = newest(1);
+    (Arc::new((Door::default(), entrance)), inbox)
+}
+
+#[test]
+fn an_inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
+    model(2, || {
+        let (shared, mut inbox) = dropping();
+        // The second message of each sender is passed.
+        let senders = [[10, 11], [20, 21]].map(|messages| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (door, entrance) = &*shared;
+                for message in messages {
+                    entrance.push(message).expect("not closed");
+                    if message != 20 {
+                        door.ring();
+                    }
+                }
+            })
+        });
+        let (mut handled, mut latest) = (0, 0);
+        // The last message to be pushed is one that is passed, and is never dropped.
+        while handled + inbox.dropped() < 4 {
+            match inbox.pop() {
+                Some(message) => {
+                    handled += 1;
+                    latest = message;
+                }
+                None => shared.0.park(&mut inbox),
+            }
+        }
+        assert!(latest == 11 || latest == 21);
+        for sender in senders {
+            sender.join().expect("a sender");
+        }
+    });
+}
+
+#[test]
+fn at_the_close_an_inbox_that_drops_the_oldest_message_refuses_drops_or_hands_back_each() {
+    model(3, || {
+        let (shared, mut inbox) = dropping();
+        let senders = [1, 2].map(|message| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || match shared.1.push(message) {
+                Ok(()) => 1,
+                Err(PushError::Closed(back)) => {
+                    assert_eq!(back, message);
+                    0
+                }
+                Err(PushError::Full(_)) => panic!("never full"),
+            })
+        });
+        let mut handed_back = u64::from(inbox.pop().is_some());
+        inbox.close();
+        while inbox.pop().is_some() {
+            handed_back += 1;
+        }
+        assert!(inbox.is_finished());
+        let accepted = senders.map(|sender| sender.join().expect("a sender"));
+        assert_eq!(accepted.iter().sum::<u64>(), handed_back + inbox.dropped());
     });
 }
 

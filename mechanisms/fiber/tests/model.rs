@@ -24,14 +24,14 @@
 //! | one_of_two_workers_.. | add_ended, have_all_ended / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
-//! Not word_for_model: the mutex, conditions, barriers and channels, whose waiters are under a `std`
+//! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std`
 //! mutex; the sleep of a worker, which is part of `handover-notify`; a thief's sleep against an
 //! owner's offers.
 //!
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others.
 //!
-//! The membarrier with which a thief makes all threads pass a fence is word_for_model as a fence on both
+//! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
 #![cfg(handover_loom)]
 

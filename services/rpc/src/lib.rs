@@ -1,29 +1,41 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+#[cfg(not(handover_loom))]
 mod address;
+#[cfg(not(handover_loom))]
 mod clock;
+#[cfg(not(handover_loom))]
 mod config;
+#[cfg(not(handover_loom))]
 mod drive;
+#[cfg(not(handover_loom))]
 pub mod engine;
+#[cfg(not(handover_loom))]
 mod error;
+mod mailbox;
+#[cfg(not(handover_loom))]
 #[allow(unsafe_code)]
 mod raw;
-#[cfg(test)]
+#[cfg(all(test, not(handover_loom)))]
 mod simulation;
+#[cfg(not(handover_loom))]
 mod stage;
 #[cfg(doctest)]
 mod variance;
 
-#[cfg(feature = "tls")]
+#[cfg(all(feature = "tls", not(handover_loom)))]
 pub use rustls;
 
+#[cfg(not(handover_loom))]
 pub use address::{Address, AddressError, NAME_MAX_BYTES, Transport};
+#[cfg(not(handover_loom))]
 pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
-#[cfg(feature = "monitoring")]
+#[cfg(all(feature = "monitoring", not(handover_loom)))]
 pub use drive::hooks::{Ending, Side};
-#[cfg(feature = "monitoring")]
+#[cfg(all(feature = "monitoring", not(handover_loom)))]
 pub use drive::monitor::{CallReport, Observed, Quantiles};
+#[cfg(not(handover_loom))]
 pub use drive::{
     bulk::{Bulk, BulkMemory, BulkPart, BulkPath, BulkStats, Transfer},
     calling::{Call, Calling},
@@ -34,8 +46,12 @@ pub use drive::{
     timers::Timer,
     timing::Timing,
 };
+#[cfg(not(handover_loom))]
 pub use engine::{BulkHandle, Method, Rights};
+#[cfg(not(handover_loom))]
 pub use error::{
     AuthenticationError, BulkError, BulkRefusal, CallError, ConfigError, EndpointError, Failure,
     FrameError, Gone, MemoryError, RegisterError, TimersFull, WithdrawError,
 };
+#[cfg(handover_loom)] // for the models
+pub use mailbox::{Mailbox, PostError, Receiver};

@@ -1,9 +1,10 @@
 //! Addresses, through which any thread sends messages to a machine.
 
 use super::door::Door;
-use super::room::Room;
+use super::room;
 use crate::engine::inbox::Entrance;
 use crate::engine::ready::Mark;
+use crate::engine::room::Room;
 use crate::{SendError, WhenFull, stage};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +101,7 @@ impl<M> Mail<M> {
         let answer = match (refusal, self.when_full) {
             (PushError::Full(message), WhenFull::Block { wait_ns_max }) if !self.door.is_here() => {
                 let push = |message| self.entrance.push(message);
-                self.room.wait(message, wait_ns_max, push, || self.notify())
+                room::wait(&self.room, message, wait_ns_max, push, || self.notify())
             }
             (refusal, _) => Err(refusal),
         };
@@ -243,24 +244,6 @@ mod tests {
     const PASSED: u32 = 2;
     const LATEST: Duration = Duration::from_secs(10);
 
-    /// Iterator of one message, which it yields only once it is told to.
-    struct Late(Option<mpsc::Receiver<()>>);
-
-    impl Iterator for Late {
-        type Item = u32;
-
-        fn next(&mut self) -> Option<u32> {
-            self.0.take()?.recv().ok()?;
-            Some(CALLED)
-        }
-    }
-
-    impl ExactSizeIterator for Late {
-        fn len(&self) -> usize {
-            usize::from(self.0.is_some())
-        }
-    }
-
     /// Passes a message behind a call that has taken its slot in the inbox, and lets the call fill
     /// the slot well after the thread has gone to sleep again.
     fn pass_behind_an_unfinished_call(address: Address<u32>) -> thread::JoinHandle<()> {
@@ -270,7 +253,9 @@ mod tests {
                 let address = address.clone();
                 thread::spawn(move || {
                     let Entrance::Ring(producer) = &address.mail.entrance else { return };
-                    assert_eq!(producer.push_batch(&mut Late(Some(is_to_finish))), 1);
+                    let mut late = std::iter::once(CALLED)
+                        .inspect(|_| is_to_finish.recv().expect("it is told to finish"));
+                    assert_eq!(producer.push_batch(&mut late), 1);
                     address.mail.show();
                 })
             };

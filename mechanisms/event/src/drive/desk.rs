@@ -3,6 +3,7 @@
 use super::address::{Address, Mail};
 use super::door::Door;
 use super::home::now_ns;
+use super::room;
 use crate::engine::inbox::{self, Inbox};
 use crate::{Config, MachineError, Ready, SendError, Stats, WatchId, WhenFull, stage};
 use handover_timer::{Expired, TimerId, Wheel};
@@ -59,6 +60,8 @@ pub(crate) struct Desk<M> {
     pub(crate) local: VecDeque<M>,
     pub(crate) wheel: Wheel<Tick<M>>,
     watches: Vec<WatchSlot<M>>,
+    /// Slots of `watches` without a watch.
+    vacant: Vec<u32>,
     pub(crate) config: Config,
     pub(crate) handled: u64,
     /// The counters that the queues do not provide.
@@ -91,6 +94,7 @@ impl<M: Send + 'static> Desk<M> {
             local: VecDeque::with_capacity(config.local_messages_max.min(LOCAL_RESERVED) as usize),
             wheel,
             watches: Vec::new(),
+            vacant: Vec::new(),
             config,
             handled: 0,
             counts: Stats::default(),
@@ -127,10 +131,10 @@ impl<M> Desk<M> {
     }
 
     fn admit_one(&self) -> bool {
-        let room = &self.address.mail().room;
-        let is_waiting = room.has_waiting();
+        let waiting = &self.address.mail().room;
+        let is_waiting = waiting.has_waiting();
         if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
-            room.admit(1);
+            room::admit(waiting, 1);
         }
         is_waiting
     }
@@ -158,15 +162,16 @@ impl<M> Desk<M> {
 
     /// Returns the identifier of the next watch to begin.
     pub(crate) fn next_watch(&mut self) -> WatchId {
-        let vacant = self.watches.iter().position(|slot| slot.watch.is_none());
-        let slot = vacant.unwrap_or_else(|| {
+        if self.vacant.is_empty() {
+            self.vacant.push(self.watches.len() as u32);
             self.watches.push(WatchSlot { generation: 0, watch: None });
-            self.watches.len() - 1
-        });
-        WatchId { slot: slot as u32, generation: self.watches[slot].generation }
+        }
+        let slot = self.vacant[self.vacant.len() - 1];
+        WatchId { slot, generation: self.watches[slot as usize].generation }
     }
 
     pub(crate) fn begin_watch(&mut self, id: WatchId, source: Box<dyn AsFd + Send>, wrap: Wrap<M>) {
+        self.vacant.pop(); // the slot that next_watch() has returned
         self.watches[id.slot as usize].watch = Some(Watch { source, wrap });
     }
 
@@ -182,11 +187,13 @@ impl<M> Desk<M> {
         }
         let watch = slot.watch.take()?;
         slot.generation = slot.generation.wrapping_add(1);
+        self.vacant.push(id.slot);
         Some(watch)
     }
 
     /// Ends all watches.
     pub(crate) fn end_watches(&mut self) -> impl Iterator<Item = Watch<M>> {
+        self.vacant.clear();
         std::mem::take(&mut self.watches).into_iter().filter_map(|slot| slot.watch)
     }
 
@@ -215,7 +222,7 @@ impl<M> Desk<M> {
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            self.address.mail().room.admit(u32::MAX); // the waiting senders find the inbox closed
+            room::admit(&self.address.mail().room, u32::MAX); // the waiting senders find the inbox closed
         }
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
@@ -244,6 +251,6 @@ impl<M> Desk<M> {
 impl<M> Drop for Desk<M> {
     fn drop(&mut self) {
         self.inbox.close();
-        self.address.mail().room.admit(u32::MAX); // the waiting senders find the inbox closed
+        room::admit(&self.address.mail().room, u32::MAX); // the waiting senders find the inbox closed
     }
 }

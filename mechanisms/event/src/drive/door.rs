@@ -7,7 +7,7 @@ use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_notify::Unparker;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -100,26 +100,28 @@ impl Door {
     /// Marks the calling thread as the one that runs the door's machines, until the guard is
     /// dropped.
     pub(crate) fn enter(&self) -> Inside {
-        Inside { before: HERE.replace(ptr::from_ref(self)) }
+        // Fails while the thread's locals are dropped; then is_here() returns `false`.
+        let _ = HERE.try_with(|doors| doors.borrow_mut().push(ptr::from_ref(self)));
+        Inside
     }
 
     /// Returns `true` if the calling thread currently runs this door's machines.
     pub(crate) fn is_here(&self) -> bool {
-        ptr::eq(HERE.get(), self)
+        let is_here = HERE.try_with(|doors| doors.borrow().contains(&ptr::from_ref(self)));
+        is_here.unwrap_or(false)
     }
 }
 
 thread_local! {
-    /// The door whose machines this thread runs; compared, never dereferenced.
-    static HERE: Cell<*const Door> = const { Cell::new(ptr::null()) };
+    /// The doors whose machines this thread runs: more than one if a handler runs other machines.
+    /// Compared, never dereferenced.
+    static HERE: RefCell<Vec<*const Door>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) struct Inside {
-    before: *const Door,
-}
+pub(crate) struct Inside;
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        HERE.set(self.before);
+        let _ = HERE.try_with(|doors| doors.borrow_mut().pop());
     }
 }

@@ -105,6 +105,7 @@ trait AnyMember: Send {
     fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
     fn waiting_count(&self) -> usize;
+    fn has_mail(&self) -> bool;
     fn mark(&self) -> &Mark;
     fn as_any(&mut self) -> &mut dyn Any;
     fn as_any_ref(&self) -> &dyn Any;
@@ -185,6 +186,10 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
 
     fn waiting_count(&self) -> usize {
         self.desk.inbox.len()
+    }
+
+    fn has_mail(&self) -> bool {
+        !self.desk.inbox.is_empty()
     }
 
     fn mark(&self) -> &Mark {
@@ -465,6 +470,22 @@ impl Group {
         }
     }
 
+    /// Lists the machines with messages from other threads, if the queue of marked machines is
+    /// blocked: a sender that has taken its slot there and not filled it, as it has lost its CPU,
+    /// hides the machines behind it. Returns `true` if there are any.
+    fn list_hidden(&mut self) -> bool {
+        if !self.marked.is_blocked() {
+            return false;
+        }
+        for (machine, member) in (0..).zip(&self.members) {
+            if member.as_ref().is_some_and(|one| one.has_mail()) {
+                self.home.locals[machine as usize].has_mail = true;
+                self.home.list(machine);
+            }
+        }
+        self.home.has_listed()
+    }
+
     #[inline(always)]
     fn after(&mut self, machine: u32, turn: &Turn) {
         if turn.more {
@@ -540,7 +561,7 @@ impl Group {
     }
 
     fn idle(&mut self) -> Result<(), RunError> {
-        if self.home.is_ending {
+        if self.home.is_ending || self.list_hidden() {
             return Ok(());
         }
         let mut is_waited_for = false;

@@ -1,10 +1,10 @@
 //! The queue of messages from other threads, in two kinds.
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use handover_base::sync::{Arc, CachePadded};
+use handover_base::sync::{Arc, CachePadded, Mutex, MutexGuard};
 use handover_ring::{CapacityError, PushError, mpsc};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// The senders' shared end.
 pub enum Entrance<M> {
@@ -45,7 +45,7 @@ pub fn ring<M>(messages_max: u32) -> Result<(Entrance<M>, Inbox<M>), CapacityErr
 }
 
 /// Makes a queue that drops the oldest message when full.
-pub(crate) fn newest<M>(messages_max: u32) -> (Entrance<M>, Inbox<M>) {
+pub fn newest<M>(messages_max: u32) -> (Entrance<M>, Inbox<M>) {
     let queue = Arc::new(Newest {
         messages: CachePadded::new(Mutex::new(VecDeque::new())),
         messages_max: messages_max as usize,
@@ -161,7 +161,7 @@ impl<M> Inbox<M> {
     }
 
     /// Returns the number of messages dropped to make room for newer ones.
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         match self {
             Inbox::Ring(_) => 0,
             // Relaxed: a count.

@@ -13,7 +13,8 @@
 //! A caller that has taken its slot in an inbox or in the queue, but has not filled it yet, hides
 //! the senders behind it, and a passer behind it wakes the thread in vain, too. So the thread does
 //! not sleep for long while a push has begun, into the queue or into the inbox of a machine that
-//! was in the queue: see [`Incoming`].
+//! was in the queue: see [`Incoming`]. While the queue is blocked in this way, the thread looks for
+//! messages in the inboxes of all machines: see [`Marked::is_blocked`].
 
 use super::incoming::Incoming;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
@@ -154,6 +155,13 @@ impl Marked {
         MarkedInboxes { marked: self, waiting_count }
     }
 
+    /// Returns `true` if there is nothing to pop because a sender has taken the next slot and not
+    /// filled it yet; it may have done so since.
+    pub fn is_blocked(&self) -> bool {
+        let begun_count = self.marked.len();
+        self.marked.is_empty() && begun_count != 0
+    }
+
     /// Returns `true` if there is nothing to pop; `true` may be stale.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -177,5 +185,49 @@ impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
         // Not is_empty(), which checks only whether the next slot is filled.
         let begun_count = marked.len();
         !popped.is_empty() || begun_count != 0
+    }
+}
+
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use crate::{Config, Context, Ended, Group, ThreadConfig, handler};
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn machine_behind_a_preempted_sender_to_another_machine_is_served() {
+        const LATEST: Duration = Duration::from_secs(10);
+        const PASSED: u32 = 1;
+        const TIMED_OUT: u32 = 2;
+        let mut group = Group::new(ThreadConfig::default()).expect("valid");
+        let other = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("room");
+        let (finish, is_to_finish) = mpsc::channel();
+        let served = handler(move |_: u32, cx: &mut Context<'_, u32>| {
+            finish.send(()).expect("the sender waits");
+            cx.stop();
+        });
+        let served = group.add(served, Config::default()).expect("room");
+        let mut cx = group.context(&served).expect("of this group");
+        cx.after(LATEST, TIMED_OUT).expect("a timer");
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let (has_slot, slot) = mpsc::channel();
+            let to_other = other.address().clone();
+            scope.spawn(move || {
+                let marking = to_other.mail().door.marking().expect("of a group");
+                // A sender to `other` that loses its CPU until the machine behind it is served.
+                let mut preempted = std::iter::once(to_other.mail().machine).inspect(|_| {
+                    has_slot.send(()).expect("it waits");
+                    is_to_finish.recv().expect("it is served");
+                });
+                assert_eq!(marking.marked.push_batch(&mut preempted), 1);
+            });
+            slot.recv().expect("it has a slot");
+            served.address().pass(PASSED).expect("room");
+            assert_eq!(group.run(), Ok(Ended::Stopped));
+        });
+        assert!(started.elapsed() < LATEST, "only the timer woke it");
+        let stats = group.stats(&served).expect("of this group");
+        assert_eq!((stats.handled, stats.timers), (1, 0));
     }
 }

@@ -125,6 +125,33 @@ fn a_sender_that_would_wait_for_itself_is_refused_at_once() {
 }
 
 #[test]
+fn handler_of_a_machine_that_another_one_polls_does_not_wait_for_its_own_thread() {
+    const WAIT: Duration = Duration::from_secs(5);
+    let block = WhenFull::Block { wait_ns_max: WAIT.as_nanos() as u64 };
+    let full = Arc::new(std::sync::OnceLock::<Address<u32>>::new());
+    let to_outer = Arc::clone(&full);
+    let inner = move |_: u32, _cx: &mut Context<'_, u32>| {
+        let outer = to_outer.get().expect("set before the run");
+        assert!(matches!(outer.pass(3), Err(SendError::Full(3))));
+    };
+    let mut inner = Machine::new(handler(inner), Config::default()).expect("valid");
+    inner.address().pass(0).expect("room");
+    let outer = move |message: u32, _cx: &mut Context<'_, u32>| {
+        if message == 1 {
+            assert_eq!(inner.poll().expect("runs").handled, 1);
+        }
+    };
+    let mut outer = Machine::new(handler(outer), small(1, block)).expect("valid");
+    assert!(full.set(outer.address().clone()).is_ok());
+    outer.context().call(1).expect("room");
+    outer.address().pass(2).expect("room");
+    let started = Instant::now();
+    assert_eq!(outer.poll().expect("runs").handled, 2);
+    assert!(started.elapsed() < WAIT, "it has waited for itself");
+    assert_eq!(outer.stats().refused, 1);
+}
+
+#[test]
 fn closing_hands_back_what_was_not_handled_and_senders_find_it_closed() {
     let mut machine = keeper(Config::default());
     let address = machine.address().clone();

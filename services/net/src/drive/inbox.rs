@@ -2,10 +2,11 @@
 
 use super::endpoint::Dial;
 use super::slab::Key;
+use crate::reservations::Reservations;
 use crate::stats::Published;
 use crate::tls::Server;
 use crate::{CommandError, Config, Stats};
-use handover_base::sync::shared::{AtomicU64, AtomicUsize, Ordering};
+use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_notify::{Notify, adaptive_fd};
 use handover_ring::{PushError, mpsc};
 use std::fmt;
@@ -33,16 +34,8 @@ const NOT_STOPPING: u64 = u64::MAX;
 pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
     wake: adaptive_fd::Sender,
-    /// Bytes in queued write commands.
-    bytes: AtomicUsize,
-    bytes_max: usize,
     stop_ns: AtomicU64,
-    /// Limit of connections.
-    connections_max: usize,
-    open_count: AtomicUsize,
-    reserved_count: AtomicUsize,
-    /// Listeners of other threads that may still hand connections to this thread.
-    remote_listeners_count: AtomicUsize,
+    pub(crate) reservations: Reservations,
     pub(crate) published: Published,
 }
 
@@ -55,13 +48,11 @@ impl<D> Inbox<D> {
         Self {
             commands,
             wake,
-            bytes: AtomicUsize::new(0),
-            bytes_max: config.commands_bytes_max as usize,
-            connections_max: config.connections_max as usize,
-            open_count: AtomicUsize::new(0),
-            reserved_count: AtomicUsize::new(0),
             stop_ns: AtomicU64::new(NOT_STOPPING),
-            remote_listeners_count: AtomicUsize::new(0),
+            reservations: Reservations::new(
+                config.commands_bytes_max as usize,
+                config.connections_max as usize,
+            ),
             published: Published::default(),
         }
     }
@@ -74,66 +65,19 @@ impl<D> Inbox<D> {
 
     fn write(&self, key: Key, bytes: Vec<u8>) -> Result<(), CommandError> {
         let bytes_count = bytes.len();
-        // Relaxed, here and below: a count that bounds memory; no other access depends on it.
-        let before = self.bytes.fetch_add(bytes_count, Ordering::Relaxed);
-        if before > 0 && before.saturating_add(bytes_count) > self.bytes_max {
-            self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
+        if !self.reservations.try_reserve_bytes(bytes_count) {
             return Err(CommandError::Full(bytes));
         }
         self.push(Command::Write(key, bytes)).map_err(|refused| {
-            self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
+            self.reservations.release_bytes(bytes_count);
             into_command_error(refused)
         })
     }
 
-    /// Subtracts `bytes_count` bytes of a command that the thread has taken.
-    pub(crate) fn release_bytes(&self, bytes_count: usize) {
-        self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
-    }
-
-    /// Publishes the thread's number of connections.
-    pub(crate) fn publish_open_count(&self, count: u64) {
-        // Relaxed, here and below: counts that bound, and order no other access. If the thread
-        // opens a connection of its own at the same moment, it may use the last slot: then the
-        // connection that is handed to it is closed.
-        self.open_count.store(count as usize, Ordering::Relaxed);
-    }
-
-    /// Reserves a slot for one more connection; returns `false` if there is none. The reservation
-    /// lasts until [`release_reservation`](Self::release_reservation).
-    pub(crate) fn try_reserve(&self) -> bool {
-        let reserved_count = self.reserved_count.fetch_add(1, Ordering::Relaxed);
-        let has_space =
-            self.open_count.load(Ordering::Relaxed) + reserved_count < self.connections_max;
-        if !has_space {
-            self.release_reservation();
-        }
-        has_space
-    }
-
-    /// Ends a reservation: the connection has arrived, or is not handed over after all.
-    pub(crate) fn release_reservation(&self) {
-        self.reserved_count.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Counts a listener of another thread that will hand connections to this one.
-    pub(crate) fn add_remote_listener(&self) {
-        // Relaxed: the threads are started later.
-        self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Counts a listener that has handed over its last connection.
     pub(crate) fn remove_remote_listener(&self) {
-        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are
-        // in the ring.
-        self.remote_listeners_count.fetch_sub(1, Ordering::Release);
+        self.reservations.remove_remote_listener();
         self.wake.notify();
-    }
-
-    /// Returns `true` while listeners of other threads may still hand connections to this thread.
-    pub(crate) fn has_remote_listeners(&self) -> bool {
-        // Acquire: pairs with the Release in remove_remote_listener().
-        self.remote_listeners_count.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn stop(&self, grace_ns: u64) {

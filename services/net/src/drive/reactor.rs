@@ -225,7 +225,8 @@ impl<H: Handler> Reactor<H> {
             self.core.now_ns = clock::now_ns();
             self.core.stats.rounds_count += 1;
             // Read before the commands: the last commands of a listener that has ended are in the queue.
-            let is_last = self.core.is_stopping && !self.core.inbox.has_remote_listeners();
+            let is_last =
+                self.core.is_stopping && !self.core.inbox.reservations.has_remote_listeners();
             self.expire();
             self.execute_commands();
             self.serve_ready();
@@ -241,7 +242,7 @@ impl<H: Handler> Reactor<H> {
                 return Ok(self.core.stats);
             }
             // If the last listener has ended meanwhile, the loop runs once more without waiting.
-            if !is_empty || self.core.inbox.has_remote_listeners() {
+            if !is_empty || self.core.inbox.reservations.has_remote_listeners() {
                 self.wait()?;
             }
         }
@@ -328,7 +329,7 @@ impl<H: Handler> Reactor<H> {
             let mut room = Connections { core: &mut self.core, codec: &self.codec };
             match command {
                 Command::Write(key, bytes) => {
-                    room.core.inbox.release_bytes(bytes.len());
+                    room.core.inbox.reservations.release_bytes(bytes.len());
                     // A failure closes the connection, which on_close reports.
                     let _ = room.core.write_with(key, |out| {
                         *out = bytes;
@@ -346,7 +347,7 @@ impl<H: Handler> Reactor<H> {
                 }
                 Command::Adopt(fd, peer, tls) => {
                     let _ = self.add_accepted(fd, peer, tls.as_ref());
-                    self.core.inbox.release_reservation();
+                    self.core.inbox.reservations.release();
                 }
                 Command::Connect(dial, data) => {
                     if let Err((error, data)) = self.core.dial(&dial, data) {

@@ -1,17 +1,16 @@
 //! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and the
 //! request to stop.
 
-use super::locked;
 use super::pool::PoolAnswer;
 use super::promises::{Answer, Promise};
 use crate::engine::PeerKey;
+use crate::mailbox::{Mailbox, PostError, Receiver};
 use crate::{CallError, Method};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Work of another thread for the endpoint's thread. `E` is a closure to run between handlers.
 pub(crate) enum Post<E> {
@@ -30,20 +29,9 @@ pub(crate) struct PostedCall {
     pub(crate) promise: Promise,
 }
 
-struct Posts<E> {
-    /// `true` while a thread drives the endpoint and will take posts.
-    open: bool,
-    waiting: Vec<Post<E>>,
-}
-
 /// Queue from other threads to an endpoint.
 pub(crate) struct Inbox<E> {
-    answers: Mutex<Vec<PoolAnswer>>,
-    posts: Mutex<Posts<E>>,
-    /// `true` if `answers` or `posts` is not empty, or `stop` was set.
-    any: AtomicBool,
-    asleep: AtomicBool,
-    stop: AtomicBool,
+    mailbox: Mailbox<PoolAnswer, Post<E>>,
     event: OwnedFd,
     /// Maximum number of calls and errands of other threads that may wait.
     posts_max: usize,
@@ -51,15 +39,8 @@ pub(crate) struct Inbox<E> {
 
 impl<E> Inbox<E> {
     pub(crate) fn new(posts_max: usize) -> Result<Self, Errno> {
-        Ok(Self {
-            posts_max,
-            answers: Mutex::default(),
-            posts: Mutex::new(Posts { open: false, waiting: Vec::new() }),
-            any: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { mailbox: Mailbox::new(), event, posts_max })
     }
 
     /// Returns the eventfd that wakes the endpoint's thread.
@@ -68,25 +49,17 @@ impl<E> Inbox<E> {
     }
 
     pub(crate) fn push(&self, answer: PoolAnswer) {
-        locked(&self.answers).push(answer);
-        self.notify();
+        self.notify(self.mailbox.push(answer));
     }
 
     /// Accepts posts from now on.
     pub(crate) fn open(&self) {
-        locked(&self.posts).open = true;
+        self.mailbox.open();
     }
 
     /// Refuses posts from now on, and drops those that were not taken.
     pub(crate) fn close(&self) {
-        // Dropping a post may wake a thread that posts again, so this must not happen under the
-        // lock.
-        let waiting = {
-            let mut posts = locked(&self.posts);
-            posts.open = false;
-            std::mem::take(&mut posts.waiting)
-        };
-        drop(waiting);
+        drop(self.mailbox.close());
     }
 
     /// # Errors
@@ -103,64 +76,48 @@ impl<E> Inbox<E> {
     }
 
     fn post_within(&self, posts_max: usize, post: Post<E>) -> Result<(), CallError> {
-        let mut posts = locked(&self.posts);
-        if !posts.open {
-            return Err(CallError::Ended);
-        }
-        if posts.waiting.len() >= posts_max {
-            return Err(CallError::Full);
-        }
-        posts.waiting.push(post);
-        drop(posts);
-        self.notify();
+        let receiver = self.mailbox.post(post, posts_max).map_err(|refusal| match refusal {
+            PostError::Full => CallError::Full,
+            PostError::Closed => CallError::Ended,
+        })?;
+        self.notify(receiver);
         Ok(())
     }
 
     pub(crate) fn stop(&self) {
-        // Relaxed: ordered by the Release store to `any` in notify().
-        self.stop.store(true, Ordering::Relaxed);
-        self.notify();
+        self.notify(self.mailbox.stop());
     }
 
-    fn notify(&self) {
-        // Release: publishes `stop` to the Acquire in has_any() and take(); `answers` and `posts`
-        // have their own locks.
-        self.any.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence in EventLoop::sleep between the store to `asleep` and the
-        // last turn.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) {
+    fn notify(&self, receiver: Receiver) {
+        if receiver == Receiver::Asleep {
             // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
             // already pending.
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Announces that this side sleeps, to be followed by a fence and one more turn; or, with
-    /// `false`, that it is awake.
-    pub(crate) fn set_asleep(&self, asleep: bool) {
-        // Relaxed: ordered by the fence in EventLoop::sleep.
-        self.asleep.store(asleep, Ordering::Relaxed);
+    /// Announces that this side sleeps, to be followed by one more turn.
+    pub(crate) fn declare_sleep(&self) {
+        self.mailbox.declare_sleep();
+    }
+
+    /// Announces that this side is awake.
+    pub(crate) fn declare_awake(&self) {
+        self.mailbox.declare_awake();
     }
 
     #[inline]
     pub(crate) fn has_any(&self) -> bool {
-        // Acquire: pairs with the Release in notify().
-        self.any.load(Ordering::Acquire)
+        self.mailbox.has_any()
     }
 
     pub(crate) fn take(&self, answers: &mut Vec<PoolAnswer>, posts: &mut Vec<Post<E>>) {
-        // Acquire: pairs with the Release in notify(), so that a `stop` whose flag is cleared here
-        // is seen. A later notify() sets the flag again.
-        self.any.swap(false, Ordering::Acquire);
-        answers.append(&mut locked(&self.answers));
-        posts.append(&mut locked(&self.posts).waiting);
+        self.mailbox.take(answers, posts);
     }
 
     /// Returns `true` if the endpoint was told to stop since the last call.
     pub(crate) fn take_stop(&self) -> bool {
-        // Relaxed: only a flag; if `any` announced it, the Acquire load of `any` has ordered it.
-        self.stop.swap(false, Ordering::Relaxed)
+        self.mailbox.take_stop()
     }
 }
 

@@ -41,13 +41,6 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// frames.
     fn in_memory(&self) -> bool;
 
-    /// Announces that this side is about to sleep, so that a peer that sends wakes it. The caller
-    /// fences and polls once more afterwards.
-    fn declare_sleep(&mut self);
-
-    /// Announces that this side is awake.
-    fn declare_awake(&mut self);
-
     /// Sleeps until something has come, and reads it in the same system call. Returns `false` if
     /// nothing was read: at once where this is not possible, or at the limit that
     /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.

@@ -8,6 +8,7 @@ use super::handshake::Handshake;
 use super::link::AnyLink;
 use super::poll::{EventSource, GENERATION_MASK, Poll};
 use super::security::Security;
+use super::sm::Sm;
 use crate::engine::{Backlog, Header, Kind, PeerKey};
 use crate::raw::{peer_credentials, peer_process};
 use crate::{CallError, Config, Gone};
@@ -17,6 +18,8 @@ use std::os::fd::OwnedFd;
 /// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are
 /// ready.
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
+/// Number of streams from which on epoll reports all of them.
+const FEW_STREAMS_EXCEEDED: usize = EAGER_STREAMS_MAX + 1;
 /// Maximum number of sweeps that may find the same frame incomplete.
 pub(crate) const SWEEPS_MAX: u32 = 8;
 /// Bytes that a deferred request counts for, in addition to its body.
@@ -63,6 +66,10 @@ pub(crate) struct Peers {
     free: Vec<u32>,
     /// Slots of the connected peers.
     pub(crate) active: Vec<u32>,
+    /// By slot, a bit of each peer that may have sent something: set for peers in shared memory as
+    /// long as they are connected, and for streams from a notification until everything was read.
+    /// So a turn does not visit the others, of which there may be thousands.
+    receivable: Vec<u64>,
     pub(crate) streams_count: usize,
     /// `true` if frames may be queued for sending.
     pub(crate) any_queued: bool,
@@ -99,10 +106,15 @@ impl Peers {
         self.get(peer).is_some()
     }
 
-    /// Calls `handle` for the link of each connected peer.
-    pub(crate) fn for_each_link(&mut self, mut handle: impl FnMut(&mut AnyLink)) {
+    /// Calls `handle` for the link of each peer in shared memory.
+    pub(crate) fn for_each_in_memory(&mut self, mut handle: impl FnMut(&mut Sm)) {
+        if self.streams_count == self.active.len() {
+            return; // There may be thousands of streams.
+        }
         for &slot in &self.active {
-            self.slots[slot as usize].link.as_mut().map(&mut handle);
+            if let Some(AnyLink::Sm(link)) = &mut self.slots[slot as usize].link {
+                handle(link);
+            }
         }
     }
 
@@ -191,6 +203,8 @@ impl Peers {
         self.streams_count += usize::from(!in_memory);
         self.any_queued |= agreed.link.queued_bytes() > 0;
         at.link = Some(agreed.link);
+        // The first frame may have arrived during the handshake.
+        self.set_receivable(slot);
         self.active.push(slot);
         if config.spin_forever && !in_memory {
             self.choose_notification(slot, poll);
@@ -205,8 +219,14 @@ impl Peers {
     // vain, and 0.95 x without both. 2026-11.
     fn choose_notification(&mut self, newest: u32, poll: &Poll) {
         let reads = self.streams_count <= EAGER_STREAMS_MAX;
+        let concerned = match self.streams_count {
+            ..=EAGER_STREAMS_MAX => std::slice::from_ref(&newest),
+            FEW_STREAMS_EXCEEDED => &self.active[..],
+            // Epoll reports all of them already.
+            _ => return,
+        };
         let mut lost = Vec::new();
-        for &slot in if reads { std::slice::from_ref(&newest) } else { &self.active[..] } {
+        for &slot in concerned {
             let key = self.key(slot);
             let at = &mut self.slots[slot as usize];
             let Some(link) = at.link.as_ref().filter(|_| at.in_epoll == reads) else { continue };
@@ -247,6 +267,7 @@ impl Peers {
         at.generation = at.generation.wrapping_add(1) & GENERATION_MASK;
         self.closed.push(ClosedPeer { peer, why, socket, process: at.process.take() });
         self.streams_count -= usize::from(!at.in_memory);
+        self.clear_receivable(peer.slot);
         self.active.retain(|&it| it != peer.slot);
         self.free.push(peer.slot);
     }
@@ -277,6 +298,50 @@ impl Peers {
             }
         }
         wanted
+    }
+
+    // Receiving.
+
+    /// Handles a notification of that peer's socket. Returns its link.
+    pub(crate) fn on_ready(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
+        self.link(peer)?.on_ready();
+        self.set_receivable(peer.slot);
+        self.link(peer)
+    }
+
+    pub(crate) fn set_receivable(&mut self, slot: u32) {
+        let word = slot as usize / 64;
+        if word >= self.receivable.len() {
+            self.receivable.resize(word + 1, 0);
+        }
+        self.receivable[word] |= 1 << (slot % 64);
+    }
+
+    /// Records that everything was read that a stream has sent.
+    #[inline]
+    pub(crate) fn set_drained(&mut self, slot: u32) {
+        if !self.slots[slot as usize].in_memory {
+            self.clear_receivable(slot);
+        }
+    }
+
+    fn clear_receivable(&mut self, slot: u32) {
+        if let Some(bits) = self.receivable.get_mut(slot as usize / 64) {
+            *bits &= !(1 << (slot % 64));
+        }
+    }
+
+    /// Returns the first slot from `from` on of a peer that may have sent something.
+    #[inline]
+    pub(crate) fn next_receivable(&self, from: u32) -> Option<u32> {
+        let mut word = from as usize / 64;
+        let mut bits = self.receivable.get(word)? & u64::MAX << (from % 64);
+        while bits == 0 {
+            word += 1;
+            bits = *self.receivable.get(word)?;
+        }
+        // Below 64 times the length of a vector that has a bit for each slot, a u32.
+        Some((word * 64) as u32 + bits.trailing_zeros())
     }
 
     // Sending.

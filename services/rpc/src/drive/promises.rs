@@ -4,13 +4,13 @@ use super::locked;
 use super::timers::Timer;
 use crate::CallError;
 use crate::engine::{CallId, Calls, ONE_WAY, Outcome};
+use handover_base::sync::shared::{AtomicU64, Ordering};
 #[cfg(feature = "fibers")]
 use handover_fiber::Eventual;
 use std::collections::HashMap;
 use std::fmt;
 #[cfg(not(feature = "fibers"))]
 use std::sync::OnceLock as Eventual;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -39,14 +39,16 @@ impl<T> Answer<T> {
 
     /// Returns the result, or has `waker` woken when it is set.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
+        // Wakers are the user's code: cloned before the lock is taken, and dropped after it is
+        // released.
+        let mut other = Some(waker.clone());
         let mut known = locked(&self.waker);
         let result = self.get();
         // Written under the lock: the thread that sets the result takes the waker after this.
-        match &mut *known {
-            _ if result.is_some() => {}
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        if result.is_none() {
+            std::mem::swap(&mut *known, &mut other);
         }
+        drop(known);
         result
     }
 

@@ -165,7 +165,7 @@ impl Sm {
     fn ring_if_asleep(&self) {
         let asleep = &self.segment.side(1 - self.own).status.asleep;
         // SeqCst: orders the published message before this load; pairs with the fence in
-        // EventLoop::sleep of the side that sleeps, between its store to `asleep` and its last
+        // Mailbox::declare_sleep() of the side that sleeps, between its store to `asleep` and its last
         // check for messages.
         fence(Ordering::SeqCst);
         if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
@@ -328,6 +328,22 @@ impl Sm {
             self.ring();
         }
     }
+
+    /// Announces that this side is about to sleep, so that a peer that sends wakes it. The caller
+    /// fences and polls once more afterwards.
+    pub(crate) fn declare_sleep(&mut self) {
+        if self.unread {
+            self.read_all_wakeups();
+        }
+        // Relaxed: Mailbox::declare_sleep() fences after the last of these stores.
+        self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
+    }
+
+    /// Announces that this side is awake.
+    pub(crate) fn declare_awake(&mut self) {
+        // Relaxed: a needless wake-up costs the peer one write and this side one check.
+        self.segment.side(self.own).status.asleep.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Link for Sm {
@@ -410,19 +426,6 @@ impl Link for Sm {
 
     fn in_memory(&self) -> bool {
         true
-    }
-
-    fn declare_sleep(&mut self) {
-        if self.unread {
-            self.read_all_wakeups();
-        }
-        // Relaxed: EventLoop::sleep fences after the last of these stores.
-        self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
-    }
-
-    fn declare_awake(&mut self) {
-        // Relaxed: a needless wake-up costs the peer one write and this side one check.
-        self.segment.side(self.own).status.asleep.store(0, Ordering::Relaxed);
     }
 
     fn close(&mut self) {

@@ -221,10 +221,6 @@ impl Link for Stream {
         self.waits &= socket::bound_wait(self.wire.fd(), WAIT_MAX).is_ok();
     }
 
-    fn declare_sleep(&mut self) {}
-
-    fn declare_awake(&mut self) {}
-
     fn wants_sweep(&self) -> bool {
         self.is_within_frame() || self.inbound.is_grown()
     }

@@ -103,7 +103,7 @@ impl<H: Handler> Reactor<H> {
         let targets = threads.into_iter().map(|inbox| {
             let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
             if !is_own {
-                inbox.add_remote_listener();
+                inbox.reservations.add_remote_listener();
             }
             AcceptTarget { inbox, is_own }
         });
@@ -145,7 +145,7 @@ impl<H: Handler> Reactor<H> {
             match (&accepted, placement) {
                 (Ok(_), _) => listener.next = turn,
                 (Err(_), Placement::Reserved(thread)) => {
-                    listener.threads[thread].inbox.release_reservation()
+                    listener.threads[thread].inbox.reservations.release()
                 }
                 (Err(_), _) => {}
             }
@@ -175,7 +175,7 @@ impl<H: Handler> Reactor<H> {
             let thread = &listener.threads[at];
             let found = match thread.is_own {
                 true => own,
-                false if thread.inbox.try_reserve() => Placement::Reserved(at),
+                false if thread.inbox.reservations.try_reserve() => Placement::Reserved(at),
                 false => Placement::NoSpace,
             };
             if found != Placement::NoSpace {
@@ -197,7 +197,7 @@ impl<H: Handler> Reactor<H> {
                 // The thread's queue of commands is full, or the thread has ended: this thread
                 // keeps it.
                 Err(Command::Adopt(refused, ..)) => {
-                    inbox.release_reservation();
+                    inbox.reservations.release();
                     fd = refused;
                 }
                 _ => return,

@@ -69,16 +69,15 @@ impl EventLoop {
                 EventSource::Listener(_) => self.accept_from_all(),
                 EventSource::Handshake(number) => self.advance(number),
                 EventSource::Peer(peer) => {
-                    if let Some(link) = self.peers.link(peer) {
-                        link.on_ready();
-                        if is_end && link.in_memory() {
-                            self.ended.push(peer);
-                        }
+                    if let Some(link) = self.peers.on_ready(peer)
+                        && is_end
+                        && link.in_memory()
+                    {
+                        self.ended.push(peer);
                     }
                 }
                 EventSource::Process(peer) => {
-                    if let Some(link) = self.peers.link(peer) {
-                        link.on_ready();
+                    if self.peers.on_ready(peer).is_some() {
                         self.ended.push(peer);
                     }
                 }
@@ -268,7 +267,9 @@ impl EventLoop {
     /// Handles every connection and handshake as if epoll had reported it.
     #[cfg(test)]
     pub(crate) fn poll_simulated(&mut self) {
-        self.peers.for_each_link(|link| link.on_ready());
+        for peer in self.peers.keys().collect::<Vec<_>>() {
+            self.peers.on_ready(peer);
+        }
         for number in 0..self.handshakes.len() {
             self.advance(number as u32);
         }

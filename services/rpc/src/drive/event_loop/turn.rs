@@ -29,12 +29,20 @@ impl EventLoop {
             did = true;
         }
         let eager_streams = eager && self.peers.streams_count <= EAGER_STREAMS_MAX;
-        let mut at = 0;
-        while at < self.peers.active.len() {
-            let slot = self.peers.active[at];
-            did |= self.receive(slot, sink, eager_streams);
-            // If the connection was closed, another peer has taken its index in the list.
-            at += usize::from(self.peers.active.get(at) == Some(&slot));
+        if eager_streams {
+            let mut at = 0;
+            while at < self.peers.active.len() {
+                let slot = self.peers.active[at];
+                did |= self.receive(slot, sink, true);
+                // If the connection was closed, another peer has taken its index in the list.
+                at += usize::from(self.peers.active.get(at) == Some(&slot));
+            }
+        } else {
+            let mut from = 0;
+            while let Some(slot) = self.peers.next_receivable(from) {
+                did |= self.receive(slot, sink, false);
+                from = slot + 1;
+            }
         }
         if !self.ended.is_empty() {
             self.close_ended(sink);
@@ -73,6 +81,7 @@ impl EventLoop {
                     if self.sweep_at_ns == u64::MAX && link.wants_sweep() {
                         self.schedule_sweep();
                     }
+                    self.peers.set_drained(slot);
                     self.turns += count;
                     return count > 0;
                 }
@@ -202,7 +211,9 @@ impl EventLoop {
         let mut did = false;
         self.peers.any_queued = false;
         for at in (0..self.peers.active.len()).rev() {
-            let key = self.peers.key(self.peers.active[at]);
+            // More than one connection may have been closed meanwhile.
+            let Some(&slot) = self.peers.active.get(at) else { continue };
+            let key = self.peers.key(slot);
             if self.peers.flush(key) {
                 did = true;
                 self.peers.give_turn(key, self.config.queued_bytes_max);

@@ -4,6 +4,7 @@ use super::{EventLoop, RequestSink, TURNS_PER_CLOCK_READ};
 use crate::clock;
 use crate::drive::hooks::{Ending, Side};
 use crate::drive::link::AnyLink;
+use crate::drive::sm::Sm;
 use crate::engine::CallId;
 use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
@@ -60,7 +61,12 @@ impl EventLoop {
         let has_signal = self.signal.is_some();
         #[cfg(not(feature = "signal-dump"))]
         let has_signal = false;
-        let has_others = Arc::strong_count(&self.inbox) > 1
+        let has_handles = Arc::strong_count(&self.inbox) > 1;
+        // Acquire: pairs with the Release in the drop of the last other handle: what was requested
+        // by it since the last turn is seen here.
+        fence(Ordering::Acquire);
+        let has_others = has_handles
+            || self.inbox.has_any()
             || !self.listeners.is_empty()
             || has_signal
             || !self.handshakes.is_empty()
@@ -69,6 +75,7 @@ impl EventLoop {
         if has_others || self.has_more_to_do() {
             return false;
         }
+        self.peers.set_receivable(slot);
         self.peers.slots[slot as usize].link.as_mut().is_some_and(|link| link.wait_in_read())
     }
 
@@ -80,12 +87,10 @@ impl EventLoop {
 
     /// Sleeps until an event or that deadline, after one more turn that found no work.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
-        self.peers.for_each_link(|link| link.declare_sleep());
-        self.inbox.set_asleep(true);
-        // SeqCst: orders the stores to `asleep` before the last turn, so that a sender sees that
-        // this side sleeps, or this turn sees what it sent. Pairs with the fences in
-        // Sm::ring_if_asleep and Inbox::notify.
-        fence(Ordering::SeqCst);
+        self.peers.for_each_in_memory(Sm::declare_sleep);
+        // Its fence orders the links' stores, too, before the last turn: a sender sees that this
+        // side sleeps, or this turn sees what it sent.
+        self.inbox.declare_sleep();
         if !self.turn(sink, false) {
             let deadline_ns = deadline_ns.min(self.next_deadline_ns());
             let timeout_ns = match deadline_ns {
@@ -97,8 +102,8 @@ impl EventLoop {
                 self.poll(timeout_ns);
             }
         }
-        self.inbox.set_asleep(false);
-        self.peers.for_each_link(|link| link.declare_awake());
+        self.inbox.declare_awake();
+        self.peers.for_each_in_memory(Sm::declare_awake);
     }
 
     /// Returns `true` if this side polls for a while before it sleeps.
@@ -154,5 +159,36 @@ impl EventLoop {
                 idle_turns = 0;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::drive::event_loop::sealed::Driver;
+    use crate::{Config, Endpoint};
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn stop_by_the_last_other_handle_keeps_the_thread_from_sleeping_in_a_read() {
+        let mut server = Endpoint::new(Config::default()).expect("an endpoint");
+        let address = server.listen(&"uds://".parse().expect("an address")).expect("a listener");
+        let stop_server = server.stopper();
+        let server = thread::spawn(move || server.serve());
+        let mut client = Endpoint::new(Config::default()).expect("an endpoint");
+        client.connect(&address).expect("a server");
+        let stopper = client.stopper();
+        let event_loop = client.event_loop();
+        event_loop.inbox.declare_sleep();
+        // After the last turn has found nothing to do.
+        thread::spawn(move || stopper.stop()).join().expect("no panic");
+        // Ends the read, if there is one.
+        let later = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(300));
+            stop_server.stop();
+        });
+        assert!(!event_loop.sleep_in_read(), "it has slept, although it was told to stop");
+        later.join().expect("no panic");
+        server.join().expect("no panic");
     }
 }

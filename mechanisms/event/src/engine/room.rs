@@ -1,0 +1,76 @@
+//! The senders that wait for room in a full inbox: the protocol, without system calls and time.
+//!
+//! A sender counts itself, fences, tries once more and sleeps; the machine takes messages out,
+//! fences and reads the count. Whichever fence comes first: either the sender finds room, or the
+//! machine sees the sender's count.
+
+use handover_base::sync::CachePadded;
+use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
+use handover_ring::PushError;
+
+/// Waiting senders of one inbox.
+#[derive(Debug, Default)]
+pub struct Room {
+    state: CachePadded<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: AtomicU32,
+    /// Changed whenever there may be room; the futex that the senders sleep on.
+    changes: AtomicU32,
+}
+
+impl Room {
+    /// Called by a sender: tries until `push` does not answer that the inbox is full, or `sleep`
+    /// returns `false`.
+    ///
+    /// `sleep` is called with a word and the value that it has while the sender may sleep. It must
+    /// return at once if the word differs, and when [`admit`](Self::admit) wakes the sender; it may
+    /// return early. It returns `false` if the time is over.
+    #[cold]
+    pub fn wait<M>(
+        &self,
+        mut message: M,
+        mut push: impl FnMut(M) -> Result<(), PushError<M>>,
+        mut sleep: impl FnMut(&AtomicU32, u32) -> bool,
+    ) -> Result<(), PushError<M>> {
+        // Relaxed: ordered by the fence in the loop.
+        self.state.waiting.fetch_add(1, Ordering::Relaxed);
+        let answer = loop {
+            // Acquire: pairs with the Release in admit(): after a change that is seen here, push()
+            // sees the room.
+            let changes = self.state.changes.load(Ordering::Acquire);
+            // SeqCst: pairs with the fence in has_waiting(); see the module's documentation.
+            fence(Ordering::SeqCst);
+            message = match push(message) {
+                Err(PushError::Full(message)) => message,
+                answer => break answer,
+            };
+            if !sleep(&self.state.changes, changes) {
+                break Err(PushError::Full(message));
+            }
+        };
+        // Relaxed: a count that orders nothing else.
+        self.state.waiting.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
+    /// Called by the machine after it has taken messages out: returns `true` if senders wait.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        // SeqCst: pairs with the fence in wait(); see the module's documentation.
+        fence(Ordering::SeqCst);
+        // Relaxed: ordered by the fence.
+        self.state.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// Called by the machine: lets waiting senders try again, which `wake` wakes. It gets the word
+    /// that they sleep on.
+    #[cold]
+    pub fn admit(&self, wake: impl FnOnce(&AtomicU32)) {
+        // Release: pairs with the Acquire in wait().
+        self.state.changes.fetch_add(1, Ordering::Release);
+        wake(&self.state.changes);
+    }
+}

@@ -1,0 +1,103 @@
+//! Counts of a thread of connections that other threads read and change: bytes of queued commands,
+//! connections, and listeners that may still hand connections over.
+//!
+//! A listener of another thread reserves a slot before it accepts a connection for this thread. The
+//! reservation ends when this thread has taken the connection over, and has published its number of
+//! open connections before.
+
+use handover_base::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts of one thread, with their limits.
+#[derive(Debug)]
+pub struct Reservations {
+    /// Bytes in queued write commands.
+    bytes: AtomicUsize,
+    bytes_max: usize,
+    open_count: AtomicUsize,
+    reserved_count: AtomicUsize,
+    /// Limit of connections, open and reserved.
+    connections_max: usize,
+    /// Listeners of other threads that may still hand connections to this thread.
+    remote_listeners_count: AtomicUsize,
+}
+
+impl Reservations {
+    /// Makes the counts of a thread without connections.
+    pub fn new(bytes_max: usize, connections_max: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            open_count: AtomicUsize::new(0),
+            reserved_count: AtomicUsize::new(0),
+            connections_max,
+            remote_listeners_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Reserves bytes for a write command. Returns `false` if the limit would be exceeded; a single
+    /// command may exceed it.
+    pub fn try_reserve_bytes(&self, bytes_count: usize) -> bool {
+        // Relaxed all: a count that bounds memory; no other access depends on it. Changed only if
+        // the bytes fit: a large command that is refused does not cause the refusal of a small one.
+        let reserved = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+            let after = before.saturating_add(bytes_count);
+            (before == 0 || after <= self.bytes_max).then_some(after)
+        });
+        reserved.is_ok()
+    }
+
+    /// Subtracts the bytes of a command that the thread has taken, or that was not queued after
+    /// all.
+    pub fn release_bytes(&self, bytes_count: usize) {
+        // Relaxed: as in try_reserve_bytes().
+        self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
+    }
+
+    /// Publishes the thread's number of connections.
+    pub fn publish_open_count(&self, count: u64) {
+        // Relaxed: ordered by release() if a reservation has become a connection. If the thread
+        // opens a connection of its own at the same moment, it may use the last slot: then the
+        // connection that is handed to it is closed.
+        self.open_count.store(count as usize, Ordering::Relaxed);
+    }
+
+    /// Reserves a slot for one more connection; returns `false` if there is none. The reservation
+    /// lasts until [`release`](Self::release).
+    pub fn try_reserve(&self) -> bool {
+        // Acquire both: pairs with the Release in release(): a connection is counted as open, as
+        // reserved, or as both, but never as neither. Changed only if there is a slot: an attempt
+        // that fails does not cause the failure of another one.
+        let (set, fetch) = (Ordering::Acquire, Ordering::Acquire);
+        let reserved = self.reserved_count.fetch_update(set, fetch, |reserved_count| {
+            // Relaxed: ordered by the Acquire.
+            let open_count = self.open_count.load(Ordering::Relaxed);
+            (open_count + reserved_count < self.connections_max).then_some(reserved_count + 1)
+        });
+        reserved.is_ok()
+    }
+
+    /// Ends a reservation: the connection has arrived, or is not handed over after all.
+    pub fn release(&self) {
+        // Release: pairs with the Acquire in try_reserve(): publishes the number of connections.
+        self.reserved_count.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Counts a listener of another thread that will hand connections to this one.
+    pub fn add_remote_listener(&self) {
+        // Relaxed: the threads are started later.
+        self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a listener that has handed over its last connection. The caller then wakes the thread.
+    pub fn remove_remote_listener(&self) {
+        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are
+        // in the ring.
+        self.remote_listeners_count.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Returns `true` while listeners of other threads may still hand connections to this thread.
+    pub fn has_remote_listeners(&self) -> bool {
+        // Acquire: pairs with the Release in remove_remote_listener().
+        self.remote_listeners_count.load(Ordering::Acquire) > 0
+    }
+}

@@ -1,0 +1,239 @@
+//! loom models of the counts that threads of connections share, with the ring of commands and the
+//! notification beside them.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-net --test model --release \
+//!     --target-dir target/loom
+//! ```
+//!
+//! Calls that each model combines; `/` separates threads, and the last one is the thread of
+//! connections:
+//!
+//! | model | calls |
+//! |---|---|
+//! | connection_with_a_reservation_.. | try_reserve, push, remove_remote_listener, notify / the same / pop, publish_open_count, release, close, has_remote_listeners; sleep |
+//! | refused_handover_.. | try_reserve, push to a full ring, release, remove_remote_listener, notify / the same / as above |
+//! | slot_that_becomes_free_.. | try_reserve / publish_open_count, try_reserve |
+//! | bytes_that_fit_.. | try_reserve_bytes, release_bytes / try_reserve_bytes of too many / release_bytes |
+//! | stopped_thread_.. | push, remove_remote_listener, notify / stop, notify / pop, has_remote_listeners; sleep |
+//!
+//! Seen to fail: `release` that is relaxed (a connection with a reservation finds no slot);
+//! attempts that add first and subtract if they fail, of slots and of bytes (others are refused
+//! although there is a slot, or room); `remove_remote_listener` that is relaxed, and a check of
+//! `has_remote_listeners` after the commands were taken instead of before (a connection is lost); a
+//! listener that ends without a notification (the thread sleeps for ever).
+#![cfg(handover_loom)]
+
+use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use handover_base::sync::{Arc, thread};
+use handover_net::Reservations;
+use handover_notify::StateWord;
+use handover_ring::{PushError, mpsc};
+use loom::sync::{Condvar, Mutex};
+
+/// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
+fn model(preemptions_max: usize, run: impl Fn() + Send + Sync + 'static) {
+    let is_long = std::env::var_os("HANDOVER_LONG").is_some();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions_max + usize::from(is_long));
+    builder.check(run);
+}
+
+/// Notification of a thread, with a model of the sleep: comparing the word and falling asleep are
+/// one step, as in the kernel.
+#[derive(Default)]
+struct Wake {
+    word: StateWord,
+    bucket: Mutex<()>,
+    sleeper: Condvar,
+}
+
+impl Wake {
+    fn notify(&self) {
+        if self.word.notify(None) {
+            let _bucket = self.bucket.lock().expect("never poisoned");
+            self.sleeper.notify_one();
+        }
+    }
+
+    fn sleep(&self) {
+        let sleep = |word: &AtomicU32, expected| {
+            let bucket = self.bucket.lock().expect("never poisoned");
+            // Relaxed: the kernel's comparison gives no stronger guarantee.
+            if word.load(Ordering::Relaxed) == expected {
+                drop(self.sleeper.wait(bucket).expect("never poisoned"));
+            }
+            true
+        };
+        assert!(self.word.sleep_until_notified(sleep).is_some(), "sleeps without a time limit");
+    }
+}
+
+/// The part of a thread of connections that others see.
+struct Inbox {
+    reservations: Reservations,
+    commands: mpsc::Producer<Adopt>,
+    wake: Wake,
+    is_stopped: AtomicBool,
+}
+
+/// A connection that is handed over.
+#[derive(Debug)]
+struct Adopt;
+
+impl Inbox {
+    fn new(connections_max: usize, commands_max: u32) -> (Arc<Self>, mpsc::Consumer<Adopt>) {
+        let (commands, taken) = mpsc::ring(commands_max).expect("small");
+        let (reservations, wake) = (Reservations::new(10, connections_max), Wake::default());
+        let is_stopped = AtomicBool::new(false);
+        (Arc::new(Self { reservations, commands, wake, is_stopped }), taken)
+    }
+
+    /// Hands a connection over, as a listener of another thread. Returns `true` if it was accepted.
+    fn hand_over(&self) -> bool {
+        if !self.reservations.try_reserve() {
+            return false;
+        }
+        match self.commands.push(Adopt) {
+            Ok(()) => self.wake.notify(),
+            Err(PushError::Full(_)) => {
+                self.reservations.release();
+                return false;
+            }
+            Err(PushError::Closed(_)) => panic!("it takes until its listeners have ended"),
+        }
+        true
+    }
+
+    /// Ends a listener of another thread.
+    fn end_listener(&self) {
+        self.reservations.remove_remote_listener();
+        self.wake.notify();
+    }
+
+    /// Runs a thread that is stopped, until no listener can hand over a connection. Each connection
+    /// is closed at once. Returns the number of connections.
+    fn run(&self, commands: &mut mpsc::Consumer<Adopt>, connections_max: u64) -> usize {
+        let (mut open_count, mut adopted_count) = (0, 0);
+        loop {
+            // Read before the commands: the last commands of a listener that has ended are in the
+            // queue.
+            let is_last = !self.reservations.has_remote_listeners();
+            while commands.pop().is_some() {
+                adopted_count += 1;
+                assert!(open_count < connections_max, "no slot for a reservation");
+                open_count += 1;
+                self.reservations.publish_open_count(open_count);
+                self.reservations.release();
+                open_count -= 1;
+                self.reservations.publish_open_count(open_count);
+            }
+            // Relaxed: ordered by the notification.
+            if is_last && self.is_stopped.load(Ordering::Relaxed) {
+                return adopted_count;
+            }
+            self.wake.sleep();
+        }
+    }
+}
+
+/// Runs a thread to which two listeners of other threads hand over a connection each, and checks
+/// that the connections which they have handed over have arrived.
+fn hand_over_from_two(connections_max: usize, commands_max: u32) {
+    let (inbox, mut commands) = Inbox::new(connections_max, commands_max);
+    inbox.is_stopped.store(true, Ordering::Relaxed);
+    let listeners = [(); 2].map(|()| {
+        inbox.reservations.add_remote_listener();
+        let inbox = Arc::clone(&inbox);
+        thread::spawn(move || {
+            let accepted = usize::from(inbox.hand_over());
+            inbox.end_listener();
+            accepted
+        })
+    });
+    let adopted_count = inbox.run(&mut commands, connections_max as u64);
+    let accepted = listeners.map(|listener| listener.join().expect("a listener"));
+    assert_eq!(adopted_count, accepted.iter().sum());
+    for _ in 0..connections_max {
+        assert!(inbox.reservations.try_reserve(), "every reservation has ended");
+    }
+    assert!(!inbox.reservations.try_reserve());
+}
+
+#[test]
+fn connection_with_a_reservation_finds_a_slot() {
+    model(2, || hand_over_from_two(1, 2));
+}
+
+#[test]
+fn refused_handover_gives_its_reservation_back() {
+    model(2, || hand_over_from_two(3, 1));
+}
+
+#[test]
+fn slot_that_becomes_free_is_given_to_one_of_two() {
+    model(3, || {
+        let reservations = Arc::new(Reservations::new(0, 2));
+        reservations.publish_open_count(2);
+        let other = thread::spawn({
+            let reservations = Arc::clone(&reservations);
+            move || reservations.try_reserve()
+        });
+        reservations.publish_open_count(1);
+        let is_ours = reservations.try_reserve();
+        let is_theirs = other.join().expect("the other listener");
+        assert!(is_ours != is_theirs, "one slot: {is_ours}, {is_theirs}");
+    });
+}
+
+#[test]
+fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
+    model(3, || {
+        let reservations = Arc::new(Reservations::new(10, 0));
+        assert!(reservations.try_reserve_bytes(4));
+        let small = thread::spawn({
+            let reservations = Arc::clone(&reservations);
+            move || {
+                assert!(reservations.try_reserve_bytes(3), "there is room for 6");
+                reservations.release_bytes(3);
+            }
+        });
+        let large = thread::spawn({
+            let reservations = Arc::clone(&reservations);
+            // Accepted only if nothing is queued.
+            move || reservations.try_reserve_bytes(7)
+        });
+        assert!(reservations.try_reserve_bytes(3), "there is room for 6");
+        reservations.release_bytes(3);
+        small.join().expect("the small command");
+        assert!(!large.join().expect("the large command"));
+        reservations.release_bytes(4);
+        assert!(reservations.try_reserve_bytes(1000), "every byte was released");
+    });
+}
+
+#[test]
+fn stopped_thread_ends_after_the_last_handover() {
+    model(2, || {
+        let (inbox, mut commands) = Inbox::new(2, 2);
+        inbox.reservations.add_remote_listener();
+        let listener = thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                assert!(inbox.hand_over());
+                inbox.end_listener();
+            }
+        });
+        let stopper = thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                // Relaxed: ordered by the notification.
+                inbox.is_stopped.store(true, Ordering::Relaxed);
+                inbox.wake.notify();
+            }
+        });
+        assert_eq!(inbox.run(&mut commands, 2), 1);
+        listener.join().expect("the listener");
+        stopper.join().expect("the stopper");
+    });
+}

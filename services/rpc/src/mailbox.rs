@@ -1,0 +1,164 @@
+//! The protocol of the queue from other threads to an endpoint's thread, without system calls: what
+//! waits, and whether the thread must be woken.
+//!
+//! A sender queues, fences and reads whether the thread sleeps; the thread declares its sleep,
+//! fences and checks the queue once more. Whichever fence comes first: either the sender sees that
+//! the thread sleeps, or the thread sees what was queued.
+
+use handover_base::sync::atomic::{AtomicBool, Ordering, fence};
+use handover_base::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
+
+/// Queues of answers and posts, and the request to stop.
+#[derive(Debug)]
+pub struct Mailbox<A, P> {
+    answers: Mutex<Vec<A>>,
+    posts: Mutex<Posts<P>>,
+    /// `true` if `answers` or `posts` is not empty, or `stop` was set.
+    any: AtomicBool,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Posts<P> {
+    /// `true` while a thread drives the endpoint and will take posts.
+    open: bool,
+    waiting: Vec<P>,
+}
+
+/// Error of posting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostError {
+    /// As many posts wait as may.
+    Full,
+    /// No thread drives the endpoint.
+    Closed,
+}
+
+/// Result of queueing: the thread is awake, or the caller must wake it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "nobody else wakes the thread"]
+pub enum Receiver {
+    /// The thread finds what was queued.
+    Awake,
+    /// The thread sleeps, or is about to: the caller must wake it.
+    Asleep,
+}
+
+impl<A, P> Mailbox<A, P> {
+    /// Makes an empty mailbox that refuses posts.
+    pub fn new() -> Self {
+        Self {
+            answers: Mutex::new(Vec::new()),
+            posts: Mutex::new(Posts { open: false, waiting: Vec::new() }),
+            any: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// Queues an answer.
+    pub fn push(&self, answer: A) -> Receiver {
+        locked(&self.answers).push(answer);
+        self.announce()
+    }
+
+    /// Accepts posts from now on.
+    pub fn open(&self) {
+        locked(&self.posts).open = true;
+    }
+
+    /// Refuses posts from now on. Returns those that were not taken; dropping one may call code that
+    /// posts again.
+    #[must_use = "dropping a post may call code of a user"]
+    pub fn close(&self) -> Vec<P> {
+        let mut posts = locked(&self.posts);
+        posts.open = false;
+        std::mem::take(&mut posts.waiting)
+    }
+
+    /// Queues a post, if fewer than `posts_max` wait. A post that is refused is dropped without a
+    /// lock.
+    ///
+    /// # Errors
+    /// [`PostError`] if too many wait, or if the mailbox is closed.
+    pub fn post(&self, post: P, posts_max: usize) -> Result<Receiver, PostError> {
+        let mut posts = locked(&self.posts);
+        let refusal = if !posts.open {
+            PostError::Closed
+        } else if posts.waiting.len() >= posts_max {
+            PostError::Full
+        } else {
+            posts.waiting.push(post);
+            drop(posts);
+            return Ok(self.announce());
+        };
+        drop(posts);
+        drop(post);
+        Err(refusal)
+    }
+
+    /// Asks the thread to stop.
+    pub fn stop(&self) -> Receiver {
+        // Acquire: pairs with the Release in take_stop(): a request behind one that was taken is
+        // announced behind the announcement that was taken with it.
+        self.stop.swap(true, Ordering::Acquire);
+        self.announce()
+    }
+
+    fn announce(&self) -> Receiver {
+        // Release: publishes `stop` to the Acquire in has_any() and take(); `answers` and `posts`
+        // have their own locks.
+        self.any.store(true, Ordering::Release);
+        // SeqCst: pairs with the fence in declare_sleep().
+        fence(Ordering::SeqCst);
+        // Relaxed: ordered by the fence.
+        if self.asleep.load(Ordering::Relaxed) { Receiver::Asleep } else { Receiver::Awake }
+    }
+
+    /// Announces that this thread is about to sleep. It must check [`has_any`](Self::has_any) once
+    /// more afterwards. Orders stores before it, too, before loads after it.
+    pub fn declare_sleep(&self) {
+        // Relaxed: ordered by the fence.
+        self.asleep.store(true, Ordering::Relaxed);
+        // SeqCst: pairs with the fences in announce() and in Sm::ring_if_asleep(): a sender sees
+        // that this side sleeps, or this side sees what was sent.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Announces that this thread is awake.
+    pub fn declare_awake(&self) {
+        // Relaxed: a sender that misses this wakes the thread in vain.
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if something waits.
+    #[inline]
+    pub fn has_any(&self) -> bool {
+        // Acquire: pairs with the Release in announce().
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Appends what waits to `answers` and `posts`.
+    pub fn take(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
+        // Acquire: pairs with the Release in announce(), so that a `stop` whose announcement is
+        // taken here is seen. A later announcement sets the flag again.
+        self.any.swap(false, Ordering::Acquire);
+        answers.append(&mut locked(&self.answers));
+        posts.append(&mut locked(&self.posts).waiting);
+    }
+
+    /// Returns `true` if the endpoint was told to stop since the last call.
+    pub fn take_stop(&self) -> bool {
+        // Release: pairs with the Acquire in stop(). What was announced before is ordered by the
+        // Acquire load of `any`.
+        self.stop.swap(false, Ordering::Release)
+    }
+}
+
+/// Locks a mutex, even after a panic.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is consistent after a panic: each change of it is a single call.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
