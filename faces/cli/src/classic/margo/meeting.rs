@@ -160,7 +160,8 @@ impl MeetingFile {
         };
         let published = PublishedAddress { place: self, file };
         let mut file = std::fs::File::from(
-            told.file
+            published
+                .file
                 .try_clone()
                 .with_context(|| format!("{}: duplicate the descriptor", self.path.display()))?,
         );
