@@ -432,7 +432,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::MargoP2pBw(args) => classic::margo::bw::run(&args, &mut out)?,
         Command::AbtEventualBench(args) => classic::eventual::bench::run(&args, &mut out)?,
         Command::SweepAbtEventualBench(args) => classic::eventual::sweep::run(&args, &mut out)?,
-        Command::PlotAbtEventualBench(args) => classic::eventual::plot::run(&args, &mut out)?,
+        Command::PlotAbtEventualBench(args) => classic::eventual::plot::run(&args)?,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut App::command(), "handover", &mut text);

@@ -145,7 +145,7 @@ fn sweep_file_is_drawn_as_two_pictures() {
     let rows = "#<num_ults>\t...\n100\t5\t1\t99100.5\t0.2\n1000\t5\t1\t970000\t1.4\n#12\t3\n";
     fs::write(home.cwd().join("a.dat"), rows).expect("a file");
     let out = said(home.shell("./plot-abt-eventual-bench.sh a.dat")).code(0).out;
-    assert_eq!(out, "a.dat.rate.png\na.dat.rate.svg\na.dat.cpu.png\na.dat.cpu.svg\n");
+    assert_eq!(out, "");
     for name in ["rate", "cpu"] {
         let png = fs::read(home.cwd().join(format!("a.dat.{name}.png"))).expect("a picture");
         assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 10_000);
@@ -156,7 +156,7 @@ fn sweep_file_is_drawn_as_two_pictures() {
     }
     // The same by the general command, with another prefix.
     let out = home.ok("plot a.dat -o b");
-    assert_eq!(out.lines().next(), Some("b.rate.png"));
+    assert_eq!(out, "b.rate.png\nb.rate.svg\nb.cpu.png\nb.cpu.svg\n");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn unwritable_folder_is_reported() {
     fs::write(&row, "1 5 1 1000 0.1\n").expect("a file");
     std::os::unix::fs::symlink("/proc/nowhere.png", home.cwd().join("a.dat.rate.png"))
         .expect("a link");
-    home.run("plot-abt-eventual-bench a.dat").code(1).tells(&["cannot write a.dat.rate.png"]);
+    home.run("plot-abt-eventual-bench a.dat").code(1).tells(&["write a.dat.rate.png"]);
 }
 
 #[test]

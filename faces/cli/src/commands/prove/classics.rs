@@ -102,7 +102,8 @@ const fn named(
     Pair { figure: Figure::Named(name, read), suite, why }
 }
 
-const LINK: &str = "the program marks packets at the rate of a link (-b); the suite has no link";
+const LINK: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
+const COALESCED: &str = "a wait takes all notifications since the last one: 2 to 8 of them, in runs of the same program too";
 const MESSAGES: &str =
     "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
 
@@ -150,7 +151,7 @@ static PROGRAMS: &[Program] = &[
         line: "notify -n 2000",
         pairs: &[
             named("sender", side, of("notify/busy/sender", "eventfd"), ""),
-            named("receiver", side, of("notify/busy/receiver", "eventfd"), ""),
+            named("receiver", side, of("notify/busy/receiver", "eventfd"), COALESCED),
         ],
     },
     Program {
