@@ -22,7 +22,10 @@ fn sources() -> Vec<PathBuf> {
         .into_iter()
         .flat_map(|rung| folders(root.join(rung)))
         .map(|entry| entry.path().join("src"));
-    crates.chain([root.join("base/src")]).filter(|path| path.is_dir()).collect()
+    crates
+        .chain([root.join("base/src"), root.join("classic/src")])
+        .filter(|path| path.is_dir())
+        .collect()
 }
 
 /// Returns the suite's optional libraries that the features switch on, with their versions in the lock file.

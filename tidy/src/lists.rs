@@ -69,9 +69,9 @@ const fn circles(folder: &'static str, sizes: &'static [usize]) -> KnownCircles 
 #[rustfmt::skip]
 const RAW: &[Listed] = &[
     listed("base/src/raw.rs", "the time-stamp counter, and getrusage for one thread"),
-    listed("faces/cli/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
-    listed("faces/cli/src/classic/calls/raw.rs", "what a process used, told when it has ended"),
-    listed("faces/cli/src/classic/hello/raw.rs", "a setting of the C library's allocator"),
+    listed("faces/program/src/raw.rs", "signals at a parent's end, a heap given back, and outputs before main"),
+    listed("classic/src/calls/raw.rs", "what a process used, told when it has ended"),
+    listed("classic/src/hello/raw.rs", "a setting of the C library's allocator"),
     listed("lab/harness/src/raw.rs", "memory that the parties' processes share, and forking them"),
     listed("lab/suite/src/raw/", "what is measured: instructions, and the C library's own calls"),
     listed("mechanisms/event/src/raw/", "slots that messages share, and signals as descriptors"),
@@ -104,7 +104,6 @@ const LONG: &[Listed] = &[
 #[rustfmt::skip]
 const CIRCLES: &[KnownCircles] = &[
     circles("base", &[3]),
-    circles("faces/cli", &[3]),
     circles("lab/harness", &[7, 3]),
     circles("lab/store", &[4]),
     circles("lab/suite", &[6, 3]),

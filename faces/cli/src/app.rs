@@ -1,15 +1,14 @@
 //! The command line: one definition, from which help, completions and man page derive.
 
-use crate::classic;
 use crate::commands;
-use crate::console;
 use crate::exit::{self, usage};
-use crate::names;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use handover_base::topology::Placement;
 use handover_base::units::Span;
+use handover_classic::names;
 use handover_harness::{Plan, Profile};
+use handover_program::console;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -80,45 +79,8 @@ enum Command {
     Trace(commands::trace::Trace),
     /// Make links by the classic programs' names, so that their command lines run as written
     Links(Links),
-    /// A machine sends itself a message (classic)
-    Hello1(classic::hello::Hello1),
-    /// Two processes send each other a message over a socket pair (classic)
-    Hello2(classic::hello::Hello2),
-    /// Two threads send each other a message (classic)
-    Hello3(classic::hello::Hello3),
-    /// One thread serves many (classic)
-    Hello4(classic::hello::HelloMany),
-    /// One thread serves many, by topic (classic)
-    Hello5(classic::hello::HelloMany),
-    /// Clients hand packets to a scheduler's arbiter, without a lock (classic)
-    Sched(classic::sched::Sched),
-    /// Contention on a lock that is always busy, or passed around (classic)
-    Trylock(classic::trylock::Trylock),
-    /// Cost of a notification to its receiver and its sender (classic)
-    Notify(classic::notify::NotifyArgs),
-    /// Cost of a function call, by where the function lives (classic)
-    Calls(classic::calls::Calls),
-    /// Cost of small local operations (classic)
-    #[command(name = "node-microbench")]
-    NodeMicrobench(classic::node_microbench::NodeMicrobench),
-    /// Server, client, or a million idle connections, of an event handler that echoes (classic)
-    #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
-    EvhPerf(Box<classic::evh_perf::EvhPerf>),
-    /// The round trip of a no-op RPC between two processes; alone, by mpiexec or by srun (classic)
-    #[command(name = "margo-p2p-latency")]
-    MargoP2pLatency(classic::margo::latency::Latency),
-    /// Bandwidth of pulling and pushing memory between two processes; alone, by mpiexec or by srun (classic)
-    #[command(name = "margo-p2p-bw")]
-    MargoP2pBw(classic::margo::bw::Bandwidth),
-    /// Rate at which many concurrent eventuals are made, waited for and set (classic)
-    #[command(name = "abt-eventual-bench")]
-    AbtEventualBench(classic::eventual::bench::Bench),
-    /// abt-eventual-bench by the number of its fibers, into a file (classic)
-    #[command(name = "sweep-abt-eventual-bench")]
-    SweepAbtEventualBench(classic::eventual::sweep::Sweep),
-    /// Pictures of that file (classic)
-    #[command(name = "plot-abt-eventual-bench")]
-    PlotAbtEventualBench(classic::eventual::plot::Plot),
+    #[command(flatten)]
+    Classic(handover_classic::Program),
     /// Print shell completions
     #[command(hide = true)]
     Completions {
@@ -334,9 +296,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
         Ok(words) => words,
         Err(error) => return exit::code(Err(error)),
     };
-    if words.get(1).is_some_and(|command| command == "sched") {
-        classic::sched::move_scheduler_options(&mut words);
-    }
+    handover_classic::Program::reorder(&mut words);
     match App::try_parse_from(&words) {
         Ok(app) => exit::code(dispatch(app)),
         Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
@@ -417,22 +377,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Import(import) => commands::stored::import(&import, &mut out)?,
         Command::Trace(trace) => commands::trace::run(&trace, &mut out)?,
         Command::Links(links) => commands::links::links(&links, &mut out)?,
-        Command::Hello1(args) => classic::hello::run1(&args)?,
-        Command::Hello2(args) => classic::hello::two_processes::run(&args)?,
-        Command::Hello3(args) => classic::hello::run3(&args)?,
-        Command::Hello4(args) => classic::hello::run4(&args)?,
-        Command::Hello5(args) => classic::hello::run5(&args)?,
-        Command::Sched(args) => classic::sched::run(&args, &mut out)?,
-        Command::Trylock(args) => classic::trylock::run(&args, &mut out)?,
-        Command::Notify(args) => classic::notify::run(&args, &mut out)?,
-        Command::Calls(args) => classic::calls::run(&args, &mut out)?,
-        Command::NodeMicrobench(args) => classic::node_microbench::run(&args, &mut out)?,
-        Command::EvhPerf(args) => classic::evh_perf::run(&args, &mut out)?,
-        Command::MargoP2pLatency(args) => classic::margo::latency::run(&args, &mut out)?,
-        Command::MargoP2pBw(args) => classic::margo::bw::run(&args, &mut out)?,
-        Command::AbtEventualBench(args) => classic::eventual::bench::run(&args, &mut out)?,
-        Command::SweepAbtEventualBench(args) => classic::eventual::sweep::run(&args, &mut out)?,
-        Command::PlotAbtEventualBench(args) => classic::eventual::plot::run(&args)?,
+        Command::Classic(program) => program.run(&mut out)?,
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut App::command(), "handover", &mut text);
@@ -494,21 +439,6 @@ mod tests {
         assert_eq!(chosen("lock/busy"), ["lock/busy"]);
         assert_eq!(chosen("lock/bus"), ["lock/busy-alone", "lock/busy"]);
         assert_eq!(chosen("ring/stream"), ["ring/stream"]);
-    }
-
-    #[test]
-    fn options_of_the_scheduler_move_behind_the_dashes() {
-        for (typed, parsed) in [
-            ("sched -b 5G -q 9 -i 5 -alg rr", "sched -b 5G -q 9 -i 5 -- -alg rr"),
-            ("sched -alg rr -t 2 -- -qmax 3", "sched -t 2 -- -qmax 3 -alg rr"),
-            ("sched -t 2 -flowsets 1:1:1 -alg", "sched -t 2 -- -flowsets 1:1:1 -alg"),
-            ("sched -t 2 -- -alg rr", "sched -t 2 -- -alg rr"),
-            ("sched -a 1", "sched -a 1"),
-        ] {
-            let mut words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
-            classic::sched::move_scheduler_options(&mut words);
-            assert_eq!(words, parsed.split(' ').map(OsString::from).collect::<Vec<_>>(), "{typed}");
-        }
     }
 
     fn refused(words: &[&str]) -> String {

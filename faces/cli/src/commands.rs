@@ -2,7 +2,6 @@
 
 pub mod anatomy;
 pub mod bench;
-mod child;
 pub mod compare;
 pub mod doctor;
 pub mod files;

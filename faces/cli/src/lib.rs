@@ -1,16 +1,13 @@
 #![doc = include_str!("../README.md")]
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod app;
-mod classic;
 mod commands;
-mod console;
 mod exit;
 mod live;
-mod names;
-#[allow(unsafe_code)]
-mod raw;
 
+use handover_classic::names;
+use handover_program::console;
 use std::process::ExitCode;
 
 /// Runs the program that the command line names: `handover`, or the classic program whose name the

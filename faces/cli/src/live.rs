@@ -14,8 +14,8 @@
 mod ladder;
 mod screen;
 
-use crate::console;
 use handover_harness::Lab;
+use handover_program::console;
 use handover_record::Record;
 use ladder::Ladder;
 use ratatui_core::terminal::Terminal;
@@ -39,7 +39,7 @@ pub struct Live {
     drawn: Option<Instant>,
     interrupted: Arc<AtomicBool>,
     /// Lines to print once the view is gone.
-    told: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl Live {
@@ -56,8 +56,8 @@ impl Live {
         let terminal = Terminal::new(screen).ok()?;
         let mut ladder = Ladder::new(lab, profile, over, console::style(false).unicode);
         ladder.has_keys = has_keys;
-        let told = Vec::new();
-        Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, told })
+        let messages = Vec::new();
+        Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, messages })
     }
 
     /// Shows that a visit to a benchmark begins; `visit` is its number and the number of visits.
@@ -80,7 +80,7 @@ impl Live {
     /// Shows a line now, and prints it again when the view is gone.
     pub fn tell(&mut self, line: String) {
         self.ladder.tell(line.clone());
-        self.told.push(line);
+        self.messages.push(line);
     }
 
     /// Reads the keys and draws, if it is time to.
@@ -110,6 +110,6 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         restore();
-        self.told.iter().for_each(console::tell);
+        self.messages.iter().for_each(console::tell);
     }
 }

@@ -219,7 +219,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
             continue;
         }
         let bar = |row: usize, value: f64, name: &str| {
-            Point::at(value, row as f64).told(format!("{name} {}", ns(value)))
+            Point::at(value, row as f64).titled(format!("{name} {}", ns(value)))
         };
         let of =
             |band: &handover_record::AnatomyBand| band.stages_ns.get(place).copied().unwrap_or(0.0);

@@ -257,8 +257,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             (_, 0) => only_a.push(key.words()),
             (0, _) => only_b.push(key.words()),
             _ => {
-                let is_told = |by: &By| *by != By::P99 || cell.has_tail(table.a_count);
-                let by: Vec<By> = By::ALL.into_iter().filter(is_told).collect();
+                let has_values = |by: &By| *by != By::P99 || cell.has_tail(table.a_count);
+                let by: Vec<By> = By::ALL.into_iter().filter(has_values).collect();
                 let rows = by.iter().map(|by| {
                     let visible = visible[usize::from(cell.several)];
                     // The nulls are timed in batches and have no tail: theirs is at least as wide.
@@ -362,7 +362,7 @@ fn measured(side: &[Document]) -> Vec<&Document> {
 /// that may have moved.
 fn chosen([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
-    let is_told = |row: &Row| width(row) < f64::INFINITY;
+    let is_bounded = |row: &Row| width(row) < f64::INFINITY;
     match (differs(&median), differs(&tenth)) {
         (true, true) if median.verdict != tenth.verdict => {
             Row { verdict: Verdict::TooNoisy, ..median }
@@ -377,8 +377,8 @@ fn chosen([median, tenth]: [Row; 2]) -> Row {
             }
         }
         // The row that keeps the figure from being the same is shown.
-        (false, false) if !is_told(&tenth) || median.verdict == Verdict::TooNoisy => median,
-        (false, false) if !is_told(&median) || tenth.verdict == Verdict::TooNoisy => tenth,
+        (false, false) if !is_bounded(&tenth) || median.verdict == Verdict::TooNoisy => median,
+        (false, false) if !is_bounded(&median) || tenth.verdict == Verdict::TooNoisy => tenth,
         (false, false) => {
             if width(&tenth) < width(&median) {
                 tenth
@@ -690,16 +690,16 @@ fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
 
 /// Returns the sentence below the table on the power of these comparisons; `None` if no figure has enough processes.
 pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
-    let told =
+    let part =
         |found: Option<f64>, place: &str| Some(format!("{} ({place})", words::share(found?)));
-    let one = told(comparison.found_one, "one CPU");
-    let several = told(comparison.found_several, "across CPUs");
-    let told: Vec<String> = one.into_iter().chain(several).collect();
-    (!told.is_empty()).then(|| {
+    let one = part(comparison.found_one, "one CPU");
+    let several = part(comparison.found_several, "across CPUs");
+    let parts: Vec<String> = one.into_iter().chain(several).collect();
+    (!parts.is_empty()).then(|| {
         format!(
             "Most such comparisons find a figure that takes {} longer: the median over the figures; the column finds has \
              it for each.",
-            told.join(", or ")
+            parts.join(", or ")
         )
     })
 }
@@ -707,22 +707,22 @@ pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
 /// Returns the sentence below the table on the resolution of these processes.
 pub(crate) fn visible_line(comparison: &Comparison) -> String {
     let shown = |width: f64| words::share(width.max(0.001));
-    let told = |least: Option<f64>, most: Option<f64>, place: &str| {
+    let part = |least: Option<f64>, most: Option<f64>, place: &str| {
         let (least, most) = (shown(least?), shown(most?));
         Some(match least == most {
             true => format!("{least} ({place})"),
             false => format!("{least} to {most} ({place})"),
         })
     };
-    let one = told(comparison.visible_one, comparison.visible_one_most, "one CPU");
-    let several = told(comparison.visible_several, comparison.visible_several_most, "across CPUs");
-    let told: Vec<String> = one.into_iter().chain(several).collect();
-    match told.is_empty() {
+    let one = part(comparison.visible_one, comparison.visible_one_most, "one CPU");
+    let several = part(comparison.visible_several, comparison.visible_several_most, "across CPUs");
+    let parts: Vec<String> = one.into_iter().chain(several).collect();
+    match parts.is_empty() {
         true => "How small a difference can be seen was not measured in these runs.".to_string(),
         false => format!(
             "These runs cannot see differences under {}: ours against ours, in the same processes, by what a row \
-             is told by, best tenths or medians.",
-            told.join(", ")
+             is decided by, best tenths or medians.",
+            parts.join(", ")
         ),
     }
 }

@@ -170,8 +170,8 @@ fn samples(record: &Record) -> Option<Histogram<u64>> {
 
 /// Returns the values at [`QUANTILES`]; quantiles beyond the number of samples are the maximum.
 fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
-    let told = |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / STEPS);
-    QUANTILES.iter().map(told).collect()
+    let value = |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / STEPS);
+    QUANTILES.iter().map(value).collect()
 }
 
 /// Rounds to four significant digits; a chart shows fewer.

@@ -333,10 +333,13 @@ struct Benchmark<'a> {
 
 fn github_action(documents: &[Document]) -> String {
     let models = documents.iter().map(|document| (document, Model::new(document, true)));
-    let told = models.flat_map(|(document, model)| {
-        document.records.iter().map(move |it| (it, format!("{} [{}]", it.id, model.told_apart(it))))
+    let labelled = models.flat_map(|(document, model)| {
+        document
+            .records
+            .iter()
+            .map(move |it| (it, format!("{} [{}]", it.id, model.contender_label(it))))
     });
-    let all: Vec<Benchmark<'_>> = told
+    let all: Vec<Benchmark<'_>> = labelled
         .map(|(it, name)| Benchmark {
             name,
             unit: it.unit.to_string(),
@@ -378,7 +381,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
         };
         let cells = [
             it.id.clone(),
-            model.told_apart(it),
+            model.contender_label(it),
             figure,
             interval,
             words::statistic(it).to_string(),

@@ -128,7 +128,7 @@ impl History {
             lines.push(line);
         }
         lines.push(Line::default());
-        let told = match self.levels.len() {
+        let text = match self.levels.len() {
             _ if self.runs.len() < 2 * PART_MIN => {
                 format!(
                     "A change shows from {} runs on, {PART_MIN} on each side of it.",
@@ -139,13 +139,13 @@ impl History {
             2 => "1 change.".to_string(),
             levels => format!("{} changes.", levels - 1),
         };
-        lines.extend(wrap(&told, Tone::Plain, 2, laid_out));
+        lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         if self.left_out > 0 {
-            let told = format!(
+            let text = format!(
                 "{} left out: other arguments, or another machine, than the last.",
                 runs_counted(self.left_out)
             );
-            lines.extend(wrap(&told, Tone::Doubt, 2, laid_out));
+            lines.extend(wrap(&text, Tone::Doubt, 2, laid_out));
         }
         let guide = "Changes by E-divisive (Matteson and James), each that chance makes at most once in a \
                      hundred times.";
@@ -186,7 +186,7 @@ impl History {
             Unit::Count => Quantity::Count,
         };
         let dot = |(place, dot): (usize, &Dot)| {
-            let told = format!(
+            let text = format!(
                 "{}: {} ({}..{}), {}, {}",
                 dot.run,
                 words::figure(self.unit, dot.median),
@@ -197,7 +197,7 @@ impl History {
             );
             Point::at(place as f64 + 1.0, dot.median)
                 .between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
-                .told(told)
+                .titled(text)
         };
         let changes = self.levels.len().saturating_sub(1);
         let title =
@@ -222,12 +222,12 @@ impl History {
         ));
         for (place, level) in self.levels.iter().enumerate() {
             let name = if place == 0 { "level" } else { "" };
-            let told = match level.ratio {
+            let text = match level.ratio {
                 Some(ratio) => format!("{:+.1} %", (ratio - 1.0) * 100.0),
                 None => String::new(),
             };
             let points = [level.from as f64 + 0.6, level.to as f64 + 0.4]
-                .map(|x| Point::at(x, level.median).told(told.clone()));
+                .map(|x| Point::at(x, level.median).titled(text.clone()));
             chart = chart.with(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
         }
         chart

@@ -123,7 +123,7 @@ struct Row<'a> {
     id: &'a str,
     contender: String,
     /// `true` if the contender must be shown: the figure has more than one row.
-    told: bool,
+    has_contender: bool,
     what: &'a str,
     median: String,
     statistic: &'static str,
@@ -211,11 +211,11 @@ struct StageRow<'a> {
 struct Doubt<'a> {
     letter: &'static str,
     words: &'static str,
-    told: Vec<Told<'a>>,
+    texts: Vec<DoubtText<'a>>,
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct DoubtText<'a> {
     text: &'a str,
     names: String,
 }
@@ -253,8 +253,8 @@ fn is_smoke(document: &Document) -> bool {
 
 fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Group<'a>> {
     let rows = |figure: &model::Figure<'a>| -> Vec<Row<'a>> {
-        let told = figure.rows.len() > 1;
-        figure.rows.iter().map(|it| row(model, it, told, details.place(it))).collect()
+        let has_contender = figure.rows.len() > 1;
+        figure.rows.iter().map(|it| row(model, it, has_contender, details.place(it))).collect()
     };
     let group = |group: &model::Group<'a>| Group {
         name: group.name,
@@ -266,7 +266,7 @@ fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Group<'a>> {
 fn row<'a>(
     model: &Model<'a>,
     record: &'a Record,
-    told: bool,
+    has_contender: bool,
     place: Option<(usize, usize)>,
 ) -> Row<'a> {
     let shown = |value| words::figure(record.unit, value);
@@ -283,8 +283,8 @@ fn row<'a>(
     }
     Row {
         id: &record.id,
-        contender: model.told_apart(record),
-        told,
+        contender: model.contender_label(record),
+        has_contender,
         what: &record.what,
         median: shown(record.summary.median),
         statistic: words::statistic(record),
@@ -326,11 +326,11 @@ fn row<'a>(
 }
 
 fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
-    let told = |(text, names): (&'a str, Vec<String>)| Told { text, names: names.join(", ") };
+    let text = |(text, names): (&'a str, Vec<String>)| DoubtText { text, names: names.join(", ") };
     let doubt = |doubt: model::Doubt<'a>| Doubt {
         letter: doubt.code.letter(),
         words: words::doubt(doubt.code),
-        told: doubt.told.into_iter().map(told).collect(),
+        texts: doubt.texts.into_iter().map(text).collect(),
     };
     model.doubts().into_iter().map(doubt).collect()
 }
@@ -346,12 +346,12 @@ fn beside<'a>(
     }
     let row = |record: &'a Record| {
         let median = record.summary.median;
-        let told = |other: &Document| {
+        let other_run = |other: &Document| {
             let same = model::same_in(other, record)?;
             let ratio = words::ratio(same.summary.median / median);
             Some((words::figure(same.unit, same.summary.median), ratio))
         };
-        let others: Vec<_> = others.iter().map(told).collect();
+        let others: Vec<_> = others.iter().map(other_run).collect();
         let row = OtherRow {
             id: &record.id,
             contender: &record.contender,
@@ -424,7 +424,7 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
                 quantiles.map_or_else(String::new, |it| words::figure(record.unit, of(&it)))
             };
             ContenderRow {
-                contender: model.told_apart(record),
+                contender: model.contender_label(record),
                 kind: record.kind.to_string(),
                 min: shown(|it| it.min),
                 p50: shown(|it| it.p50),

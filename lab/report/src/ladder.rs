@@ -26,9 +26,9 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
                 for (other, points) in others.iter().zip(&mut beside) {
                     if let Some(same) = model::same_in(other, record) {
                         let median = same.summary.median;
-                        let told = words::figure(same.unit, median);
-                        let text = format!("{}: {told} in run {}", record.id, other.run.id);
-                        points.push(Point::at(median, names.len() as f64).told(text));
+                        let shown = words::figure(same.unit, median);
+                        let text = format!("{}: {shown} in run {}", record.id, other.run.id);
+                        points.push(Point::at(median, names.len() as f64).titled(text));
                     }
                 }
                 let label = match figure.rows.len() {
@@ -87,15 +87,15 @@ impl Rungs {
         if let Some(floor) = &record.floor {
             let text =
                 format!("{} ({})", say("floor", floor.other), words::floor_name(record, floor));
-            self.floor.push(Point::at(floor.other, row).told(text));
+            self.floor.push(Point::at(floor.other, row).titled(text));
             self.stretch.push(Point::at(floor.other, row).between(floor.other, nearest));
         }
         if let Some(peer) = record.best_peer() {
             let text = say(&format!("best peer {}", peer.contender), peer.other);
-            self.peer.push(Point::at(peer.other, row).told(text));
+            self.peer.push(Point::at(peer.other, row).titled(text));
         }
         if let Some(p99) = summary.quantiles().map(|it| it.p99) {
-            self.p99.push(Point::at(p99, row).told(say("99 % quantile", p99)));
+            self.p99.push(Point::at(p99, row).titled(say("99 % quantile", p99)));
             self.tail.push(Point::at(p99, row).between(farthest, p99));
         }
         let medians = match record.kind {
@@ -105,14 +105,14 @@ impl Rungs {
         if record.modes.len() > 1 {
             for mode in &record.modes {
                 let text = say(&format!("{:.0} % near", mode.share * 100.0), mode.median);
-                medians.push(Point::at(mode.median, row).told(text));
+                medians.push(Point::at(mode.median, row).titled(text));
             }
         } else {
             let figure = say(words::statistic(record), summary.median);
             let text = format!("{figure} {}", words::interval(record));
             let (low, high) = summary.ends().unwrap_or((summary.median, summary.median));
             let point = Point::at(summary.median, row).between(low, high);
-            medians.push(point.told(text));
+            medians.push(point.titled(text));
         }
     }
 }

@@ -100,7 +100,7 @@ impl<'a> Model<'a> {
 
     /// Returns a record's contender, with the arguments that distinguish it from others of its
     /// figure.
-    pub fn told_apart(&self, record: &Record) -> String {
+    pub fn contender_label(&self, record: &Record) -> String {
         match self.varied(record) {
             varied if varied.is_empty() => record.contender.clone(),
             varied => format!("{}, {varied}", record.contender),
@@ -113,22 +113,22 @@ impl<'a> Model<'a> {
         let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
         for record in self.rows() {
             let name = match several(&record.id) {
-                true => format!("{} [{}]", record.id, self.told_apart(record)),
+                true => format!("{} [{}]", record.id, self.contender_label(record)),
                 false => record.id.clone(),
             };
             for warning in &record.warnings {
                 let doubt = position_or_push(
                     &mut doubts,
                     |it| it.code == warning.code,
-                    || Doubt { code: warning.code, told: Vec::new() },
+                    || Doubt { code: warning.code, texts: Vec::new() },
                 );
-                let told = position_or_push(
-                    &mut doubt.told,
+                let found = position_or_push(
+                    &mut doubt.texts,
                     |it| it.0 == warning.text,
                     || (warning.text.as_str(), Vec::new()),
                 );
-                if told.1.last() != Some(&name) {
-                    told.1.push(name.clone());
+                if found.1.last() != Some(&name) {
+                    found.1.push(name.clone());
                 }
             }
         }
@@ -139,7 +139,7 @@ impl<'a> Model<'a> {
 /// Warnings of one kind: each text, with the figures that it applies to.
 pub(crate) struct Doubt<'a> {
     pub code: WarningCode,
-    pub told: Vec<(&'a str, Vec<String>)>,
+    pub texts: Vec<(&'a str, Vec<String>)>,
 }
 
 fn keep_speakers(rows: &mut Vec<&Record>) {

@@ -120,7 +120,7 @@ impl Point {
 
     /// Sets a text that is shown under the pointer.
     #[must_use]
-    pub fn told(mut self, text: impl Into<String>) -> Point {
+    pub fn titled(mut self, text: impl Into<String>) -> Point {
         self.text = text.into();
         self
     }

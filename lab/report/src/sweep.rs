@@ -167,7 +167,7 @@ impl Sweep<'_> {
                 let shown = words::figure(self.unit, it.median);
                 Point::at(*value, it.median)
                     .between(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
-                    .told(format!("{} at {value}: {shown}", curve.contender))
+                    .titled(format!("{} at {value}: {shown}", curve.contender))
             };
             let points = curve.points.iter().map(point).collect();
             chart = chart.with(Series::new(curve.contender, curve.role, Mark::Line, points));
@@ -195,11 +195,11 @@ impl Sweep<'_> {
         for curve in &self.curves {
             let point = |(value, record): &(f64, &Record)| {
                 let (rate, it) = (record.rate_per_s, &record.summary);
-                let told = format!("{} at {value}: {}", curve.contender, units::format_rate(rate));
+                let title = format!("{} at {value}: {}", curve.contender, units::format_rate(rate));
                 // The figure's own interval, inverted.
                 let (low, high) = it.ends().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
-                Point::at(*value, rate).between(low, high).told(told)
+                Point::at(*value, rate).between(low, high).titled(title)
             };
             let points = curve.points.iter().map(point).collect();
             let name = match curve.law {

@@ -39,8 +39,8 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
         for (record, anatomy) in anatomy::of(document) {
             lines.push(Line::default());
             let name = format!("{} [{}], one hand-off: ", record.spec, record.contender);
-            let mut told = wrap(&(name + &anatomy.line), Tone::Plain, 2, width);
-            lines.append(&mut told);
+            let mut wrapped = wrap(&(name + &anatomy.line), Tone::Plain, 2, width);
+            lines.append(&mut wrapped);
         }
         lines.push(Line::default());
         lines.extend(foot(document, &model, laid_out, style));
@@ -115,20 +115,20 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
             line.spans.extend(text.spans);
             lines.push(line);
         }
-        for (text, names) in doubt.told.iter().take(DOUBT_LINES_MAX) {
+        for (text, names) in doubt.texts.iter().take(DOUBT_LINES_MAX) {
             let names = match names.len() {
                 0..=DOUBT_NAMES_MAX => names.join(", "),
                 many => format!("{many} figures"),
             };
-            let told = wrap(&format!("{names}: {text}"), Tone::Faint, 2, width - 4);
-            for text in told {
+            let wrapped = wrap(&format!("{names}: {text}"), Tone::Faint, 2, width - 4);
+            for text in wrapped {
                 let mut line = Line::default();
                 line.pad_to(4);
                 line.spans.extend(text.spans);
                 lines.push(line.cut(width, style));
             }
         }
-        if let Some(more) = doubt.told.len().checked_sub(DOUBT_LINES_MAX + 1) {
+        if let Some(more) = doubt.texts.len().checked_sub(DOUBT_LINES_MAX + 1) {
             lines.push(Line::new(format!("    and {} more", more + 1), Tone::Faint));
         }
     }
@@ -219,7 +219,7 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
             lines.push(Line::default());
         }
         let mut title = Line::new(&record.id, Tone::Strong);
-        title.push(format!("  {}", model.told_apart(record)), Tone::Plain);
+        title.push(format!("  {}", model.contender_label(record)), Tone::Plain);
         lines.push(title);
         for Fact { label, value } in facts(record, &|peer| model.side(record, peer)) {
             let mut line = Line::new(format!("  {label}"), Tone::Faint);

@@ -165,7 +165,7 @@ pub(crate) fn resources(record: &Record) -> String {
             role => format!("{role}: {:.2} CPUs", it.cpus),
         };
         let delayed = it.delayed.filter(|it| *it >= FAULTS_MIN);
-        let told = [
+        let parts = [
             Some(cpus),
             delayed.map(|it| format!("{:.0} % of the time waiting for a CPU", it * 100.0)),
             counted(it.switches_voluntary_per_op, "switches/op"),
@@ -173,7 +173,7 @@ pub(crate) fn resources(record: &Record) -> String {
             counted(it.faults_minor_per_op, "page faults/op"),
             counted(it.faults_major_per_s, "page faults/s from disk"),
         ];
-        told.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
     if !record.roles.is_empty() {
         return record.roles.iter().map(role).collect::<Vec<_>>().join("; ");
@@ -202,16 +202,16 @@ pub(crate) fn share(share: f64) -> String {
 
 /// Returns the sentence below every table on the smallest difference that this machine can resolve.
 pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
-    let told: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
+    let limits: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
         .into_iter()
         // Never below the last digit that is shown.
         .filter_map(|(width, where_)| Some(format!("{} ({where_})", share(width?.max(0.001)))))
         .collect();
-    if told.is_empty() {
+    if limits.is_empty() {
         return "How small a difference this machine can see was not measured in this run."
             .to_string();
     }
-    format!("This run cannot see differences under {}.", told.join(", "))
+    format!("This run cannot see differences under {}.", limits.join(", "))
 }
 
 /// Returns a short description of a kind of warning, for the legend.
@@ -250,25 +250,25 @@ pub(crate) fn letters(record: &Record) -> String {
 }
 
 /// Formats the selected arguments, and the participants' placement, in one line.
-pub(crate) fn arguments(record: &Record, is_told: impl Fn(&str, u64) -> bool) -> String {
-    let args = record.args.iter().filter(|(name, value)| is_told(name, **value));
-    let mut told: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();
+pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -> String {
+    let args = record.args.iter().filter(|(name, value)| is_shown(name, **value));
+    let mut conditions: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();
     let parties = &record.parties;
     if parties.cpus.len() > 1 {
         let roles = parties.roles.iter().zip(&parties.cpus);
         let placed: Vec<String> = roles.map(|(role, cpu)| format!("{role} on CPU {cpu}")).collect();
-        told.push(placed.join(", "));
+        conditions.push(placed.join(", "));
     }
     if parties.processes {
-        told.push("in processes".to_string());
+        conditions.push("in processes".to_string());
     }
     if parties.idle_gap_ns > 0 {
-        told.push(format!("idle gap {}", units::format_ns(parties.idle_gap_ns as f64)));
+        conditions.push(format!("idle gap {}", units::format_ns(parties.idle_gap_ns as f64)));
     }
     if let Some(cpu) = parties.neighbour_cpu {
-        told.push(format!("a busy neighbour on CPU {cpu}"));
+        conditions.push(format!("a busy neighbour on CPU {cpu}"));
     }
-    told.join(", ")
+    conditions.join(", ")
 }
 
 #[cfg(test)]

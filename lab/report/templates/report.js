@@ -140,7 +140,7 @@
     if (!figure) return;
     current = place;
     const rows = figure.rows.map((row, at) => ({ row, place: at }));
-    const told = rows.filter(({ row }) => row.bars.length);
+    const measured = rows.filter(({ row }) => row.bars.length);
     const button = (label, title, act) => {
       const node = el('button', { type: 'button', title }, label);
       node.addEventListener('click', act);
@@ -163,7 +163,7 @@
         button('‹', 'the figure before (←)', () => step(-1)), button('›', 'the next figure (→)', () => step(1)),
         button('×', 'close (Esc)', () => dialog.close()))),
       el('p', {}, figure.what),
-      told.length ? el('div', { class: 'charts' }, distribution(figure, told), percentiles(figure, told) || '')
+      measured.length ? el('div', { class: 'charts' }, distribution(figure, measured), percentiles(figure, measured) || '')
         : el('p', { class: 'aside' }, 'No samples are kept of this figure.'),
       table,
       doubts.length ? el('details', {}, el('summary', {}, `Doubts: ${doubts.length}`), el('ul', {}, ...doubts.map((text) => el('li', {}, text)))) : '',

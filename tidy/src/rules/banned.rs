@@ -68,19 +68,19 @@ pub const BANS: &[Ban] = &[
     },
     Ban {
         pattern: "process::exit",
-        within: outside_faces,
+        within: outside_programs,
         tests_may: true,
         instead: "return an error, or an ExitCode from main: exit codes are decided in the faces",
     },
     Ban {
         pattern: ".unwrap()",
-        within: the_cli,
+        within: sources_of_programs,
         tests_may: true,
         instead: "`?` with anyhow's context, so that the message says what was tried",
     },
     Ban {
         pattern: "anyhow",
-        within: outside_faces_and_xtask,
+        within: outside_programs_and_xtask,
         tests_may: false,
         instead: "an error enum of the operation, with thiserror",
     },
@@ -131,14 +131,18 @@ fn a_library(path: &str) -> bool {
     house.iter().any(|rung| path.starts_with(rung)) && path.contains("/src/")
 }
 
-fn outside_faces(path: &str) -> bool {
-    !path.starts_with("faces/")
+fn in_a_program(path: &str) -> bool {
+    path.starts_with("faces/") || path.starts_with("classic/")
 }
 
-fn the_cli(path: &str) -> bool {
-    path.starts_with("faces/cli/src/")
+fn outside_programs(path: &str) -> bool {
+    !in_a_program(path)
 }
 
-fn outside_faces_and_xtask(path: &str) -> bool {
-    !path.starts_with("faces/") && !path.starts_with("xtask/")
+fn sources_of_programs(path: &str) -> bool {
+    in_a_program(path) && path.contains("/src/")
+}
+
+fn outside_programs_and_xtask(path: &str) -> bool {
+    !in_a_program(path) && !path.starts_with("xtask/")
 }

@@ -17,6 +17,8 @@ pub const RUNGS: &[&[&str]] = &[
     &["services/net"],
     &["services/rpc"],
     &["lab/"],
+    &["faces/program"],
+    &["classic"],
     &["faces/"],
     &["etc/"],
 ];
@@ -26,7 +28,6 @@ pub const LAB: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
     ("lab/anatomy", &["lab/record", "lab/harness"]),
-    ("lab/load", &[]),
     ("lab/store", &["lab/record"]),
     ("lab/report", &["lab/record"]),
     ("lab/suite", &["lab/record", "lab/harness"]),
@@ -131,6 +132,8 @@ mod tests {
             ("lab/suite", "services/rpc"),
             ("faces/cli", "lab/report"),
             ("faces/capi", "mechanisms/lock"),
+            ("classic", "faces/program"),
+            ("faces/cli", "classic"),
             ("etc/evh_perf", "faces/cli"),
         ] {
             assert_eq!(may_use(one, other), Ok(()), "{one} -> {other}");
@@ -155,6 +158,7 @@ mod tests {
             ("lab/report", "lab/suite"),
             ("lab/suite", "lab/store"),
             ("lab/suite", "faces/cli"),
+            ("classic", "faces/cli"),
             ("faces/cli", "faces/capi"),
             ("faces/cli", "tidy"),
             ("xtask", "lab/record"),

@@ -1,8 +1,7 @@
 //! `handover anatomy`: the time of one hand-off by stage, from the probes inside the mechanism.
 
 use crate::app::{Db, assignment, seconds};
-use crate::commands::{files, run, stored};
-use crate::console;
+use crate::commands::{run, stored};
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
 use clap::Args;
@@ -11,6 +10,7 @@ use handover_anatomy::{
 };
 use handover_base::topology::Placement;
 use handover_harness::{Fault, Lab, Plan};
+use handover_program::{console, files};
 use handover_record::{Document, Record};
 use handover_store::Store;
 use std::io::Write;
@@ -73,7 +73,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = lab.map_err(exit::of_plan)?;
     let svg = args.svg.as_deref().map(|path| run::writable(path, "--svg")).transpose()?;
     let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?;
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;
@@ -132,7 +132,10 @@ fn course(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     })
 }
 
-fn contender(course: &InstrumentedBenchmark, asked: Option<&str>) -> anyhow::Result<&'static str> {
+fn contender(
+    course: &InstrumentedBenchmark,
+    requested: Option<&str>,
+) -> anyhow::Result<&'static str> {
     let known = course.contenders();
     if known.is_empty() {
         return Err(usage(format!(
@@ -141,14 +144,14 @@ fn contender(course: &InstrumentedBenchmark, asked: Option<&str>) -> anyhow::Res
             course.spec
         )));
     }
-    let chosen = match asked {
+    let chosen = match requested {
         None => known.first(),
-        Some(asked) => known.iter().find(|name| **name == asked),
+        Some(requested) => known.iter().find(|name| **name == requested),
     };
     chosen.copied().ok_or_else(|| {
         usage(format!(
             "--contender {}: of {} these have sites in this build: {}",
-            asked.unwrap_or_default(),
+            requested.unwrap_or_default(),
             course.spec,
             known.join(", ")
         ))

@@ -2,11 +2,11 @@
 //! suite's.
 
 use crate::app::Db;
-use crate::commands::{child, stored};
-use crate::console;
+use crate::commands::stored;
 use crate::exit::{Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
+use handover_program::{child, console};
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Seek, Write};
@@ -60,7 +60,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(name) = &args.name {
         handover_store::check_tag(name).map_err(usage)?;
     }
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let path = stored::path_to_write(&args.db)?;
     let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {
@@ -116,8 +116,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 fn first_run(lines: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
-    let told: serde_json::Value = serde_json::from_str(&line).ok()?;
-    Some(told["id"].as_str()?.to_owned())
+    let started: serde_json::Value = serde_json::from_str(&line).ok()?;
+    Some(started["id"].as_str()?.to_owned())
 }
 
 /// Returns the `cargo bench` command, with the cargo that called this process or the one on the
@@ -152,8 +152,8 @@ fn cargo(args: &BenchArgs) -> Command {
 /// commit.
 fn commit() -> String {
     let git = |words: &[&str]| {
-        let told = Command::new("git").args(words).stderr(Stdio::null()).output().ok()?;
-        told.status.success().then(|| String::from_utf8_lossy(&told.stdout).trim().to_string())
+        let output = Command::new("git").args(words).stderr(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
     };
     let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return String::new();

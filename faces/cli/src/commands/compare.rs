@@ -2,13 +2,13 @@
 
 use crate::app::Db;
 use crate::commands::files::{Content, of_file};
-use crate::commands::{child, stored};
-use crate::console;
+use crate::commands::stored;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
 use handover_harness::Scratch;
+use handover_program::{child, console};
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Comparison, Rules};
 use handover_store::{Store, StoreError};
@@ -114,7 +114,7 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     let unsaid = comparison.count(compare::Verdict::CannotSay);
     match comparison.count(compare::Verdict::Worse) {
         0 if args.strict && unsaid > 0 => {
-            bail!("--strict: of {unsaid} figures nothing can be said, as told above")
+            bail!("--strict: of {unsaid} figures nothing can be said, see above")
         }
         0 => Ok(()),
         1 => bail!("1 figure regressed"),
@@ -185,7 +185,7 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
 
 /// Returns the last run and those of its group: all of its name, or of its `--repeat`.
 fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
-    let rows = store.runs().map_err(stored::asked)?;
+    let rows = store.runs().map_err(stored::usage_error)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
     let of_baseline: Vec<&str> = baseline.split(',').collect();
     if last.tags.iter().chain([&last.id]).any(|it| of_baseline.contains(&it.as_str())) {
@@ -195,11 +195,14 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
         )));
     }
     if let Some(name) = last.tags.first() {
-        return Ok((name.clone(), load_all(store, &store.named(name).map_err(stored::asked)?)?));
+        return Ok((
+            name.clone(),
+            load_all(store, &store.named(name).map_err(stored::usage_error)?)?,
+        ));
     }
     let mut group: Vec<Document> = Vec::new();
     for row in rows.iter().rev() {
-        let document = store.load(&row.id).map_err(stored::asked)?;
+        let document = store.load(&row.id).map_err(stored::usage_error)?;
         let belongs = group.last().is_none_or(|later| {
             is_one_repeat(&document.run.command, &later.run.command) && row.tags.is_empty()
         });
@@ -228,7 +231,7 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
 
 /// Loads the runs with these ids.
 fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
-    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::asked)
+    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
 /// Loads the runs that a side names. The store is opened at the first word that is not a file.
@@ -250,7 +253,7 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
                 *store = Some(stored::existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            load_all(store, &store.side(word).map_err(stored::asked)?)?
+            load_all(store, &store.side(word).map_err(stored::usage_error)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {
@@ -283,7 +286,7 @@ fn measured_in_turn(
         Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
         None => None,
     };
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
         .context("no folder for what they print")?;
     let mut sides = [Vec::new(), Vec::new()];
@@ -375,21 +378,22 @@ fn one_process(
         let mut text = String::new();
         said.rewind()?;
         let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
-        let told: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
+        let messages: Vec<&str> =
+            text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
         // An error in that command line is an error in ours.
-        if matches!(status.code(), Some(1 | 2)) && told.is_empty() && document.is_err() {
+        if matches!(status.code(), Some(1 | 2)) && messages.is_empty() && document.is_err() {
             return Err(usage(format!(
                 "--ab {shown}: is no handover: `run --json` ended with {status}"
             )));
         }
         if status.code() == Some(2) {
-            return Err(usage(format!("{shown} run: {}", told.join("; "))));
+            return Err(usage(format!("{shown} run: {}", messages.join("; "))));
         }
         if document.is_err() {
-            bail!("{shown} run has ended with {status}: {}", told.join("; "));
+            bail!("{shown} run has ended with {status}: {}", messages.join("; "));
         }
         // One figure could not be measured; the others were.
-        told.iter().for_each(|line| console::tell(format_args!("{shown} run: {line}")));
+        messages.iter().for_each(|line| console::tell(format_args!("{shown} run: {line}")));
     }
     let document =
         document.with_context(|| format!("{shown} run has printed something else than a run"))?;

@@ -1,9 +1,9 @@
 //! `handover doctor`: sources of disturbance on this machine, and the commands that remove them.
 
 use crate::app::span;
-use crate::console;
 use clap::Args;
 use handover_harness::doctor;
+use handover_program::console;
 use handover_record::{Finding, Level};
 use serde_json::json;
 use std::io::Write;

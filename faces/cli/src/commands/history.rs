@@ -2,11 +2,11 @@
 
 use crate::app::Db;
 use crate::commands::run::writable;
-use crate::commands::{files, stored};
-use crate::console;
+use crate::commands::stored;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
+use handover_program::{console, files};
 use handover_record::{Record, Unit, WarningCode};
 use handover_report::history::{Dot, History};
 use handover_store::Figure;
@@ -49,7 +49,8 @@ pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
         writable(svg, "--svg")?;
     }
     let store = stored::existing(&args.db)?;
-    let contender = store.contender(&args.id, args.contender.as_deref()).map_err(stored::asked)?;
+    let contender =
+        store.contender(&args.id, args.contender.as_deref()).map_err(stored::usage_error)?;
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let history = of(&args.id, &contender, figures, args.last);
     if let Some(svg) = &args.svg {

@@ -3,8 +3,8 @@
 
 use crate::app::Links;
 use crate::exit::usage;
-use crate::names::{CARGOS, CLASSICS};
 use anyhow::Context;
+use handover_classic::names::{CARGOS, CLASSICS};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;

@@ -2,9 +2,9 @@
 
 use crate::app::Db;
 use crate::commands::stored;
-use crate::console::printable;
 use crate::exit::{self, usage};
 use clap::Args;
+use handover_program::console::printable;
 use handover_store::{Store, StoreError};
 use std::io::Write;
 
@@ -54,11 +54,11 @@ fn to_change(db: &Db) -> anyhow::Result<Store> {
 
 pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
-    let ids = store.side(&args.run).map_err(asked)?;
+    let ids = store.side(&args.run).map_err(usage_error)?;
     if args.remove {
         let mut had = false;
         for id in &ids {
-            had |= store.untag(id, &args.name).map_err(asked)?;
+            had |= store.untag(id, &args.name).map_err(usage_error)?;
         }
         return match had {
             true => Ok(writeln!(out, "{} is taken away", printable(&args.name))?),
@@ -66,7 +66,7 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
         };
     }
     for id in &ids {
-        store.tag(id, &args.name).map_err(asked)?;
+        store.tag(id, &args.name).map_err(usage_error)?;
         writeln!(out, "run {} is {}", printable(id), args.name)?;
     }
     Ok(())
@@ -77,8 +77,8 @@ pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
     // All runs are resolved before the first is deleted, as deleting shifts those counted back from
     // the last.
     let mut ids: Vec<String> = Vec::new();
-    for asked_for in &args.runs {
-        for id in store.side(asked_for).map_err(asked)? {
+    for run in &args.runs {
+        for id in store.side(run).map_err(usage_error)? {
             if !ids.contains(&id) {
                 ids.push(id);
             }
@@ -96,9 +96,9 @@ pub fn vacuum(args: &Vacuum, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{}: {before} bytes, now {after}", store.path().display())?)
 }
 
-fn asked(refused: StoreError) -> anyhow::Error {
+fn usage_error(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::BadTag { .. } | StoreError::TagIsId { .. } => usage(refused),
-        other => stored::asked(other),
+        other => stored::usage_error(other),
     }
 }

@@ -1,13 +1,12 @@
 //! `handover plot`: charts of a sweep.
 
 use crate::app::Db;
-use crate::classic::eventual;
 use crate::commands::files::{Content, of_file};
 use crate::commands::stored;
-use crate::console;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
+use handover_program::console;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +25,7 @@ sweep-abt-eventual-bench."
 pub struct Plot {
     /// The run (its id, a prefix of it, or counted back: -1), or a file
     #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
-    what: String,
+    source: String,
     /// Prefix of the pictures' names [default: for a file, its name]
     #[arg(long, short = 'o', value_name = "PREFIX")]
     output: Option<String>,
@@ -35,21 +34,21 @@ pub struct Plot {
 }
 
 pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
-    let file = Path::new(&args.what);
+    let file = Path::new(&args.source);
     let is_file = std::fs::metadata(file).is_ok();
     let documents = match is_file {
         true => match of_file(file)? {
             Content::Runs(documents) => documents,
             Content::Rows => {
                 let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
-                return eventual::plot::draw(file, prefix, out);
+                return handover_classic::plot_eventuals(file, prefix, out);
             }
         },
-        false => vec![stored::existing(&args.db)?.load(&args.what).map_err(stored::asked)?],
+        false => vec![stored::existing(&args.db)?.load(&args.source).map_err(stored::usage_error)?],
     };
     let prefix = match (&args.output, is_file) {
         (Some(prefix), _) => prefix.clone(),
-        (None, true) => format!("{}.", args.what),
+        (None, true) => format!("{}.", args.source),
         (None, false) => String::new(),
     };
     let mut drawn = 0;
@@ -69,7 +68,7 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
     if drawn == 0 {
         return Err(usage(format!(
             "{}: nothing in it was measured by an argument; `handover sweep` does that",
-            args.what
+            args.source
         )));
     }
     Ok(())

@@ -91,13 +91,13 @@ fn warnings(alike: &[&Record]) -> Vec<Warning> {
         }
     }
     let runs_count = alike.len();
-    let told = |(mut warning, count): (Warning, usize)| {
+    let merged = |(mut warning, count): (Warning, usize)| {
         if runs_count > 1 {
             warning.text = format!("{} (in {count} of {runs_count} runs)", warning.text);
         }
         warning
     };
-    all.into_iter().map(told).collect()
+    all.into_iter().map(merged).collect()
 }
 
 fn over(values: impl Iterator<Item = f64>) -> Option<f64> {

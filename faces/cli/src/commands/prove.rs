@@ -5,7 +5,6 @@ mod classics;
 use super::{compare, run};
 use crate::app::{Db, span};
 use crate::commands::stored;
-use crate::console;
 use crate::exit;
 use anyhow::bail;
 use clap::Args;
@@ -13,6 +12,7 @@ use handover_harness::{
     Bench, Contender, Fault, Lab, Plan, Profile, Rig, Samples, Spec, Workload, prove,
 };
 use handover_lock::TryLock;
+use handover_program::console;
 use handover_record::{Document, Proof};
 use handover_report::compare::{PROCESSES_MIN, Verdict};
 use handover_store::Store;
@@ -111,9 +111,9 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     // a third of the longest time is over: a drift over all of it would hardly have begun.
     let longest = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
     let lab = lab(longest / 3)?;
-    let told = run::Told { quiet: args.json, plain: false, over: None };
+    let display = run::Display { quiet: args.json, plain: false, over: None };
     let began = Instant::now();
-    let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+    let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let copied = match measured.is_interrupted() {
         true => None,
         false => Some(beside_a_copy(args.profile)),

@@ -2,12 +2,12 @@
 
 use crate::app::{Db, Run, RunOptions};
 use crate::commands::pool::pool;
-use crate::commands::{child, doctor, files, stored};
-use crate::console;
+use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, Stopped, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
+use handover_program::{child, console, files};
 use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
 use rustix::fs::OFlags;
@@ -32,9 +32,9 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
             return repeat(options, page.as_deref(), out);
         }
     }
-    let told = Told { quiet: options.json, plain: options.plain, over: None };
+    let display = Display { quiet: options.json, plain: options.plain, over: None };
     let measured =
-        measure(&lab, &options.profile.to_string(), &options.db, told, options.name.as_deref())?;
+        measure(&lab, &options.profile.to_string(), &options.db, display, options.name.as_deref())?;
     if options.nth.is_some() {
         // The process that has started this one shows the table and the page of all runs.
         console::tell(format_args!("run {} is stored", measured.document.run.id));
@@ -84,7 +84,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
 }
 
 fn repeated(options: &RunOptions) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let binary = std::env::current_exe().context("this program cannot be found")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // `--nth` goes right after the subcommand, if there is one: all other words may be after a
@@ -125,7 +125,7 @@ pub(crate) struct Measured {
 
 /// Output of a run while it measures.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Told<'a> {
+pub(crate) struct Display<'a> {
     /// `true` to print no lines without a live view.
     pub quiet: bool,
     /// `true` to print lines instead of a live view.
@@ -139,28 +139,28 @@ pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
     db: &Db,
-    told: Told<'_>,
+    display: Display<'_>,
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
     let store = Store::open(stored::path_to_write(db)?).map_err(exit::of_store)?;
-    let is_live = !told.plain && console::live_wanted();
+    let is_live = !display.plain && console::live_wanted();
     let interrupted = match is_live {
         true => console::interrupted_after(live::restore),
         // Without a live view there is no terminal to restore, so no descriptors or thread are
         // needed.
         false => console::interrupted(),
     }
-    .context("cannot listen for signals")?;
+    .context("listen for signals")?;
 
     let mut run = begin(lab, profile.to_string())?;
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
-    let mut watcher = Watcher::new(store, &run.id, told);
+    let mut watcher = Watcher::new(store, &run.id, display);
     watcher.keep(|store| store.begin(&run));
     if let Some(name) = name {
         watcher.keep(|store| store.tag(&run.id, name).map(drop));
     }
     if is_live {
-        watcher.live = Live::start(lab, profile, told.over, interrupted.clone());
+        watcher.live = Live::start(lab, profile, display.over, interrupted.clone());
     }
     let outcome = lab.run(&mut watcher, &interrupted);
     // Further lines are printed below the last lines of the live view.
@@ -300,16 +300,16 @@ fn show(
         let table = handover_report::table(&shown, console::width(), style);
         out.write_all(table.as_bytes())?;
     }
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     if let Some(store) = store {
-        told.push(format!("run {} is in {}", document.run.id, store.display()));
+        lines.push(format!("run {} is in {}", document.run.id, store.display()));
     }
     if let Some(page) = page.filter(|_| written.is_ok()) {
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
-        told.push(format!("the page is {}", shown.display()));
+        lines.push(format!("the page is {}", shown.display()));
     }
-    told.extend(handover_suite::not_built());
-    for line in told {
+    lines.extend(handover_suite::not_built());
+    for line in lines {
         match options.json {
             true => console::tell(line),
             false => writeln!(out, "{line}")?,
@@ -331,20 +331,20 @@ struct Watcher {
     /// The argument that a sweep varies.
     over: Option<String>,
     /// Benchmarks that have been reported as measured.
-    told: BTreeSet<String>,
+    announced: BTreeSet<String>,
 }
 
 impl Watcher {
-    fn new(store: Store, run: &str, told: Told<'_>) -> Watcher {
+    fn new(store: Store, run: &str, display: Display<'_>) -> Watcher {
         Watcher {
             store,
             run: run.to_string(),
             refused: None,
             missed: false,
             live: None,
-            quiet: told.quiet,
-            over: told.over.map(str::to_string),
-            told: BTreeSet::new(),
+            quiet: display.quiet,
+            over: display.over.map(str::to_string),
+            announced: BTreeSet::new(),
         }
     }
 
@@ -362,7 +362,7 @@ impl Watcher {
         let over = self.over.as_deref().and_then(|name| Some((name, first.args.get(name)?)));
         let over = over.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
         let id = format!("{}{over}", first.spec);
-        let again = if self.told.insert(id.clone()) { "" } else { " again" };
+        let again = if self.announced.insert(id.clone()) { "" } else { " again" };
         format!("{id} measured{again}")
     }
 }

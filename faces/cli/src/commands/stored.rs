@@ -1,9 +1,9 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{Db, Export, Import, Report, Runs, Show};
-use crate::commands::files;
-use crate::console::{self, printable};
 use crate::exit::{self, usage};
+use handover_program::console::{self, printable};
+use handover_program::files;
 use handover_record::Document;
 use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
 use serde_json::json;
@@ -40,7 +40,7 @@ pub(super) fn existing(db: &Db) -> anyhow::Result<Store> {
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
-    let mut document = store.load(&args.run).map_err(asked)?;
+    let mut document = store.load(&args.run).map_err(usage_error)?;
     let named = store.named(&args.run)?.len();
     if named > 1 {
         console::tell(format_args!(
@@ -74,9 +74,9 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Returns the requested runs, each once; a name stands for all runs that have it.
-fn meant(store: &Store, asked_for: &[String]) -> anyhow::Result<Vec<Document>> {
-    let ids = store.sides(asked_for).map_err(asked)?;
-    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(asked)
+fn meant(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
+    let ids = store.sides(runs).map_err(usage_error)?;
+    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
 /// Maximum number of earlier runs whose figures are compared with those of a run that is shown.
@@ -156,7 +156,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut buffered = std::io::BufWriter::new(&mut *out);
     match store.export(&args.runs, &mut buffered) {
         Ok(_) => Ok(buffered.flush()?),
-        Err(ExportError::Store(refused)) => Err(asked(refused)),
+        Err(ExportError::Store(refused)) => Err(usage_error(refused)),
         Err(ExportError::Write(refused)) => Err(refused.into()),
         Err(other) => Err(other.into()),
     }
@@ -205,7 +205,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Converts a store's error: an unknown run is a usage error, a failing store is not.
-pub(super) fn asked(refused: StoreError) -> anyhow::Error {
+pub(super) fn usage_error(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::Empty { .. }
         | StoreError::UnknownRun { .. }

@@ -3,11 +3,11 @@
 use super::run;
 use crate::app::{Db, assignment, span};
 use crate::commands::stored;
-use crate::console;
 use crate::exit;
 use clap::Args;
 use handover_base::topology::Placement;
 use handover_harness::{Lab, Plan, Profile};
+use handover_program::console;
 use handover_record::Over;
 use std::io::Write;
 use std::time::Duration;
@@ -74,8 +74,8 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let lab = Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::of_plan)?;
     let over = Some(args.over.name.as_str());
-    let told = run::Told { quiet: args.json, plain: args.plain, over };
-    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+    let display = run::Display { quiet: args.json, plain: args.plain, over };
+    let measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let shown = show(args, &measured, out);
     measured.verdict(shown)
 }

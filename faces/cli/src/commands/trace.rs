@@ -6,10 +6,10 @@ mod record;
 mod show;
 mod switch;
 
-use crate::console;
 use crate::exit::usage;
 use clap::{Args, Subcommand};
 use handover_probe::ReadError;
+use handover_program::console;
 use handover_trace::{Names, TraceError, Traces, WalkCounts, missing_event_lines, nearest};
 use std::io::Write;
 use std::path::PathBuf;

@@ -30,7 +30,7 @@ const LABEL_COLUMNS_MAX: u16 = 34;
 /// Lines above the ladder: title, progress, current benchmark, and the axis.
 const HEAD_LINES: u16 = 5;
 /// Number of the last messages that are shown.
-const TOLD_LINES_MAX: usize = 3;
+const MESSAGE_LINES_MAX: usize = 3;
 
 const PLAIN: Style = Style::new();
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -102,7 +102,7 @@ pub struct Ladder {
     group: usize,
     /// Blocks of the visit: the number done, and the maximum number.
     blocks: (u32, u32),
-    told: Vec<String>,
+    messages: Vec<String>,
     signs: &'static Signs,
     has_unicode: bool,
     /// `true` if keys can be read.
@@ -142,7 +142,7 @@ impl Ladder {
             visit: (0, 0),
             group: 0,
             blocks: (0, 0),
-            told: Vec::new(),
+            messages: Vec::new(),
             signs: if has_unicode { &SIGNS } else { &PLAIN_SIGNS },
             has_unicode,
             has_keys: false,
@@ -188,7 +188,7 @@ impl Ladder {
 
     /// Adds a message.
     pub fn tell(&mut self, line: String) {
-        self.told.push(line);
+        self.messages.push(line);
     }
 
     /// Returns the index of the rung that is visited.
@@ -217,8 +217,8 @@ impl Ladder {
 
     /// Draws the whole view.
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
-        let told = &self.told[self.told.len().saturating_sub(TOLD_LINES_MAX)..];
-        let foot_lines = told.len() as u16 + 1;
+        let messages = &self.messages[self.messages.len().saturating_sub(MESSAGE_LINES_MAX)..];
+        let foot_lines = messages.len() as u16 + 1;
         if area.width < SIZE_MIN.width || area.height < HEAD_LINES + foot_lines + 1 {
             buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), PLAIN);
             return;
@@ -229,7 +229,7 @@ impl Ladder {
         let rungs = Rect { height: rungs_height, ..line(area.y + HEAD_LINES) };
         self.draw_rungs(rungs, buffer);
         let mut foot = line(area.bottom() - foot_lines);
-        for text in told {
+        for text in messages {
             put(buffer, foot, text, BAD);
             foot.y += 1;
         }
@@ -245,23 +245,23 @@ impl Ladder {
         put(buffer, line, &self.title, STRONG);
         line.y += 1;
         let share = self.share().clamp(0.0, 1.0);
-        let mut told = format!(" {:>3.0} %  {} gone", share * 100.0, minutes(since));
+        let mut progress = format!(" {:>3.0} %  {} gone", share * 100.0, minutes(since));
         if let Some(left) = self.left(since) {
-            told += &format!(", about {} left", minutes(left));
+            progress += &format!(", about {} left", minutes(left));
         }
-        let columns = usize::from(line.width).saturating_sub(told.len()).min(40);
+        let columns = usize::from(line.width).saturating_sub(progress.len()).min(40);
         let full = (share * columns as f64).round() as usize;
         let bar = self.signs.full.repeat(full) + &self.signs.empty.repeat(columns - full);
-        put(buffer, line, &(bar + &told), PLAIN);
+        put(buffer, line, &(bar + &progress), PLAIN);
         line.y += 1;
         let Some(now) = self.now().filter(|_| self.visit.1 > 0) else { return };
         let pass = self.visit.0 / self.rungs.len() + 1;
-        let mut told = format!("pass {pass} of {}: {}", self.passes_count, self.rungs[now].label);
+        let mut state = format!("pass {pass} of {}: {}", self.passes_count, self.rungs[now].label);
         match self.blocks {
-            (0, _) => told += if pass == 1 { ", checked and warmed up" } else { "" },
-            (done, most) => told += &format!(", block {done} of at most {most}"),
+            (0, _) => state += if pass == 1 { ", checked and warmed up" } else { "" },
+            (done, most) => state += &format!(", block {done} of at most {most}"),
         }
-        put(buffer, line, &told, PLAIN);
+        put(buffer, line, &state, PLAIN);
     }
 
     /// Draws the rungs that fit, including the visited one, below their axis.

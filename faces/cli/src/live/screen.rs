@@ -122,10 +122,10 @@ impl Screen {
         let mut typed = [0; 64];
         let input = stdin();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut asked = [PollFd::new(&input, PollFlags::IN)];
+        let mut polled = [PollFd::new(&input, PollFlags::IN)];
         let is_there = self.has_keys
-            && poll(&mut asked, Some(&now)).is_ok()
-            && asked[0].revents().contains(PollFlags::IN);
+            && poll(&mut polled, Some(&now)).is_ok()
+            && polled[0].revents().contains(PollFlags::IN);
         match is_there.then(|| rustix::io::read(&input, &mut typed)) {
             Some(Ok(0) | Err(_)) => {
                 // The other end of the terminal is closed.

@@ -1,13 +1,9 @@
 //! The classic programs: called by subcommand and by name, with the lines that their scripts parse.
 
 use crate::common::{Home, Said, binary, said};
+use handover_classic::names;
 use regex_lite::Regex;
 use std::fs;
-
-/// The names of the links, from the binary's sources.
-#[allow(dead_code)]
-#[path = "../../src/names.rs"]
-mod names;
 
 /// Start of a line, up to the function's name in ten columns and the source line.
 const HEAD: &str = r"^\d{3}\.\d{6} FUNCTION \[\d+\] ";

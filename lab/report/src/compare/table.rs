@@ -174,7 +174,7 @@ fn chance(p: f64) -> String {
 
 fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let mut lines = Vec::new();
-    let mut told = |text: &str, tone| lines.extend(wrap(text, tone, 2, width));
+    let mut add = |text: &str, tone| lines.extend(wrap(text, tone, 2, width));
     let counts =
         [Verdict::Worse, Verdict::Better, Verdict::Same, Verdict::TooNoisy, Verdict::CannotSay]
             .map(|verdict| (comparison.count(verdict), verdict));
@@ -190,16 +190,16 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
             (figures, 0) => format!("Of {figures} figures"),
             (figures, tails) => format!("Of {figures} figures and the p99 of {tails}"),
         };
-        told(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
+        add(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
     }
-    told(&visible_line(comparison), Tone::Plain);
+    add(&visible_line(comparison), Tone::Plain);
     if let Some(line) = found_line(comparison) {
-        told(&line, Tone::Plain);
+        add(&line, Tone::Plain);
     }
     let whys: BTreeSet<&str> =
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
-        told(&format!("Cannot say: {why}."), Tone::Doubt);
+        add(&format!("Cannot say: {why}."), Tone::Doubt);
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {
@@ -208,7 +208,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            told(&format!("In {letter} alone: {names}{more}."), Tone::Faint);
+            add(&format!("In {letter} alone: {names}{more}."), Tone::Faint);
         }
     }
     let threshold = words::share(comparison.threshold);
@@ -218,6 +218,6 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
          seen, where p (Mann-Whitney) is at most {ALONE_MAX}, and p of any (Westfall-Young: that chance makes \
          any row look so much worse, or so much better) at most {FAMILY_MAX}. delta is Cliff's."
     );
-    told(&guide, Tone::Faint);
+    add(&guide, Tone::Faint);
     lines
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// Drawing surface: lengths in pixels, appearance by CSS class.
 pub(super) trait Canvas {
     /// Opens a group with a class and a text that is shown under the pointer; either may be empty.
-    fn open_group(&mut self, class: &str, told: &str);
+    fn open_group(&mut self, class: &str, title: &str);
     fn close_group(&mut self);
     fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str);
     fn circle(&mut self, x: f64, y: f64, radius: f64, class: &str);
@@ -56,13 +56,13 @@ impl Paint {
 }
 
 impl Canvas for Paint {
-    fn open_group(&mut self, class: &str, told: &str) {
+    fn open_group(&mut self, class: &str, title: &str) {
         match class {
             "" => self.out.push_str("<g>"),
             class => self.add(format_args!("<g class=\"{class}\">")),
         }
-        if !told.is_empty() {
-            self.add(format_args!("<title>{}</title>", escape(told)));
+        if !title.is_empty() {
+            self.add(format_args!("<title>{}</title>", escape(title)));
         }
     }
 

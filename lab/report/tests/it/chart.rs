@@ -18,7 +18,9 @@ fn sweep() -> Chart {
         (0..7)
             .map(|step| {
                 let (load, cost) = (10_f64.powi(step), scale * (1.0 + f64::from(step).powi(3)));
-                Point::at(load, cost).between(cost * 0.9, cost * 1.15).told(format!("{cost:.0} ns"))
+                Point::at(load, cost)
+                    .between(cost * 0.9, cost * 1.15)
+                    .titled(format!("{cost:.0} ns"))
             })
             .collect()
     };
@@ -125,7 +127,7 @@ fn hostile_text_stays_text() {
     let evil = "]]></svg><script>\"'&\u{1}";
     let name = Name { label: evil.into(), note: evil.into(), opens_group: true };
     let axis = Axis::linear(evil, Quantity::Share);
-    let points = vec![Point::at(0.5, 0.0).told(evil)];
+    let points = vec![Point::at(0.5, 0.0).titled(evil)];
     let chart = Chart::new(evil, axis, Axis::names(vec![name])).described(evil).with(Series::new(
         evil,
         Role::Floor,

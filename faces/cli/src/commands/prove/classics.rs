@@ -5,12 +5,12 @@
 //! in turn.
 
 use super::{Prove, aligned};
-use crate::commands::{child, run};
+use crate::commands::run;
 use crate::exit::{self, Interrupted};
-use crate::{console, raw};
 use anyhow::{Context, bail, ensure};
 use handover_base::units::format_ns;
 use handover_harness::{Lab, Plan, Profile};
+use handover_program::{child, console, end_with_parent};
 use handover_record::Record;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -359,7 +359,7 @@ fn shown(values_ns: &[f64]) -> String {
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<Compared> = PROGRAMS
         .iter()
@@ -430,8 +430,8 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
             ..Plan::default()
         };
         let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::of_plan)?;
-        let told = run::Told { quiet: args.json, plain: false, over: None };
-        let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, told, None)?;
+        let display = run::Display { quiet: args.json, plain: false, over: None };
+        let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
         records.append(&mut measured.document.records);
         measured.verdict(Ok(()))?;
     }
@@ -482,7 +482,7 @@ impl Server {
     fn start(binary: &std::path::Path) -> anyhow::Result<Server> {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
-        raw::end_with_parent(&mut command, Signal::KILL);
+        end_with_parent(&mut command, Signal::KILL);
         let child = command.spawn().context("start the server of evh_perf")?;
         let mut server = Server { child, port: 0 };
         let lines = server
@@ -541,7 +541,7 @@ fn table(compared: &[Compared], is_smoke: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names;
+    use handover_classic::names;
 
     #[test]
     fn every_pair_names_a_contender_of_the_suite() {

@@ -1,10 +1,10 @@
 //! `handover trace export`: traces for other tools.
 
 use super::{Of, checked, tell_missing};
-use crate::commands::files;
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
+use handover_program::files;
 use handover_trace::{Format, Grouping, Names, Traces, WalkCounts};
 use std::fs;
 use std::io::{self, Write};

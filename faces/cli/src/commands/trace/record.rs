@@ -1,12 +1,12 @@
 //! `handover trace record`, `names` and `library`: the functions of C and C++ programs.
 
-use crate::commands::files;
-use crate::console;
 use crate::exit::{Passed, usage};
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use handover_probe::Policy;
 use handover_probe::read::End;
+use handover_program::console;
+use handover_program::files;
 use handover_trace::record::{self, Options, RecordError, RecordResult, Written};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;

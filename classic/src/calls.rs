@@ -1,0 +1,141 @@
+//! `calls`: the table of the costs of a function call, by place of the function and kind of
+//! tracing, in cycles and in nanoseconds; in the loop, and fully costed.
+
+mod costed;
+mod lanes;
+mod places;
+#[allow(unsafe_code)]
+mod raw;
+mod spent;
+mod table;
+mod whole;
+
+use clap::Args;
+use costed::{Subject, Tool};
+use handover_base::affinity;
+use handover_program::console;
+use places::Places;
+use std::io::Write;
+use std::path::PathBuf;
+use table::{Results, Unit};
+
+/// Maximum number of calls of a costed process; its trace is 60 GB then.
+const CALLS_MAX: u64 = 10_000_000_000;
+/// Maximum number of runs of a costed process.
+const RUNS_MAX: u64 = 1000;
+
+/// Costs of a function call, by place of the function and kind of tracing: the main table, in
+/// cycles and ns.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The master table is that of the classic program. Its first rows are loops of calls i = next(i), \
+the loop's own turn included, compiled from C at -O3. A notify intrinsic is a probe as <sys/sdt.h> makes it: a no-op \
+without a tool. The rows of handover are fully costed, of a C program compiled with -finstrument-functions: filtered, \
+its hooks look the function up at run time and find that it is not wanted; output is recorded in memory and \
+written at the end. (+N): beyond the call in the same source file. Further rows follow: the trace streamed while \
+it is recorded, and probes of ours, which are not patched in while they are filtered.\n\n\
+The loops are measured in turn, 25 rounds long; a figure is the median of its rounds. A recorded row tells the time \
+twice a call, which is most of its cost; events that were lost are said.\n\n\
+Fully costed is a process of its own, from its start until its trace is complete and it has ended, \
+divided by its calls: wall, user and system time, the most memory that it had, bytes written, and the cycles of the \
+median and of the best of its runs. What is written is in the system's hands then, not necessarily on the disk. \
+With the defaults all of it takes some minutes."
+)]
+pub struct Calls {
+    /// Calls for each row, in millions
+    #[arg(
+        short = 'm',
+        value_name = "MILLIONS",
+        default_value_t = 100.0,
+        value_parser = super::millions,
+        allow_negative_numbers = true
+    )]
+    millions: f64,
+    /// Calls of a process that is costed from its start to its end
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 20_000_000,
+        value_parser = super::whole(1..=CALLS_MAX),
+        allow_negative_numbers = true
+    )]
+    calls: u64,
+    /// Runs of each of these processes; the median and the best of the runs are shown
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 24,
+        value_parser = super::whole(1..=RUNS_MAX),
+        allow_negative_numbers = true
+    )]
+    runs: u64,
+    /// Folder for traces, beside /dev/shm: on a disk, or a network file system
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Print one JSON document instead of the tables
+    #[arg(long)]
+    json: bool,
+    /// Be one of the processes that are costed
+    #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
+    child: Option<Subject>,
+    /// Destination of its events
+    #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
+    tool: Option<Tool>,
+    /// The process that costs it, with which it ends
+    #[arg(long, hide = true, value_name = "PID", requires = "child")]
+    parent: Option<i32>,
+    /// Its trace, its rings, and its program
+    #[arg(long, hide = true, value_name = "FILE", num_args = 3, requires = "child")]
+    files: Vec<PathBuf>,
+}
+
+pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
+    if let Some(subject) = args.child {
+        let tool = args.tool.unwrap_or(Tool::Off);
+        return costed::be_child(subject, tool, args.calls, &args.files, args.parent);
+    }
+    // Registered before there are folders to remove.
+    let interrupted = console::interrupted()?;
+    let places = Places::new(&args.dir)?;
+    if places.memory.is_none() {
+        console::tell("calls: warning: no file can be made in /dev/shm; its rows are left out");
+    }
+    let unit = Unit::of_this_clock();
+    let mut lanes = lanes::all(&places)?;
+    let calls_count = (args.millions * 1e6) as u64 / lanes::ROUNDS_COUNT;
+    let home = affinity::mask();
+    // Best effort: if the thread moves to another CPU, that round is only an outlier.
+    let _ = affinity::pin(affinity::current_cpu());
+    let measured = lanes::measure(&mut lanes, calls_count, args.calls, &places, &interrupted);
+    let _ = affinity::set_mask(&home);
+    measured?;
+    let wholes = whole::wholes(args.calls, args.runs, &places, &interrupted)?;
+    let empties = whole::empties(args.runs, &places, &interrupted)?;
+    let results = Results { lanes: &lanes, wholes: &wholes, empties: &empties, unit: &unit };
+    if args.json {
+        writeln!(out, "{}", results.document(args.calls, args.runs, &places))?;
+    } else {
+        writeln!(
+            out,
+            "Calls: {} M a row, {} rounds; {}",
+            args.millions,
+            lanes::ROUNDS_COUNT,
+            unit.words()
+        )?;
+        results.master(args.calls, &places, out)?;
+        results.loops(out)?;
+        results.spread(out)?;
+        results.costed(args.calls, args.runs, out)?;
+        results.empties(args.runs, out)?;
+        results.times(out)?;
+    }
+    out.flush()?;
+    let in_loop = lanes.iter().map(|it| (&it.text, &it.refused));
+    let of_processes = wholes.iter().map(|it| (&it.text, &it.refused));
+    let of_empties = empties.iter().map(|it| (&it.text, &it.refused));
+    let mut refused = in_loop.chain(of_processes).chain(of_empties);
+    match refused.find_map(|(text, refused)| Some((text, refused.as_ref()?))) {
+        None => Ok(()),
+        Some((text, why)) => anyhow::bail!("{text}: {why}"),
+    }
+}

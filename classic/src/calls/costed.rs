@@ -1,0 +1,262 @@
+//! Full cost of tracing, as the classic program defines it: of a process of its own, from its start
+//! until its file is closed.
+
+use super::places::{Medium, Places};
+use super::raw;
+use super::spent::Spent;
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use handover_base::{clock, usage};
+use handover_probe::Policy;
+use handover_suite::call::Entries;
+use handover_suite::probe::rows::{
+    Inside, Kept, Recorded, recording, ring_bytes, turns, write_out,
+};
+use handover_trace::record::{Options, record};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Functions that a costed process calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Subject {
+    Plain,
+    Stamps,
+    /// With two probes of ours.
+    Probes,
+    /// In a C program of its own, compiled with `-finstrument-functions`.
+    Hooks,
+    /// In a C program of its own, compiled with `-fpatchable-function-entry`.
+    Patchable,
+}
+
+impl Subject {
+    /// Returns the kind of entries of the C program, if it is one.
+    pub fn entries(self) -> Option<Entries> {
+        match self {
+            Subject::Plain | Subject::Stamps | Subject::Probes => None,
+            Subject::Hooks => Some(Entries::Hooks),
+            Subject::Patchable => Some(Entries::Patchable),
+        }
+    }
+}
+
+/// Destination of the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Tool {
+    /// There is no recorder.
+    Off,
+    /// The recorder is on, and the function is not wanted.
+    Filtered,
+    /// The newest are kept, in memory.
+    Newest,
+    /// All are kept in memory, and written to the file in the end.
+    AtEnd,
+    /// All are written to the file meanwhile.
+    Streamed,
+}
+
+/// Work of a costed process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    pub subject: Subject,
+    pub tool: Tool,
+    pub medium: Medium,
+}
+
+/// Makes the calls, and prints the counts of events and the memory used on standard output. `files`
+/// are those of [`Places::files`] and the program of [`Places::program`].
+pub(super) fn be_child(
+    subject: Subject,
+    tool: Tool,
+    calls: u64,
+    files: &[PathBuf],
+    parent: Option<i32>,
+) -> anyhow::Result<()> {
+    // Set here and not before exec: a pre-exec step would make the system fork by a slower method,
+    // whose cost would be measured too.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    ensure!(
+        parent.is_none() || getppid().map(Pid::as_raw_pid) == parent,
+        "the process that measures this one has ended"
+    );
+    let [trace, rings, program] = files else { bail!("--files: a trace, rings and a program") };
+    let recorded = match subject {
+        Subject::Plain => in_process(Inside::Nothing, tool, calls, [trace, rings]),
+        Subject::Stamps => in_process(Inside::TwoStamps, tool, calls, [trace, rings]),
+        Subject::Probes => in_process(Inside::TwoProbes, tool, calls, [trace, rings]),
+        Subject::Hooks | Subject::Patchable => in_program(program, tool, calls, [trace, rings]),
+    };
+    let recorded = recorded?;
+    let Recorded { events_count, lost_count, bytes } = recorded;
+    let mut out = handover_program::console::out();
+    writeln!(out, "COST {events_count} {lost_count} {bytes} {}", resident_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Makes the calls in this process.
+fn in_process(
+    inside: Inside,
+    tool: Tool,
+    calls: u64,
+    files: [&PathBuf; 2],
+) -> anyhow::Result<Recorded> {
+    let run = || turns(inside, calls);
+    let kept = match tool {
+        Tool::Off => None,
+        Tool::Filtered | Tool::Newest => Some(Kept::Newest),
+        Tool::AtEnd => Some(Kept::AtEnd { events_count: calls.saturating_mul(2) }),
+        Tool::Streamed => Some(Kept::Streamed),
+    };
+    let (counted, recorded) = match kept {
+        None => (run(), Recorded::default()),
+        Some(kept) => recording(kept, tool != Tool::Filtered, files.map(PathBuf::as_path), run)?,
+    };
+    ensure!(counted == calls, "{calls} calls were asked for and {counted} counted");
+    Ok(recorded)
+}
+
+/// Has a C program make the calls.
+fn in_program(
+    program: &Path,
+    tool: Tool,
+    calls: u64,
+    [trace, rings]: [&PathBuf; 2],
+) -> anyhow::Result<Recorded> {
+    let events_count = calls.saturating_mul(2);
+    if tool == Tool::Off {
+        let status = Command::new(program).arg(calls.to_string()).status();
+        let status = status.with_context(|| format!("cannot start {}", program.display()))?;
+        ensure!(status.success(), "{} ended with {status}", program.display());
+        return Ok(Recorded::default());
+    }
+    let file = if tool == Tool::AtEnd { rings } else { trace };
+    let mut options = Options::new(file);
+    if tool != Tool::Streamed {
+        options.policy = Policy::Last;
+        options.ring_bytes = ring_bytes(if tool == Tool::AtEnd { events_count } else { 0 });
+    }
+    if tool == Tool::Filtered {
+        options.exclude = vec!["next".to_string()];
+    }
+    let words: [OsString; 2] = [program.into(), calls.to_string().into()];
+    let done = record(&options, &words, &|| None)?;
+    ensure!(done.status.success(), "{} ended with {}", program.display(), done.status);
+    let (mut recorded, mut overwritten) = (Recorded::default(), 0);
+    for it in &done.written {
+        recorded.events_count += it.events_count;
+        recorded.lost_count += it.missing.total();
+        overwritten += it.missing.overwritten;
+        recorded.bytes += it.bytes;
+    }
+    match tool {
+        Tool::AtEnd => {
+            recorded.bytes = write_out(rings, trace)
+                .with_context(|| format!("cannot write {}", trace.display()))?;
+            recorded.lost_count += overwritten;
+        }
+        _ => recorded.events_count += overwritten,
+    }
+    let expected = if tool == Tool::Filtered { 0 } else { events_count };
+    let all = recorded.events_count + recorded.lost_count;
+    let notes = done.notes.join("; ");
+    ensure!(all == expected, "{all} events instead of {expected}; {notes}");
+    Ok(recorded)
+}
+
+/// Returns the maximum resident memory so far of this process, or of one that it has waited for, in
+/// bytes.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    (kib.unwrap_or_default() * 1024).max(usage::children().rss_max_bytes)
+}
+
+/// Cost of one process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    pub wall_ticks: u64,
+    pub spent: Spent,
+    pub recorded: Recorded,
+}
+
+/// Starts this program once more, for `calls` calls, and returns the cost.
+pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Cost> {
+    let Task { subject, tool, medium } = task;
+    let mut command =
+        Command::new(std::env::current_exe().context("find the path of this program")?);
+    // As a subcommand, by whatever name this process was called, and its binary has.
+    command.arg0("handover").arg("calls");
+    for (option, value) in
+        [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
+    {
+        command.arg(option).arg(value.context("name the value of an option")?.get_name());
+    }
+    command.args(["--calls", &calls.to_string()]);
+    command.args(["--parent", &getpid().as_raw_pid().to_string()]);
+    let files = places.files(medium);
+    command.arg("--files").args(&files).arg(places.program(subject));
+    // Trace settings in this process's environment do not apply to the child.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HANDOVER_TRACE") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let began = clock::ticks();
+    let mut child = command.spawn().context("start the process to measure")?;
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    // Read one after the other: the child prints one line on either, which fits into a pipe.
+    let read_stdout = child.stdout.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stdout));
+    let read_stderr = child.stderr.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stderr));
+    let ended = raw::wait(child);
+    let wall_ticks = clock::ticks().saturating_sub(began);
+    for file in files {
+        // The file exists or not, depending on how far the process came.
+        let _ = std::fs::remove_file(file);
+    }
+    read_stdout.and(read_stderr).context("read the output of the measured process")?;
+    let (status, mut spent) = ended.context("wait for the measured process")?;
+    if !status.success() {
+        let stderr = stderr.trim();
+        let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
+        match stderr {
+            "" => bail!("the measured process ended with {status}"),
+            _ => bail!("{stderr}"),
+        }
+    }
+    let (recorded, resident_bytes) = parse(&stdout)
+        .with_context(|| format!("parse the output {stdout:?} of the measured process"))?;
+    spent.usage.rss_max_bytes = resident_bytes;
+    Ok(Cost { wall_ticks, spent, recorded })
+}
+
+fn parse(stdout: &str) -> Option<(Recorded, u64)> {
+    let numbers = stdout.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
+    let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
+    let [events_count, lost_count, bytes, resident_bytes] = numbers[..] else { return None };
+    Some((Recorded { events_count, lost_count, bytes }, resident_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_of_a_process_has_four_numbers() {
+        let recorded = Recorded { events_count: 1, lost_count: 2, bytes: 3 };
+        assert_eq!(parse("COST 1 2 3 4\n"), Some((recorded, 4)));
+        for wrong in ["", "COST", "COST 1 2 3", "COST 1 2 3 4 5", "COST 1 2 3 x"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn resident_memory_of_this_process_is_above_zero() {
+        assert!(resident_bytes() > 100_000);
+    }
+}

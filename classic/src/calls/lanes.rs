@@ -1,0 +1,207 @@
+//! The loops: the call that each measures, and the measurement of all in turn.
+
+use super::places::{Medium, Places};
+use anyhow::Context;
+use handover_base::clock;
+use handover_program::exit::Stopped;
+use handover_suite::call::{Level, Loop, Way, c_loop};
+use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Number of rounds; each measures every row once. Enough for a confidence interval, and a few
+/// more.
+pub(super) const ROUNDS_COUNT: u64 = 25;
+
+const O0: &str = "Compiled with -O0";
+pub(super) const O3: &str = "Compiled with -O3";
+const PROBED: &str = "With probes (Rust, optimised)";
+/// Headings of the tables, in their order.
+pub(super) const GROUPS: [&str; 3] = [O0, O3, PROBED];
+
+/// Texts of rows that the master table has, too.
+pub(super) const STATIC: &str = "Function call (function in a static library)";
+pub(super) const DYNAMIC: &str = "Function call (function in a dynamic library)";
+pub(super) const SAME_FILE: &str = "Function call (function in the same source file)";
+pub(super) const NOTIFY: &str = "Function call with two notify intrinsics";
+pub(super) const TWO_EXTRA: &str = "Function call with two additional function calls";
+/// Start of the texts of rows with probes of ours.
+pub(super) const TWO_PROBES: &str = "Function call with two probes";
+
+const C_ROWS: [(&str, Way, bool); 10] = [
+    (SAME_FILE, Way::SameFile, false),
+    (STATIC, Way::Static, true),
+    (DYNAMIC, Way::Plt, true),
+    ("Function call with one notify intrinsic", Way::OneProbe, true),
+    (NOTIFY, Way::TwoProbes, true),
+    (TWO_EXTRA, Way::TwoExtra, true),
+    (EMPTY, Way::Empty, true),
+    ("Empty function, a notify intrinsic inside", Way::EmptyProbe, true),
+    ("Empty function in a dynamic library", Way::EmptyPlt, true),
+    ("The loop alone, without a call", Way::Alone, false),
+];
+
+/// Text of a row whose calls an optimising compiler removes, which a test reads from the machine code.
+const EMPTY: &str = "Empty function, noinline";
+
+const PROBED_ROWS: [(&str, Inside, Trace); 9] = [
+    (SAME_FILE, Inside::Nothing, Trace::None),
+    (TWO_EXTRA, Inside::TwoCalls, Trace::None),
+    ("Function call with two time stamps, kept nowhere", Inside::TwoStamps, Trace::None),
+    ("Function call with one probe, off", Inside::OneProbe, Trace::None),
+    ("Function call with two probes, off", Inside::TwoProbes, Trace::None),
+    ("Function call with two probes, filtered", Inside::TwoProbes, Trace::Filtered),
+    ("Function call with two probes, recorded in memory", Inside::TwoProbes, Trace::Newest),
+    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Memory)),
+    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Dir)),
+];
+/// Start of a row's text; the destination of the trace follows.
+const STREAMED: &str = "Function call with two probes, streamed to";
+
+/// Events that are recorded while a loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trace {
+    None,
+    Filtered,
+    Newest,
+    Streamed(Medium),
+}
+
+enum Kind {
+    C(Loop),
+    Rust(Inside, Trace),
+}
+
+/// A row of the table, with the results of its rounds.
+pub(super) struct Lane {
+    pub group: &'static str,
+    /// Short name of the group.
+    pub mark: &'static str,
+    pub text: String,
+    /// Index of the row with the call that this row is compared with.
+    pub beyond: Option<usize>,
+    kind: Kind,
+    /// Ticks per call, one value per round.
+    pub rounds: Vec<f64>,
+    /// Events of all rounds together.
+    pub recorded: Recorded,
+    /// Error after which the row had no further rounds.
+    pub refused: Option<String>,
+}
+
+/// Returns every row of every table.
+pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
+    let mut lanes = Vec::new();
+    for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
+        let same_file = lanes.len();
+        for (text, way, is_compared) in C_ROWS {
+            let kind = Kind::C(c_loop(way, level).context(text)?);
+            let text = match (way, level) {
+                (Way::Empty, Level::O0) => format!("{text} (called)"),
+                (Way::Empty, Level::O3) => format!("{text} (calls removed)"),
+                _ => text.to_string(),
+            };
+            lanes.push(lane(group, mark, text, is_compared.then_some(same_file), kind));
+        }
+    }
+    let same_file = lanes.len();
+    for (text, inside, trace) in PROBED_ROWS {
+        let text = match trace {
+            Trace::Streamed(medium) if !places.has(medium) => continue,
+            Trace::Streamed(medium) => format!("{text} {}", places.shown(medium)),
+            _ => text.to_string(),
+        };
+        let beyond = (inside != Inside::Nothing).then_some(same_file);
+        lanes.push(lane(PROBED, "probes", text, beyond, Kind::Rust(inside, trace)));
+    }
+    Ok(lanes)
+}
+
+fn lane(
+    group: &'static str,
+    mark: &'static str,
+    text: String,
+    beyond: Option<usize>,
+    kind: Kind,
+) -> Lane {
+    let (rounds, recorded) = (Vec::new(), Recorded::default());
+    Lane { group, mark, text, beyond, kind, rounds, recorded, refused: None }
+}
+
+/// Measures every lane once a round; each round starts with the next lane. A lane that records
+/// events makes at most `recorded_max` calls a round. A lane whose recording fails has no further
+/// rounds.
+pub(super) fn measure(
+    lanes: &mut [Lane],
+    calls_count: u64,
+    recorded_max: u64,
+    places: &Places,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<()> {
+    let count = lanes.len();
+    for round in 0..ROUNDS_COUNT as usize {
+        for turn in 0..count {
+            let lane = &mut lanes[(round + turn) % count];
+            if lane.refused.is_some() {
+                continue;
+            }
+            // Relaxed: the signal handler publishes nothing but the flag.
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Stopped.into());
+            }
+            match &lane.kind {
+                Kind::C(run) => lane.rounds.push(timed(|n| run(n), &lane.text, calls_count)?),
+                Kind::Rust(inside, trace) => {
+                    let is_recorded = matches!(trace, Trace::Newest | Trace::Streamed(_));
+                    let calls =
+                        if is_recorded { calls_count.min(recorded_max) } else { calls_count };
+                    let inside = *inside;
+                    let run = || timed(|n| turns(inside, n), &lane.text, calls);
+                    match recorded(*trace, places, run) {
+                        Ok((ticks, recorded)) => {
+                            lane.rounds.push(ticks?);
+                            lane.recorded.events_count += recorded.events_count;
+                            lane.recorded.lost_count += recorded.lost_count;
+                        }
+                        Err(refused) => lane.refused = Some(refused.to_string()),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn recorded<T>(
+    trace: Trace,
+    places: &Places,
+    run: impl FnOnce() -> T,
+) -> Result<(T, Recorded), handover_harness::Fault> {
+    let (kept, wanted, medium) = match trace {
+        Trace::None => return Ok((run(), Recorded::default())),
+        Trace::Filtered => (Kept::Newest, false, Medium::Memory),
+        Trace::Newest => (Kept::Newest, true, Medium::Memory),
+        Trace::Streamed(medium) => (Kept::Streamed, true, medium),
+    };
+    let files = places.files(medium);
+    let done = recording(kept, wanted, [&files[0], &files[1]], run);
+    for file in files {
+        // The rings have been removed already, unless recording failed early.
+        let _ = std::fs::remove_file(file);
+    }
+    done
+}
+
+/// Returns the ticks per call.
+fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
+    // Untimed warm-up: the lane before has left its own state in caches and branch predictors.
+    black_box(run(black_box(1000)));
+    let began = clock::ticks();
+    let counted = run(black_box(calls_count));
+    let took = clock::ticks() - began;
+    anyhow::ensure!(
+        counted == calls_count,
+        "{text}: {calls_count} calls were asked for and {counted} counted"
+    );
+    Ok(took as f64 / calls_count as f64)
+}

@@ -1,0 +1,137 @@
+//! The folders that traces are written to, and their file systems.
+
+use super::costed::Subject;
+use anyhow::Context;
+use handover_harness::Scratch;
+use handover_program::exit::usage;
+use handover_suite::call::program;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Folder of a file system in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// A temporary folder, which is removed when this value is dropped, and its file system.
+pub(super) struct Place {
+    folder: Scratch,
+    /// Path of the parent folder, as the user named it.
+    pub shown: String,
+    /// Name of the file system.
+    pub kind: &'static str,
+}
+
+impl Place {
+    fn new(within: &Path) -> std::io::Result<Place> {
+        let folder = Scratch::new("handover-calls-", within)?;
+        let kind = kind(within);
+        Ok(Place { folder, shown: within.display().to_string(), kind })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// The folders of all media.
+pub(super) struct Places {
+    /// `None` if no file can be created in /dev/shm.
+    pub memory: Option<Place>,
+    pub dir: Place,
+}
+
+/// Subjects that are programs of their own.
+const PROGRAMS: [Subject; 2] = [Subject::Hooks, Subject::Patchable];
+
+impl Places {
+    pub fn new(dir: &Path) -> anyhow::Result<Places> {
+        let refused = |error: std::io::Error| {
+            let why = error.kind();
+            usage(format!(
+                "--dir {}: {why}; name a folder in which files can be made",
+                dir.display()
+            ))
+        };
+        let places = Places {
+            memory: Place::new(Path::new(MEMORY)).ok(),
+            dir: Place::new(dir).map_err(refused)?,
+        };
+        for subject in PROGRAMS {
+            if let Some(entries) = subject.entries() {
+                let path = places.program(subject);
+                let mut options = File::options();
+                options.mode(0o700).write(true).create_new(true);
+                let written = options.open(&path).and_then(|mut it| it.write_all(program(entries)));
+                written.with_context(|| format!("--dir: cannot write {}", path.display()))?;
+            }
+        }
+        Ok(places)
+    }
+
+    /// Returns the path of a subject's program, if it is one.
+    pub fn program(&self, subject: Subject) -> PathBuf {
+        self.dir.file(&format!("{subject:?}").to_lowercase())
+    }
+
+    /// Returns the paths of the trace, and of the rings of a trace that is streamed or written in the
+    /// end; the rings are in memory if possible.
+    pub fn files(&self, on: Medium) -> [PathBuf; 2] {
+        let memory = self.memory.as_ref().unwrap_or(&self.dir);
+        let trace = match on {
+            Medium::Memory => memory,
+            Medium::Dir => &self.dir,
+        };
+        [trace.file("trace"), memory.file("rings")]
+    }
+
+    /// Returns the destination of a trace as a row shows it.
+    pub fn shown(&self, on: Medium) -> String {
+        match on {
+            Medium::Memory => MEMORY.to_string(),
+            Medium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
+        }
+    }
+
+    /// Returns the destination of a trace by its kind alone: /dev/shm, or the name of a file system.
+    pub fn kind(&self, on: Medium) -> &str {
+        match on {
+            Medium::Memory => MEMORY,
+            Medium::Dir => self.dir.kind,
+        }
+    }
+
+    pub fn has(&self, on: Medium) -> bool {
+        on == Medium::Dir || self.memory.is_some()
+    }
+}
+
+/// Media that a trace is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Medium {
+    Memory,
+    Dir,
+}
+
+/// Common file systems, by the kernel's magic numbers.
+const KINDS: [(u64, &str); 14] = [
+    (0xef53, "ext4"),
+    (0x0102_1994, "tmpfs"),
+    (0x794c_7630, "overlay"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x6969, "nfs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x00c3_6400, "ceph"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "fuse"),
+];
+
+fn kind(path: &Path) -> &'static str {
+    let number = rustix::fs::statfs(path).map_or(0, |it| it.f_type as u64 & 0xffff_ffff);
+    KINDS.iter().find(|(known, _)| *known == number).map_or("another file system", |(_, name)| name)
+}

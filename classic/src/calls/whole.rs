@@ -1,0 +1,170 @@
+//! Costs of whole processes, from start to end: the rows, and their runs.
+
+use super::costed::{Cost, Subject, Task, Tool, cost};
+use super::lanes::TWO_PROBES;
+use super::places::{Medium, Places};
+use handover_program::console;
+use handover_program::exit::{Stopped, chain};
+use handover_suite::probe::rows::Recorded;
+use handover_trace::record::LIBRARY;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Calls of an empty program: `main` alone.
+const EMPTY_CALLS: u64 = 1;
+
+/// Subjects with their texts, and the tools that each is measured with.
+const ROWS: [(Subject, &str, &[Tool]); 5] = [
+    (Subject::Plain, "Function call (function in the same source file)", &[Tool::Off]),
+    (Subject::Stamps, "Function call with two time stamps, kept nowhere", &[Tool::Off]),
+    (Subject::Probes, TWO_PROBES, &ALL_TOOLS),
+    (Subject::Hooks, "Function call with -finstrument-functions", &ALL_TOOLS),
+    (Subject::Patchable, "Function call with -fpatchable-function-entry", &ALL_TOOLS),
+];
+const ALL_TOOLS: [Tool; 5] = [Tool::Off, Tool::Filtered, Tool::Newest, Tool::AtEnd, Tool::Streamed];
+
+/// A process's row, with the costs of its runs.
+pub(super) struct Whole {
+    pub text: String,
+    pub task: Task,
+    /// Sorted by wall time.
+    pub runs: Vec<Cost>,
+    pub refused: Option<String>,
+}
+
+impl Whole {
+    /// Returns the run with the least wall time.
+    pub fn best(&self) -> Cost {
+        self.runs.first().copied().unwrap_or_default()
+    }
+
+    /// Returns the median of a figure of all runs.
+    pub fn median(&self, figure: impl Fn(&Cost) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.runs.iter().map(figure).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or_default()
+    }
+
+    pub fn wall_ticks(&self) -> f64 {
+        self.median(|it| it.wall_ticks as f64)
+    }
+
+    /// Returns the maximum resident memory of all runs, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.runs.iter().map(|it| it.spent.usage.rss_max_bytes).max().unwrap_or_default()
+    }
+
+    /// Returns the mean counts of all runs.
+    pub fn recorded(&self) -> Recorded {
+        let mean = |count: fn(&Recorded) -> u64| {
+            let sum: u64 = self.runs.iter().map(|it| count(&it.recorded)).sum();
+            sum / self.runs.len().max(1) as u64
+        };
+        Recorded {
+            events_count: mean(|it| it.events_count),
+            lost_count: mean(|it| it.lost_count),
+            bytes: mean(|it| it.bytes),
+        }
+    }
+
+    /// Returns `true` if events are recorded.
+    pub fn is_traced(&self) -> bool {
+        !matches!(self.task.tool, Tool::Off | Tool::Filtered)
+    }
+}
+
+/// Measures every process of the table, `runs_count` times each.
+pub(super) fn wholes(
+    calls: u64,
+    runs_count: u64,
+    places: &Places,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Vec<Whole>> {
+    let mut rows = Vec::new();
+    for (subject, of_subject, tools) in ROWS {
+        if subject.entries().is_some() && LIBRARY.is_empty() {
+            console::tell(format_args!(
+                "calls: warning: functions of C programs are recorded on x86-64 Linux alone; the rows of \
+                 {of_subject} are left out"
+            ));
+            continue;
+        }
+        for tool in tools {
+            let media: &[Medium] = match tool {
+                Tool::AtEnd | Tool::Streamed => &[Medium::Memory, Medium::Dir],
+                _ => &[Medium::Memory],
+            };
+            for medium in media.iter().copied().filter(|it| media.len() == 1 || places.has(*it)) {
+                let shown = places.shown(medium);
+                let text = match tool {
+                    Tool::Off if subject.entries().is_some() => format!("{of_subject}, no tool"),
+                    Tool::Off if subject == Subject::Probes => format!("{of_subject}, off"),
+                    Tool::Off => of_subject.to_string(),
+                    Tool::Filtered => format!("{of_subject}, filtered"),
+                    Tool::Newest => format!("{of_subject}, recorded in memory"),
+                    Tool::AtEnd => format!("{of_subject}, output to {shown}"),
+                    Tool::Streamed => format!("{of_subject}, streamed to {shown}"),
+                };
+                rows.push((text, Task { subject, tool: *tool, medium }));
+            }
+        }
+    }
+    measured(rows, calls, runs_count, places, interrupted)
+}
+
+/// Measures programs that do nothing, untraced and traced.
+pub(super) fn empties(
+    runs_count: u64,
+    places: &Places,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Vec<Whole>> {
+    let task = |tool, medium| Task { subject: Subject::Probes, tool, medium };
+    let mut rows = vec![("without probes on".to_string(), task(Tool::Off, Medium::Memory))];
+    for medium in [Medium::Memory, Medium::Dir] {
+        if places.has(medium) {
+            let text = format!("traced to {}", places.shown(medium));
+            rows.push((text, task(Tool::Streamed, medium)));
+        }
+    }
+    measured(rows, EMPTY_CALLS, runs_count, places, interrupted)
+}
+
+/// Runs each row once a round; each round starts with the next row. A row that fails has no further
+/// runs.
+fn measured(
+    rows: Vec<(String, Task)>,
+    calls: u64,
+    runs_count: u64,
+    places: &Places,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Vec<Whole>> {
+    let whole = |(text, task)| Whole { text, task, runs: Vec::new(), refused: None };
+    let mut wholes: Vec<Whole> = rows.into_iter().map(whole).collect();
+    let count = wholes.len();
+    let target = match console::bar_wanted() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(runs_count * count as u64), target);
+    for round in 0..runs_count as usize {
+        for turn in 0..count {
+            let it = &mut wholes[(round + turn) % count];
+            if it.refused.is_none() {
+                match cost(it.task, calls, places) {
+                    Ok(cost) => it.runs.push(cost),
+                    Err(error) => it.refused = Some(chain(&error)),
+                }
+            }
+            // Relaxed: the signal handler publishes nothing but the flag.
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Stopped.into());
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    for it in &mut wholes {
+        it.runs.sort_unstable_by_key(|it| it.wall_ticks);
+    }
+    Ok(wholes)
+}

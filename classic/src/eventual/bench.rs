@@ -1,0 +1,116 @@
+//! `abt-eventual-bench`: the rate at which concurrent eventuals are made, waited for, set and
+//! freed.
+
+use super::{FIBERS_MAX, SECONDS_MAX};
+use anyhow::Context;
+use clap::Args;
+use handover_base::topology;
+use handover_program::console;
+use handover_program::exit::Interrupted;
+use handover_suite::fiber::{Load, Turns, eventuals};
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Maximum number of worker threads.
+const WORKERS_MAX: u64 = 1024;
+
+/// Rate at which concurrent eventuals are made, waited for, set and freed: each fiber, in a loop,
+/// makes an eventual and starts a detached fiber that sleeps and then sets it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints two lines of tab-separated columns: the fibers, seconds and milliseconds asked \
+for, eventuals a second, and the user CPU time in seconds. Then, as comments, by how much a turn took \
+longer than its sleep was to (of up to 16 of the fibers), the system CPU time, and what was switched.\n\n\
+Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
+)]
+pub struct Bench {
+    /// Duration in seconds
+    #[arg(short = 'd', value_name = "SECONDS", default_value_t = 5)]
+    #[arg(value_parser = crate::whole(1..=SECONDS_MAX), allow_negative_numbers = true)]
+    seconds: u64,
+    /// Duration of each sleep in milliseconds; a fraction will do
+    #[arg(short = 'i', value_name = "MSEC", default_value = "1")]
+    #[arg(value_parser = super::milliseconds, allow_negative_numbers = true)]
+    interval_ms: f64,
+    /// Number of fibers
+    #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    fibers: u64,
+    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, as far as there are
+    /// CPUs]
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = crate::whole(1..=WORKERS_MAX), allow_negative_numbers = true)]
+    workers: Option<u64>,
+}
+
+/// Ideal rate, in eventuals a second, above which the default adds another worker thread.
+const ONE_WORKER_PER_S: f64 = 2e6;
+
+impl Bench {
+    /// Returns the rate, in eventuals a second, if every sleep took exactly the interval.
+    fn ideal_per_s(&self) -> f64 {
+        self.fibers as f64 * 1e3 / self.interval_ms
+    }
+
+    fn workers_count(&self) -> u64 {
+        let cpus = topology::allowed().len().max(1) as f64;
+        let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
+        self.workers.unwrap_or_else(|| wanted.clamp(1.0, cpus) as u64)
+    }
+}
+
+pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
+    let interrupted = console::interrupted().context("listen for signals")?;
+    let load = Load {
+        fibers_count: u32::try_from(args.fibers)?,
+        interval: Duration::from_secs_f64(args.interval_ms / 1e3),
+        duration: Duration::from_secs(args.seconds),
+        workers_count: u32::try_from(args.workers_count())?,
+    };
+    // Relaxed: the flag publishes no other data.
+    let turns = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
+    table(args, &turns, out)?;
+    if turns.interrupted {
+        return Err(Interrupted.into());
+    }
+    Ok(())
+}
+
+fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Bench { seconds, interval_ms, fibers, .. } = args;
+    // Rates are over the requested time, as in the original; after an interrupt, over the elapsed
+    // time.
+    let (time, over_s) = match turns.interrupted {
+        true => (format!("{:.3}", turns.wall_s), turns.wall_s),
+        false => (seconds.to_string(), *seconds as f64),
+    };
+    let rate = turns.turns_count as f64 / over_s;
+    let s = |ns: u64| ns as f64 / 1e9;
+    writeln!(out, "#<num_ults>\t<test_duration_sec>\t<interval_msec>\t<ops/s>\t<cpu_time_sec>")?;
+    writeln!(out, "{fibers}\t{time}\t{interval_ms}\t{rate:.6}\t{:.6}", s(turns.used.user_ns))?;
+
+    let late_us = |quantile| turns.late_ns.value_at_quantile(quantile) as f64 / 1e3;
+    writeln!(
+        out,
+        "#<late_p50_usec>\t<late_p90_usec>\t<late_p99_usec>\t<late_p99.9_usec>\t<late_max_usec>"
+    )?;
+    write!(out, "#{:.1}\t{:.1}\t{:.1}", late_us(0.5), late_us(0.9), late_us(0.99))?;
+    writeln!(out, "\t{:.1}\t{:.1}", late_us(0.999), turns.late_ns.max() as f64 / 1e3)?;
+    writeln!(
+        out,
+        "#<percent_of_ideal>\t<system_cpu_sec>\t<fiber_switches>\t<worker_sleeps>\t\
+         <voluntary_switches>\t<involuntary_switches>"
+    )?;
+    writeln!(
+        out,
+        "#{:.2}\t{:.6}\t{}\t{}\t{}\t{}",
+        100.0 * rate / args.ideal_per_s(),
+        s(turns.used.system_ns),
+        turns.switches_count,
+        turns.parks_count,
+        turns.used.switches_voluntary,
+        turns.used.switches_involuntary
+    )?;
+    Ok(())
+}

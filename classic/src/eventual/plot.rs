@@ -1,0 +1,103 @@
+//! `plot-abt-eventual-bench`: charts of a sweep's file.
+
+use super::dat::{self, Row};
+use anyhow::Context;
+use clap::Args;
+use handover_program::exit::usage;
+use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const WIDTH_PX: f64 = 800.0;
+const HEIGHT_PX: f64 = 480.0;
+
+/// Draws a file of sweep-abt-eventual-bench: FILE.rate.png, with the ideal rate, and FILE.cpu.png; and
+/// both as .svg.
+#[derive(Debug, Args)]
+pub struct Plot {
+    /// The file, as sweep-abt-eventual-bench has written it
+    #[arg(value_name = "FILE.dat")]
+    file: PathBuf,
+}
+
+/// Draws the pictures and prints nothing, as the original script does.
+pub fn run(args: &Plot) -> anyhow::Result<()> {
+    draw(&args.file, &args.file, &mut std::io::sink())
+}
+
+/// Draws a file of `sweep-abt-eventual-bench` into pictures whose paths begin with `prefix`, and writes
+/// their paths to `out`.
+///
+/// # Errors
+/// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
+pub fn draw(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let rows = dat::read(file).map_err(usage)?;
+    for (name, chart) in [("rate", rates(&rows)), ("cpu", cpu(&rows))] {
+        write(prefix, name, "png", &chart.draw_png(), out)?;
+        write(prefix, name, "svg", chart.draw_alone().as_bytes(), out)?;
+    }
+    Ok(())
+}
+
+fn write(
+    file: &Path,
+    name: &str,
+    kind: &str,
+    bytes: &[u8],
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let mut path = file.as_os_str().to_os_string();
+    path.push(format!(".{name}.{kind}"));
+    let path = PathBuf::from(path);
+    std::fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
+    Ok(writeln!(out, "{}", path.display())?)
+}
+
+/// Describes the sleep and the duration, each if it is the same in all rows.
+fn conditions(rows: &[Row]) -> String {
+    let same = |value: fn(&Row) -> f64| {
+        let first = rows.first().map_or(0.0, value);
+        rows.iter().all(|row| value(row) == first).then_some(first)
+    };
+    let interval = same(|row| row.interval_ms).map(|ms| format!("each sleeps {ms} ms"));
+    let time = same(|row| row.seconds).map(|s| format!("{s} s a point"));
+    let said: Vec<String> = [interval, time].into_iter().flatten().collect();
+    said.join(", ")
+}
+
+fn axis_of_fibers() -> Axis {
+    Axis::linear("fibers", Quantity::Count).from(0.0)
+}
+
+fn rates(rows: &[Row]) -> Chart {
+    let point = |row: &Row| {
+        let share = 100.0 * row.ops_per_s / row.ideal_per_s();
+        let told = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
+        Point::at(row.fibers, row.ops_per_s).titled(told)
+    };
+    let ideal = rows.iter().map(|row| Point::at(row.fibers, row.ideal_per_s())).collect();
+    let rate = Axis::linear("eventuals", Quantity::PerSecond).from(0.0);
+    Chart::new("Eventuals a second, by concurrent fibers", axis_of_fibers(), rate)
+        .described(conditions(rows))
+        .sized(WIDTH_PX, HEIGHT_PX)
+        .headed()
+        .with(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
+        .with(Series::new("measured", Role::Ours, Mark::Line, rows.iter().map(point).collect()))
+}
+
+fn cpu(rows: &[Row]) -> Chart {
+    let point = |row: &Row| {
+        Point::at(row.fibers, row.cpu_s)
+            .titled(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
+    };
+    let whole = rows.iter().map(|row| Point::at(row.fibers, row.seconds)).collect();
+    let ideal = rows.iter().map(|row| Point::at(row.fibers, 0.0)).collect();
+    let seconds = Axis::linear("seconds of CPU in user space", Quantity::Count).from(0.0);
+    Chart::new("CPU time, by concurrent fibers", axis_of_fibers(), seconds)
+        .described(conditions(rows))
+        .sized(WIDTH_PX, HEIGHT_PX)
+        .headed()
+        .with(Series::new("one CPU, all the time", Role::Faint, Mark::Dashed, whole))
+        .with(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
+        .with(Series::new("measured", Role::Ours, Mark::Line, rows.iter().map(point).collect()))
+}

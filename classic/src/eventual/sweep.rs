@@ -1,0 +1,240 @@
+//! `sweep-abt-eventual-bench`: runs the benchmark with several numbers of fibers and writes a file.
+
+use super::{FIBERS_MAX, dat};
+use anyhow::{Context, bail};
+use clap::Args;
+use handover_program::console;
+use handover_program::end_with_parent;
+use handover_program::exit::{Interrupted, usage};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Name of the benchmark program, which a command may contain.
+const PROGRAM: &str = "abt-eventual-bench";
+/// Maximum number of points.
+const POINTS_MAX: u64 = 10_000;
+/// Interval for polling the interrupt flag, in case the signal comes just before the wait.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Maximum output of a program, in bytes.
+const PRINTED_BYTES_MAX: u64 = 1 << 20;
+
+/// Runs abt-eventual-bench with one number of fibers after the other, and writes its lines to
+/// sweep-abt-eventual-bench.PID.dat.
+#[derive(Debug, Args)]
+#[command(after_help = "COMMAND is the program with what launches it, as in `mpiexec -n 1 \
+build/abt-eventual-bench -d 2`; to it, `-n FIBERS` is added. If none of its words names an \
+abt-eventual-bench, it is a launcher alone, as `jsrun -r1 -n1 -a1`: then it launches this one. Without a \
+COMMAND this one is run.\n\n\
+`--to 4850 --step 250` are the points of the original script. The points before an interrupt are kept.")]
+pub struct Sweep {
+    /// The first number of fibers
+    #[arg(long, value_name = "FIBERS", default_value_t = 100)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    from: u64,
+    /// The last
+    #[arg(long, value_name = "FIBERS", default_value_t = 1000)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    to: u64,
+    /// Between two of them
+    #[arg(long, value_name = "FIBERS", default_value_t = 100)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    step: u64,
+    /// The program, and what launches it
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
+    let points = points(args)?;
+    let command = command(&args.command)?;
+    let interrupted = console::interrupted().context("listen for signals")?;
+    let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
+    let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
+    writeln!(out, "writing results to {name}")?;
+    let mut has_head = false;
+    for (place, fibers) in points.into_iter().enumerate() {
+        writeln!(out, "... running benchmark with {fibers} ULTs")?;
+        out.flush()?;
+        let printed = match measure(&command, fibers, &interrupted) {
+            Ok(Some(printed)) => printed,
+            ended => {
+                let kept = end_early(place, &name)?;
+                ended.with_context(|| format!("run the benchmark with {fibers} ULTs ({kept})"))?;
+                writeln!(out, "{kept}")?;
+                return Err(Interrupted.into());
+            }
+        };
+        let kept = lines_kept(&printed, &mut has_head);
+        file.write_all(kept.as_bytes()).with_context(|| format!("write {name}"))?;
+    }
+    writeln!(out, "results are in {name}")?;
+    Ok(())
+}
+
+/// Says which file has the points measured so far; removes the file if there are none.
+fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
+    if points_count > 0 {
+        return Ok(format!("the points before are in {name}"));
+    }
+    std::fs::remove_file(name).with_context(|| format!("remove {name}"))?;
+    Ok("no point was measured".to_string())
+}
+
+fn points(args: &Sweep) -> anyhow::Result<Vec<u64>> {
+    let Sweep { from, to, step, .. } = *args;
+    if from > to {
+        return Err(usage(format!("--from {from} --to {to}: the first is beyond the last")));
+    }
+    let count = (to - from) / step + 1;
+    if count > POINTS_MAX {
+        return Err(usage(format!(
+            "--step {step}: makes {count} points, of {POINTS_MAX} at most; take a longer step"
+        )));
+    }
+    Ok((0..count).map(|point| from + point * step).collect())
+}
+
+/// Returns the command to run, without the number of fibers.
+fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
+    let mut words = asked.to_vec();
+    let names_it = |word: &OsStr| {
+        let name = Path::new(word).file_name();
+        name.is_some_and(|name| name.to_string_lossy().contains(PROGRAM))
+    };
+    if !words.iter().any(|word| names_it(word)) {
+        let own = std::env::current_exe().context("find the path of this program")?;
+        words.extend([own.into_os_string(), PROGRAM.into()]);
+    }
+    Ok(words)
+}
+
+/// Runs the program with this number of fibers until it ends. Returns its output, or `None` if it
+/// was interrupted.
+fn measure(
+    command: &[OsString],
+    fibers: u64,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Option<String>> {
+    let (program, words) =
+        command.split_first().context("run the benchmark: the command is empty")?;
+    let shown = program.to_string_lossy();
+    // A file rather than a pipe: it takes any amount of output without a concurrent reader.
+    let mut printed = tempfile::tempfile()
+        .with_context(|| format!("create a temporary file for the output of {shown}"))?;
+    let mut started = Command::new(program);
+    started.args(words).arg("-n").arg(fibers.to_string());
+    started.stdin(Stdio::null()).stdout(printed.try_clone()?);
+    end_with_parent(&mut started, Signal::TERM);
+    let mut child = started.spawn().map_err(|error| usage(format!("{shown}: {error}")))?;
+    let status = wait(&mut child, interrupted)?;
+    // Relaxed: the flag publishes no other data.
+    if interrupted.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    if !status.success() {
+        bail!("{shown} has ended with {status}");
+    }
+    printed.rewind()?;
+    let mut text = Vec::new();
+    printed.take(PRINTED_BYTES_MAX + 1).read_to_end(&mut text)?;
+    let text =
+        String::from_utf8(text).with_context(|| format!("read the output of {shown} as UTF-8"))?;
+    if text.len() as u64 > PRINTED_BYTES_MAX {
+        bail!("{shown} has printed more than {PRINTED_BYTES_MAX} bytes");
+    }
+    let mut rows = 0;
+    for line in text.lines() {
+        let row = dat::row(line).map_err(anyhow::Error::msg);
+        rows += usize::from(
+            row.with_context(|| format!("parse the line {line:?} that {shown} has printed"))?
+                .is_some(),
+        );
+    }
+    if rows == 0 {
+        bail!("{shown} has printed no row of figures");
+    }
+    Ok(Some(text))
+}
+
+fn wait(child: &mut Child, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
+    let pid = Pid::from_child(child);
+    let ends = pidfd_open(pid, PidfdFlags::empty()).context("wait for the end of the command")?;
+    let mut is_told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        // Relaxed: the flag publishes no other data.
+        if interrupted.load(Ordering::Relaxed) && !is_told {
+            // On a terminal, the child has received the signal already; a second one does no harm
+            // here.
+            let _ = kill_process(pid, Signal::TERM);
+            is_told = true;
+        }
+        match poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&POLL_INTERVAL)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for the end of the command"),
+        }
+    }
+}
+
+/// Returns the lines for the file: the column header only once.
+fn lines_kept(printed: &str, has_head: &mut bool) -> String {
+    let mut kept = String::new();
+    for line in printed.lines() {
+        let is_head = line.starts_with("#<num_ults>");
+        if !(is_head && *has_head) {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+        *has_head |= is_head;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(from: u64, to: u64, step: u64) -> Sweep {
+        Sweep { from, to, step, command: Vec::new() }
+    }
+
+    #[test]
+    fn default_points_match_the_original_script() {
+        let points = points(&args(100, 4850, 250)).expect("points");
+        assert_eq!((points.len(), points[0], points[1], points[19]), (20, 100, 350, 4850));
+    }
+
+    #[test]
+    fn zero_points_and_too_many_points_are_refused() {
+        let refused = |args| points(&args).expect_err("refused").to_string();
+        assert!(refused(args(10, 9, 1)).contains("beyond the last"));
+        assert!(refused(args(1, 1_000_000, 1)).contains("longer step"));
+    }
+
+    #[test]
+    fn launcher_alone_starts_this_program_and_a_full_command_is_unchanged() {
+        let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
+        let told = command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
+        assert_eq!(told, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
+        let told = command(&words("jsrun -r1 -n1 -a1")).expect("words");
+        assert_eq!(told[..4], words("jsrun -r1 -n1 -a1"));
+        assert_eq!((told.len(), told[5].as_os_str()), (6, OsStr::new(PROGRAM)));
+        assert_eq!(command(&[]).expect("words").len(), 2);
+    }
+
+    #[test]
+    fn header_is_kept_once() {
+        let mut has_head = false;
+        let printed = "#<num_ults>\tx\n1\n#late\n";
+        assert_eq!(lines_kept(printed, &mut has_head), printed);
+        assert_eq!(lines_kept(printed, &mut has_head), "1\n#late\n");
+    }
+}

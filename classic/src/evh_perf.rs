@@ -1,0 +1,109 @@
+//! `evh_perf`: an event handler that echoes, its load client, and a mode that holds many idle
+//! connections.
+
+mod client;
+mod connect;
+mod document;
+mod live;
+mod options;
+mod outcome;
+mod parts;
+mod printer;
+mod secret;
+mod serve;
+mod stages;
+
+pub use options::EvhPerf;
+
+use handover_program::console;
+use handover_program::exit::{Interrupted, Passed};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
+    args.check()?;
+    if args.part.is_none() && args.processes > 1 {
+        let signals = Signals::new()?;
+        return match (args.connect, args.eventhandler) {
+            (true, _) => connect::run(args, &signals, out),
+            (_, true) => parts::serve(args, &signals, out),
+            _ => client::of_processes(args, &signals, out),
+        };
+    }
+    if args.part.is_some() {
+        return match (args.connect, args.eventhandler) {
+            (true, _) => connect::run_part(args),
+            (_, true) => serve::run_part(args),
+            _ => client::run_part(args),
+        };
+    }
+    let signals = Signals::new()?;
+    if args.connect {
+        return connect::run(args, &signals, out);
+    }
+    if !args.client {
+        return serve::run(args, &signals, out);
+    }
+    if !args.eventhandler {
+        return client::run(args, &signals, out);
+    }
+    let mut args = args.clone();
+    let server = serve::start(&args)?;
+    args.port = server.address().port();
+    let mut printer = printer::Printer::new(out, args.json);
+    printer.settings("EventHandler", &serve::settings(&args))?;
+    serve::print_started(&args, server.took, &mut printer)?;
+    let ran = client::run(&args, &signals, out);
+    server.stop(&args, &mut printer::Printer::new(out, args.json))?;
+    ran
+}
+
+/// Flags of received signals: SIGINT, and SIGTERM or SIGHUP.
+pub struct Signals {
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Registers handlers of all three. A second SIGINT or SIGTERM ends the process at once.
+    fn new() -> anyhow::Result<Self> {
+        let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
+            let flag = Arc::new(AtomicBool::new(false));
+            // The order matters: the first signal only raises the flag, the second finds it raised.
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+            std::io::Result::Ok(flag)
+        });
+        let terminated = terminated?;
+        console::raise_on_hangup(&terminated)?;
+        Ok(Self { interrupted: interrupted?, terminated })
+    }
+
+    /// Returns `true` if any of the signals has been received.
+    fn came(&self) -> bool {
+        // Relaxed: the flags publish no other data.
+        self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
+    }
+
+    /// Returns the result of a program that ran until a signal and completed its work: exit code
+    /// 130 after SIGINT, otherwise success.
+    fn ended(&self) -> anyhow::Result<()> {
+        // Relaxed: the flag publishes no other data.
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => Err(Passed(130).into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the error of a program that a signal cut short.
+    fn cut_short(&self) -> anyhow::Error {
+        Interrupted.into()
+    }
+}
+
+/// Prints a warning on standard error.
+fn warn(text: impl std::fmt::Display) {
+    console::tell(format_args!("evh_perf: warning: {text}"));
+}

@@ -1,0 +1,564 @@
+//! The client: generates the load and reports the results.
+
+use super::document::{self, Log};
+use super::live::View;
+use super::options::{EvhPerf, Mode, Ramp};
+use super::outcome::{Outcome, line};
+use super::parts::{self, Orders, Part};
+use super::printer::{Printer, commas, micros, seconds};
+use super::stages::{Costs, Watch};
+use super::{Signals, secret};
+use crate::load::{Event, Load, Plan, Progress, Work};
+use anyhow::{Context as _, bail};
+use handover_base::units::format_ns;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Interval between progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
+/// Interval between checks for signals.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval between progress reports of one of several processes.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+/// First rate of a search, and its upper limit, in messages a second.
+const SEARCHED_FROM: f64 = 1000.0;
+const SEARCHED_TO: f64 = 1e8;
+/// Factor from one rate that holds to the next, until a rate does not hold.
+const SEARCH_STRIDE: f64 = 4.0;
+/// Ratio of the lowest rate that does not hold to the highest that does, at which a search ends.
+const SEARCH_PRECISION: f64 = 1.05;
+/// Limits on unsent messages for a rate to count as reached: 1/`UNSENT_SHARE` of the messages, plus
+/// the messages of `UNSENT_S` seconds.
+const UNSENT_SHARE: u64 = 100;
+const UNSENT_S: f64 = 0.01;
+
+/// Returns the settings to print.
+fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("clients", commas(args.clients())),
+        ("count", commas(args.count())),
+        ("debug", args.debug.to_string()),
+        ("histo", args.histo.to_string()),
+        ("histo_delta_micros", commas(delta_micros(args))),
+        ("host", args.host.clone()),
+        ("iterations", commas(args.itt.unwrap_or(1))),
+        ("max", commas(args.max())),
+        ("max_handles_per_thread", commas(args.handles_listed())),
+        ("min", commas(args.min())),
+        ("port", args.port.to_string()),
+        ("read_slab_count", commas(args.read_slab_count)),
+        ("reconns", commas(args.reconns.unwrap_or(1))),
+        ("sleep", commas(args.sleep.unwrap_or(0))),
+        ("stats", args.stats.to_string()),
+        ("threads", commas(args.threads)),
+    ];
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
+    // Settings that the classic program does not have come last, and only if given.
+    if let Some(each) = args.each() {
+        settings.push(("duration", format!("{} s", each.as_secs_f64())));
+        settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
+    }
+    settings.extend(args.ramp.map(|ramp| ("ramp", ramp.to_string())));
+    settings.extend(args.depth.map(|depth| ("depth", commas(depth))));
+    settings.extend(args.rate.map(|rate| ("rate", commas(rate as u64))));
+    settings.extend(args.slo.as_ref().map(|slo| ("slo", slo.text.clone())));
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
+    }
+    settings
+}
+
+fn delta_micros(args: &EvhPerf) -> u64 {
+    args.histo_delta_micros.unwrap_or(10)
+}
+
+/// Returns the work of a single load, which is not part of a ramp or search.
+fn work(args: &EvhPerf) -> Work {
+    match args.mode() {
+        Mode::Timed { duration, rate } => timed(args, duration, rate),
+        _ => Work::Counted {
+            count: args.count(),
+            iterations: args.itt.unwrap_or(1),
+            reconns: args.reconns.unwrap_or(1),
+            pause: Duration::from_millis(args.sleep.unwrap_or(0)),
+        },
+    }
+}
+
+fn timed(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> Work {
+    Work::Timed { warm_up: args.warm_up(duration), duration, rate }
+}
+
+fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
+    let all = match work {
+        // In a closed loop, the count bounds the messages under way.
+        Work::Timed { rate: None, .. } => args.count(),
+        _ => u64::MAX,
+    };
+    let step = Duration::from_micros(delta_micros(args));
+    let plan = Plan {
+        // The options' parsers bound these values.
+        threads_count: args.threads as u32,
+        clients_count: args.clients() as u32,
+        work,
+        depth: args.depth.unwrap_or(all),
+        letters_min: args.min() as u32,
+        letters_max: args.max() as u32,
+        read_bytes: args.read_bytes(),
+        timeout: args.timeout,
+        linear_step: args.histo.then_some(step),
+        salt: args.part.unwrap_or(0),
+        ..Plan::new(args.address()?)
+    };
+    plan.validate().map_err(handover_program::exit::usage)?;
+    Ok(plan)
+}
+
+/// Progress of a load: a report every 3 s, and the live view.
+struct Ticker {
+    began: Instant,
+    last: Instant,
+    before: Progress,
+    /// Expected number of messages, or, for a timed load, its duration.
+    total: Option<u64>,
+    whole: Duration,
+    view: View,
+    /// Progress when the live view was last drawn.
+    previous: Progress,
+}
+
+impl Ticker {
+    fn new(plan: &Plan, processes: u64) -> Self {
+        let whole = match plan.work {
+            Work::Timed { warm_up, duration, .. } => warm_up + duration,
+            Work::Counted { .. } => Duration::ZERO,
+        };
+        let total = plan.total_count().map(|total| total.saturating_mul(processes));
+        let now = Instant::now();
+        let (before, previous) = (Progress::default(), Progress::default());
+        Self { began: now, last: now, before, total, whole, view: View::new(), previous }
+    }
+
+    /// Draws the live view, if it is due.
+    fn show(&mut self, so_far: Progress) {
+        let Some(since) = self.view.due() else { return };
+        let fresh = so_far.received_count.saturating_sub(self.previous.received_count);
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.previous.latency_ns);
+        let rate = fresh as f64 / since.as_secs_f64();
+        let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
+        let open = so_far.open_count;
+        self.view.show(&[
+            (rate, format!("{} messages/s", commas(rate as u64))),
+            (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
+            (open as f64, format!("{} connections", commas(open))),
+        ]);
+        self.previous = so_far;
+    }
+
+    /// Draws the live view and prints the progress, each if it is due.
+    fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
+        self.show(so_far);
+        let now = Instant::now();
+        if now - self.last < PROGRESS_INTERVAL {
+            return Ok(());
+        }
+        self.view.above(|| self.block(now, so_far, printer))?;
+        self.before = so_far;
+        self.last += PROGRESS_INTERVAL;
+        Ok(())
+    }
+
+    /// Prints the classic program's block of progress lines.
+    fn block(
+        &self,
+        now: Instant,
+        so_far: Progress,
+        printer: &mut Printer<'_>,
+    ) -> std::io::Result<()> {
+        let (since, elapsed) = (now - self.last, now - self.began);
+        let received = so_far.received_count;
+        printer.rule()?;
+        match self.total {
+            Some(total) => printer.info(format_args!(
+                "{} of {} messages received. [{:.2}% complete]",
+                commas(received),
+                commas(total),
+                received as f64 * 100.0 / total as f64
+            ))?,
+            None => printer.info(format_args!(
+                "{} messages received. [{:.2}% complete]",
+                commas(received),
+                (elapsed.as_secs_f64() * 100.0 / self.whole.as_secs_f64()).min(100.0)
+            ))?,
+        }
+        let fresh = received - self.before.received_count;
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.before.latency_ns);
+        let blocks = [
+            ("incremental", fresh, since, latency_ns),
+            ("total", received, elapsed, so_far.latency_ns),
+        ];
+        for (name, count, time, latency_ns) in blocks {
+            let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let rate = count as f64 / time.as_secs_f64();
+            printer.info(format_args!(
+                "{name}_messages=[{}],elapsed_time=[{}]",
+                commas(count),
+                seconds(time_ns)
+            ))?;
+            printer.info(format_args!(
+                "{name}_mps=[{}],{name}_avg_latency=[{}]",
+                commas(rate.round()),
+                micros(latency_ns as f64 / count.max(1) as f64)
+            ))?;
+        }
+        printer.flush()
+    }
+}
+
+fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
+    Ok(match secret::client(args)? {
+        Some(encryption) => Load::start_secured(plan, encryption)?,
+        None => Load::start(plan)?,
+    })
+}
+
+/// Runs one load until it ends.
+fn make(
+    args: &EvhPerf,
+    plan: &Plan,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+    is_alone: bool,
+) -> anyhow::Result<(Outcome, Costs)> {
+    let watch = Watch::begin(vec![std::process::id()], plan.address);
+    let began = Instant::now();
+    let load = start(args, plan)?;
+    if is_alone {
+        printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+        printer.flush()?;
+    }
+    let mut ticker = Ticker::new(plan, 1);
+    loop {
+        let is_over = load.is_over();
+        let mut within = if is_over { Duration::ZERO } else { CHECK_INTERVAL };
+        while let Some(event) = load.event(within) {
+            within = Duration::ZERO;
+            ticker.view.above(|| match event {
+                Event::Pausing(pause) => {
+                    printer.info(format_args!("sleeping for {} ms.", pause.as_millis()))
+                }
+                Event::Failed(fault) if args.debug => printer.debug(format_args!("{fault}")),
+                Event::Connected { count } if args.debug => {
+                    printer.debug(format_args!("{count} connected"))
+                }
+                _ => Ok(()),
+            })?;
+        }
+        if is_over {
+            break;
+        }
+        if signals.came() {
+            load.stop();
+        }
+        match is_alone {
+            true => ticker.tick(load.progress(), printer)?,
+            false => ticker.show(load.progress()),
+        }
+    }
+    let costs = watch.end();
+    drop(ticker);
+    Ok((load.finish()?.into(), costs))
+}
+
+/// Runs the load that the options ask for.
+pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut log = Log::new(args)?;
+    let first = plan(args, work(args))?;
+    // Certificate files are checked before anything is printed.
+    secret::client(args)?;
+    let mut printer = Printer::new(out, args.json);
+    printer.settings("Client", &settings(args))?;
+    let (loads, more) = match args.mode() {
+        Mode::Ramp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
+        Mode::Search { each } => searched(args, each, signals, &mut printer)?,
+        Mode::Counted | Mode::Timed { .. } => {
+            let load = make(args, &first, signals, &mut printer, true)?;
+            (vec![load], json!({}))
+        }
+    };
+    conclude(args, loads, more, signals, printer, log.as_mut())
+}
+
+/// Reports the results of all loads and returns the program's result.
+fn conclude(
+    args: &EvhPerf,
+    loads: Vec<(Outcome, Costs)>,
+    more: Value,
+    signals: &Signals,
+    mut printer: Printer<'_>,
+    log: Option<&mut Log>,
+) -> anyhow::Result<()> {
+    let is_alone = matches!(args.mode(), Mode::Counted | Mode::Timed { .. });
+    let mut warnings = Vec::new();
+    if args.tls && args.ca.is_none() {
+        let unverified = "The server's certificate is not verified: --ca FILE names whom to trust.";
+        warnings.push(unverified.to_string());
+    }
+    let mut failed = Vec::new();
+    for (outcome, costs) in &loads {
+        if is_alone {
+            outcome.tell(&mut printer)?;
+            outcome.print_histogram(&mut printer)?;
+            outcome.print_percentiles(&mut printer)?;
+            costs.tell(&mut printer)?;
+            warnings.extend(costs.bottleneck(args, outcome));
+        }
+        failed.extend(outcome.missing());
+        if outcome.unsent > 0 && is_alone {
+            let unsent = commas(outcome.unsent);
+            warnings.push(format!("{unsent} messages were due and could not be sent in time"));
+        }
+    }
+    if let (true, Some(slo)) = (is_alone, &args.slo) {
+        let misses = loads.iter().flat_map(|(outcome, _)| outcome.misses(slo));
+        failed.extend(misses.map(|miss| format!("--slo is missed: {miss}")));
+    }
+    for warning in &warnings {
+        printer.warn(format_args!("{warning}"))?;
+    }
+    printer.flush()?;
+    if args.json {
+        let documents = loads.iter().map(|(outcome, costs)| document::load(outcome, costs));
+        let whole = document::whole(args, documents.collect(), more.clone(), &warnings);
+        printer = printer.aloud();
+        printer.plain(format_args!("{whole}"))?;
+        printer.flush()?;
+    }
+    if let Some(log) = log {
+        let outcomes: Vec<Outcome> = loads.into_iter().map(|(outcome, _)| outcome).collect();
+        log.write(&outcomes)?;
+    }
+    if signals.came() {
+        return Err(signals.cut_short());
+    }
+    match failed.first() {
+        Some(why) => bail!("{why}"),
+        None if more["holds"].as_bool() == Some(false) => {
+            bail!("--slo is missed at every rate that was tried")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Runs a load at one rate; the flag is `true` if the rate holds.
+fn try_rate(
+    args: &EvhPerf,
+    rate: f64,
+    each: Duration,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<((Outcome, Costs), bool)> {
+    let plan = plan(args, timed(args, each, Some(rate)))?;
+    let load = make(args, &plan, signals, printer, false)?;
+    let outcome = &load.0;
+    let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
+    let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
+    let is_reached = outcome.unsent <= unsent_max;
+    // If no message came back in the time, the rate has no latencies to judge.
+    let is_told = outcome.latencies.count() > 0;
+    let holds = is_told && outcome.is_whole() && is_reached && misses.is_empty();
+    let verdict = match (&args.slo, holds) {
+        (None, _) => String::new(),
+        (Some(_), true) => ": holds".to_string(),
+        (Some(_), false) => match misses.first() {
+            _ if !is_told => ": no message in that time".to_string(),
+            Some(miss) => format!(": {miss}"),
+            None => ": is not reached".to_string(),
+        },
+    };
+    printer.info(format_args!(
+        "rate=[{}],messages_per_second=[{}],{}{verdict}",
+        commas(rate as u64),
+        commas(outcome.per_second() as u64),
+        line(outcome.felt())
+    ))?;
+    printer.flush()?;
+    Ok((load, holds))
+}
+
+type Loads = (Vec<(Outcome, Costs)>, Value);
+
+/// Runs the rates of a ramp one after another.
+fn ramped(
+    args: &EvhPerf,
+    ramp: Ramp,
+    each: Duration,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Loads> {
+    let mut loads = Vec::new();
+    let mut highest = None;
+    for rate in ramp.rates() {
+        let (load, holds) = try_rate(args, rate, each, signals, printer)?;
+        highest = if holds { Some(rate) } else { highest };
+        loads.push(load);
+        if signals.came() {
+            break;
+        }
+    }
+    Ok((loads, found(args, highest, printer)?))
+}
+
+/// Searches for the highest rate that holds.
+fn searched(
+    args: &EvhPerf,
+    each: Duration,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Loads> {
+    let mut loads = Vec::new();
+    let (mut low, mut high) = (None, None);
+    let mut rate = SEARCHED_FROM;
+    while rate <= SEARCHED_TO {
+        let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
+        if !holds && !signals.came() {
+            // A second attempt: another process may have disturbed the first.
+            (load, holds) = try_rate(args, rate, each, signals, printer)?;
+        }
+        let is_whole = load.0.is_whole();
+        loads.push(load);
+        if signals.came() || !is_whole {
+            break;
+        }
+        if holds {
+            low = Some(rate)
+        } else {
+            high = Some(rate)
+        }
+        rate = match (low, high) {
+            (Some(low), None) => low * SEARCH_STRIDE,
+            (None, Some(high)) if high < 10.0 => break,
+            (None, Some(high)) => high / SEARCH_STRIDE,
+            (Some(low), Some(high)) if high / low <= SEARCH_PRECISION => break,
+            (Some(low), Some(high)) => (low * high).sqrt(),
+            (None, None) => break,
+        };
+    }
+    Ok((loads, found(args, low, printer)?))
+}
+
+/// Reports the highest rate that holds the bounds, if there are any.
+fn found(args: &EvhPerf, highest: Option<f64>, printer: &mut Printer<'_>) -> anyhow::Result<Value> {
+    let Some(slo) = &args.slo else { return Ok(json!({})) };
+    printer.rule()?;
+    match highest {
+        Some(rate) => printer.info(format_args!(
+            "the highest rate that holds {}: {} messages a second",
+            slo.text,
+            commas(rate as u64)
+        ))?,
+        None => printer.error(format_args!("no rate that was tried holds {}", slo.text))?,
+    }
+    Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
+}
+
+/// Runs as one of several processes: generates its share of the load on command and reports the
+/// result.
+pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
+    let mut args = args.clone();
+    // Each process has as many threads and clients as requested; the rate is divided.
+    args.rate = args.rate.map(|rate| rate / args.processes as f64);
+    let plan = plan(&args, work(&args))?;
+    let mut orders = Orders::new()?;
+    parts::report(&json!({ "ready": true }))?;
+    if orders.next().is_none() {
+        return Ok(());
+    }
+    let load = start(&args, &plan)?;
+    while !load.is_over() {
+        if orders.is_over(REPORT_INTERVAL) {
+            load.stop();
+            break;
+        }
+        let Progress { received_count, latency_ns, open_count, .. } = load.progress();
+        parts::report(&json!({
+            "received": received_count,
+            "latency_ns": latency_ns,
+            "open": open_count,
+        }))?;
+    }
+    let outcome = Outcome::from(load.finish()?);
+    parts::report(&json!({ "outcome": outcome.to_json() }))?;
+    orders.wait();
+    Ok(())
+}
+
+/// Generates the load with several processes.
+pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let soon = Duration::from_secs(20);
+    let mut log = Log::new(args)?;
+    let plan = plan(args, work(args))?;
+    secret::client(args)?;
+    let mut printer = Printer::new(out, args.json);
+    printer.settings("Client", &settings(args))?;
+    let began = Instant::now();
+    let mut parts = Vec::new();
+    for index in 0..args.processes {
+        parts.push(Part::start(index, &[])?);
+    }
+    for part in &mut parts {
+        part.expect(soon)?;
+    }
+    let watch = Watch::begin(parts.iter().map(Part::id).collect(), plan.address);
+    for part in &mut parts {
+        part.order("go")?;
+    }
+    printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+    printer.flush()?;
+    let mut ticker = Ticker::new(&plan, args.processes);
+    let mut so_far = vec![Progress::default(); parts.len()];
+    let mut outcomes: Vec<Option<Outcome>> = parts.iter().map(|_| None).collect();
+    let mut costs = None;
+    while outcomes.iter().any(Option::is_none) {
+        for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
+            while outcome.is_none()
+                && let Some(line) = part.next_line(Duration::from_millis(1))?
+            {
+                if let found @ Value::Object(_) = &line["outcome"] {
+                    *outcome = Some(Outcome::from_json(found)?);
+                }
+                if let Some(received) = line["received"].as_u64() {
+                    let number = |name: &str| line[name].as_u64().unwrap_or(0);
+                    *so_far = Progress {
+                        received_count: received,
+                        latency_ns: number("latency_ns"),
+                        open_count: number("open"),
+                        ..Progress::default()
+                    };
+                }
+            }
+        }
+        if signals.came() {
+            parts.iter_mut().for_each(Part::end);
+        }
+        if outcomes.iter().all(Option::is_some) {
+            costs = Some(watch.end());
+        }
+        let sum = so_far.iter().fold(Progress::default(), |mut sum, part| {
+            sum.received_count += part.received_count;
+            sum.latency_ns = sum.latency_ns.wrapping_add(part.latency_ns);
+            sum.open_count += part.open_count;
+            sum
+        });
+        ticker.tick(sum, &mut printer)?;
+    }
+    let mut outcomes = outcomes.into_iter().flatten();
+    let mut sum = outcomes.next().context("add up the outcomes: there are no processes")?;
+    outcomes.for_each(|outcome| sum.add(outcome));
+    let costs = costs.unwrap_or_else(|| watch.end());
+    drop(ticker);
+    conclude(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
+}

@@ -1,0 +1,702 @@
+//! `--connect`: opens many connections, holds them, and reports time and memory.
+
+use super::Signals;
+use super::live::View;
+use super::options::{EvhPerf, descriptors_max};
+use super::parts::{self, Orders, Part};
+use super::printer::{Printer, commas};
+use super::secret;
+use crate::load::hold::{HeldConnections, HoldOptions, Limit};
+use crate::load::process::{self, ProcessUsage};
+use anyhow::{Context as _, bail};
+use handover_base::units::format_ns;
+use handover_program::exit;
+use hdrhistogram::Histogram;
+use rustix::fs::{FileType, fstat};
+use serde_json::{Value, json};
+use std::io::{IsTerminal as _, Read as _, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Interval between progress reports.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
+/// Default number of connections that echo a message once all are open.
+const SAMPLED: u64 = 1000;
+/// Interval between checks of signals and other processes while one process opens connections.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Minimum kernel memory of a connection (its socket, inode and file). A smaller figure means that
+/// other processes have freed memory meanwhile.
+const SOCKET_BYTES_MIN: u64 = 1024;
+/// Interval between progress reports of one of several processes.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
+/// Time for the server to close the connections that it rejects.
+const REJECT_DELAY: Duration = Duration::from_millis(50);
+/// Interval between checks for connections that the server has closed.
+const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time for a part to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Result of opening the connections of one process.
+#[derive(Debug, Clone, Default)]
+struct OpenResult {
+    open: u64,
+    took_ns: u64,
+    limit: Option<String>,
+    /// Command that raises the limit.
+    remedy: Option<String>,
+}
+
+/// Connections of this process.
+struct Holder {
+    held: Vec<HeldConnections>,
+}
+
+impl Holder {
+    /// Opens `count` connections on `args.threads` threads.
+    fn open(
+        args: &EvhPerf,
+        count: u64,
+        first: u64,
+        stop: &AtomicBool,
+        opened: &AtomicU64,
+    ) -> anyhow::Result<Self> {
+        let address = args.address()?;
+        let encryption = secret::client(args)?;
+        let wanted = |thread: u64| {
+            let from = count * thread / args.threads;
+            let until = count * (thread + 1) / args.threads;
+            let (first, count) = (first + from, until - from);
+            HoldOptions {
+                address,
+                count,
+                first,
+                timeout: args.timeout,
+                encryption: encryption.clone(),
+            }
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..args.threads)
+                .map(|thread| {
+                    scope.spawn(move || HeldConnections::open(&wanted(thread), stop, opened))
+                })
+                .collect();
+            let mut held = Vec::new();
+            for thread in threads {
+                held.push(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+            }
+            Ok(Self { held })
+        })
+    }
+
+    fn result(&self, args: &EvhPerf) -> OpenResult {
+        let limit = self.held.iter().find_map(|held| held.limit.as_ref());
+        OpenResult {
+            open: self.held.iter().map(HeldConnections::len).sum(),
+            took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
+            limit: limit.map(Limit::to_string),
+            remedy: limit.map(|limit| remedy(limit, args)),
+        }
+    }
+
+    fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
+        let threads = self.held.len().max(1) as u64;
+        let mut took_ns = Vec::new();
+        for (held, index) in self.held.iter_mut().zip(0..) {
+            let share = count * (index + 1) / threads - count * index / threads;
+            took_ns.extend(held.sample(share, timeout)?);
+        }
+        Ok(took_ns)
+    }
+
+    fn count_closed(&mut self) -> anyhow::Result<u64> {
+        let mut closed = 0;
+        for held in &mut self.held {
+            closed += held.count_closed()?;
+        }
+        Ok(closed)
+    }
+}
+
+/// Returns the command that raises a limit.
+fn remedy(limit: &Limit, args: &EvhPerf) -> String {
+    let count = args.count();
+    match limit {
+        Limit::ProcessDescriptors => {
+            let max = descriptors_max();
+            let processes = count / max.saturating_sub(100).max(1) + 1;
+            format!(
+                "its limit is {}; raise that with `ulimit -n {}`, or share: --processes {processes}",
+                commas(max),
+                count + 100
+            )
+        }
+        Limit::SystemDescriptors => {
+            format!("raise that with `sysctl -w fs.file-max={}`", count * 2 + 100_000)
+        }
+        Limit::Ports => "give more with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
+                         from 127.0.0.0/8 to itself other source addresses are used too"
+            .to_string(),
+        Limit::Memory => {
+            "give more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or more memory".to_string()
+        }
+        Limit::Refused => "start it there: evh_perf -e".to_string(),
+        Limit::Unanswered => {
+            "see that it lives, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
+                .to_string()
+        }
+        Limit::ClosedByServer => {
+            "give the server more: its --max_handles_per_thread, its `ulimit -n`, \
+                              its --threads, or its --processes"
+                .to_string()
+        }
+        Limit::EncryptionError(_) => {
+            "see whom it trusts: --ca, and the server's --cert".to_string()
+        }
+        _ => "the kernel says no more".to_string(),
+    }
+}
+
+/// A process that holds connections: this one, or another.
+enum HolderProcess {
+    Local(Box<Local>),
+    Remote(Part),
+}
+
+/// Connections held by this process.
+#[derive(Default)]
+struct Local {
+    opened: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    /// Receiver of the opening thread's result, while the thread runs.
+    opening: Option<Receiver<anyhow::Result<Holder>>>,
+    holder: Option<Holder>,
+}
+
+impl HolderProcess {
+    /// Begins to open `count` connections.
+    fn begin(&mut self, args: &EvhPerf, count: u64, first: u64) -> anyhow::Result<()> {
+        match self {
+            Self::Remote(part) => part.order(&format!("open {count} {first}")),
+            Self::Local(here) => {
+                let (args, stop) = (args.clone(), Arc::clone(&here.stop));
+                let opened = Arc::clone(&here.opened);
+                let (sender, opening) = channel();
+                let open = move || {
+                    // The receiver is gone if the process is about to end.
+                    let _ = sender.send(Holder::open(&args, count, first, &stop, &opened));
+                };
+                thread::Builder::new()
+                    .name("open".into())
+                    .spawn(open)
+                    .context("start the thread open")?;
+                here.opening = Some(opening);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the number of open connections so far, and the result once opening is done. Waits at
+    /// most `within` for either.
+    fn poll(
+        &mut self,
+        args: &EvhPerf,
+        within: Duration,
+    ) -> anyhow::Result<(Option<u64>, Option<OpenResult>)> {
+        match self {
+            Self::Remote(part) => {
+                let Some(line) = part.next_line(within)? else {
+                    return Ok((None, None));
+                };
+                let done = line["took_ns"].as_u64().map(|took_ns| OpenResult {
+                    open: line["opened"].as_u64().unwrap_or(0),
+                    took_ns,
+                    limit: line["limit"].as_str().map(str::to_string),
+                    remedy: line["remedy"].as_str().map(str::to_string),
+                });
+                Ok((line["opened"].as_u64(), done))
+            }
+            Self::Local(here) => {
+                let Some(opening) = &here.opening else { return Ok((None, None)) };
+                let holder = match opening.recv_timeout(within) {
+                    Ok(holder) => holder?,
+                    // Relaxed: the counter publishes no other data.
+                    Err(RecvTimeoutError::Timeout) => {
+                        return Ok((Some(here.opened.load(Ordering::Relaxed)), None));
+                    }
+                    Err(RecvTimeoutError::Disconnected) => bail!("a thread panicked"),
+                };
+                here.opening = None;
+                let result = holder.result(args);
+                here.holder = Some(holder);
+                Ok((Some(result.open), Some(result)))
+            }
+        }
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Remote(part) => part.order("stop"),
+            Self::Local(here) => {
+                // Relaxed: the flag publishes no other data.
+                here.stop.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
+        match self {
+            Self::Remote(part) => {
+                part.order(&format!("sample {count}"))?;
+                let line = part.expect(ANSWER_TIMEOUT + timeout)?;
+                if let Some(fault) = line["fault"].as_str() {
+                    bail!("{fault}");
+                }
+                let took_ns = line["took_ns"]
+                    .as_array()
+                    .context("read the sample of a process: it has sent none")?;
+                Ok(took_ns.iter().filter_map(Value::as_u64).collect())
+            }
+            Self::Local(here) => match &mut here.holder {
+                Some(holder) => holder.sample(count, timeout),
+                None => Ok(Vec::new()),
+            },
+        }
+    }
+
+    fn id(&self) -> u32 {
+        match self {
+            Self::Remote(part) => part.id(),
+            Self::Local(_) => std::process::id(),
+        }
+    }
+}
+
+/// Runs as one of several processes: opens and holds connections on command.
+pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
+    descriptors_max();
+    let mut orders = Orders::new()?;
+    parts::report(&json!({ "ready": true }))?;
+    let mut process = HolderProcess::Local(Box::default());
+    while let Some(order) = orders.next() {
+        let words: Vec<&str> = order.split(' ').collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        match (words[0], number(1), number(2)) {
+            ("open", Some(count), Some(first)) => {
+                process.begin(args, count, first)?;
+                let result = loop {
+                    let (opened, result) = process.poll(args, REPORT_INTERVAL)?;
+                    if let Some(result) = result {
+                        break result;
+                    }
+                    if orders.is_stopped() {
+                        process.stop()?;
+                    }
+                    parts::report(&json!({ "opened": opened }))?;
+                };
+                parts::report(&json!({
+                    "opened": result.open,
+                    "took_ns": result.took_ns,
+                    "limit": result.limit,
+                    "remedy": result.remedy,
+                }))?;
+            }
+            ("sample", Some(count), _) => {
+                parts::report(&match process.sample(count, args.timeout) {
+                    Ok(took_ns) => json!({ "took_ns": took_ns }),
+                    Err(error) => json!({ "fault": error.to_string() }),
+                })?
+            }
+            ("closed", ..) => {
+                let closed = closed_since(std::slice::from_mut(&mut process))?;
+                parts::report(&json!({ "closed": closed }))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Memory in use by the clients, the server and the kernel, in bytes.
+struct Memory {
+    client: u64,
+    server: Option<u64>,
+    kernel: u64,
+}
+
+impl Memory {
+    fn now(processes: &[HolderProcess], servers: &[u32]) -> Self {
+        let sum = |processes: &mut dyn Iterator<Item = u32>| {
+            processes
+                .filter_map(process::used)
+                .fold(ProcessUsage::default(), ProcessUsage::and)
+                .anon_bytes
+        };
+        Self {
+            client: sum(&mut processes.iter().map(HolderProcess::id)),
+            server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
+            kernel: process::kernel_bytes(),
+        }
+    }
+}
+
+fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("count", commas(args.count())),
+        ("debug", args.debug.to_string()),
+        ("host", args.host.clone()),
+        ("port", args.port.to_string()),
+        ("threads", args.threads.to_string()),
+    ];
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
+    }
+    settings
+}
+
+/// Opens the connections, samples and holds them, and reports the results.
+pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    // Certificate files are checked before anything is opened.
+    secret::client(args)?;
+    let began = Instant::now();
+    descriptors_max();
+    let address = args.address()?;
+    let mut printer = Printer::new(out, args.json);
+    printer.settings("Connect", &settings(args))?;
+    let mut processes = Vec::new();
+    if args.processes == 1 {
+        processes.push(HolderProcess::Local(Box::default()));
+    }
+    for index in 0..args.processes * u64::from(args.processes > 1) {
+        processes.push(HolderProcess::Remote(Part::start(index, &[])?));
+    }
+    for process in &mut processes {
+        if let HolderProcess::Remote(part) = process {
+            part.expect(ANSWER_TIMEOUT)?;
+        }
+    }
+    printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+    printer.flush()?;
+    let servers = process::listeners(address);
+    let before = Memory::now(&processes, &servers);
+    let (opened, took) = open(args, &mut processes, signals, &mut printer)?;
+    let mut failed = print_opened(args, &opened, took, &mut printer)?;
+    let open: u64 = opened.iter().map(|result| result.open).sum();
+    let memory = Memory::now(&processes, &servers);
+    let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
+    let user = each(memory.client, before.client);
+    let server = memory.server.map(|now| each(now, before.server.unwrap_or(0)));
+    let kernel =
+        Some(each(memory.kernel, before.kernel)).filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
+    let of_server = match server {
+        Some(server) => format!("server {} bytes", commas(server)),
+        None => "server not ours to see".to_string(),
+    };
+    let of_kernel = match (kernel, server) {
+        (Some(kernel), Some(_)) => {
+            format!("{} bytes in the kernel, both ends together", commas(kernel))
+        }
+        (Some(kernel), None) => format!("{} bytes in the kernel", commas(kernel)),
+        (None, _) => {
+            "the kernel's is unknown, as other connections were freed meanwhile".to_string()
+        }
+    };
+    printer.info(format_args!(
+        "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",
+        commas(user),
+    ))?;
+    let mut document = json!({
+        "schema": 1,
+        "program": "evh_perf",
+        "wanted": args.count(),
+        "opened": open,
+        "elapsed_s": took.as_secs_f64(),
+        "connections_per_second": open as f64 / took.as_secs_f64().max(1e-9),
+        "bytes_per_connection": { "client": user, "server": server, "kernel": kernel },
+        "limit": failed,
+    });
+    let mut closed = 0;
+    if !signals.came() {
+        // The server closes the connections that it rejects at about this time.
+        thread::sleep(REJECT_DELAY);
+        closed = closed_since(&mut processes)?;
+        let sampled = sample(args, &mut processes, address, &mut printer);
+        if sampled.is_err() {
+            thread::sleep(REJECT_DELAY);
+            closed += closed_since(&mut processes)?;
+        }
+        let why = match sampled {
+            Ok(sampled) => {
+                document["echo_ns"] = sampled.unwrap_or(Value::Null);
+                turned_away(args, closed, open)
+            }
+            Err(error) => turned_away(args, closed, open).or(Some(exit::chain(&error))),
+        };
+        if let (None, Some(closed)) = (&failed, why) {
+            printer.error(format_args!("{closed}"))?;
+            failed = Some(closed);
+        }
+        document["limit"] = json!(failed);
+    }
+    if args.json {
+        printer = printer.aloud();
+        printer.plain(format_args!("{document}"))?;
+        printer = printer.hushed();
+    }
+    let held = open - closed;
+    let closed = match open {
+        0 => 0,
+        _ => hold(args, &mut processes, held, signals, &mut printer)?,
+    };
+    let left = held.saturating_sub(closed);
+    if left > 0 {
+        // Closing takes the kernel some microseconds per connection.
+        printer.info(format_args!("Closing {} connections.", commas(left)))?;
+        printer.flush()?;
+    }
+    // All parts close at the same time.
+    for process in &mut processes {
+        if let HolderProcess::Remote(part) = process {
+            part.end();
+        }
+    }
+    drop(processes);
+    if signals.came() {
+        return signals.ended();
+    }
+    match failed {
+        Some(failed) => bail!("{failed}"),
+        None if closed > 0 => bail!("the server has closed {} of them", commas(closed)),
+        None => Ok(()),
+    }
+}
+
+/// Lets every process open its share and waits until all are done.
+fn open(
+    args: &EvhPerf,
+    processes: &mut [HolderProcess],
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<(Vec<OpenResult>, Duration)> {
+    let (count, processes_count) = (args.count(), processes.len() as u64);
+    let began = Instant::now();
+    for (process, index) in processes.iter_mut().zip(0..) {
+        let from = count * index / processes_count;
+        process.begin(args, count * (index + 1) / processes_count - from, from)?;
+    }
+    let mut so_far = vec![0; processes.len()];
+    let mut done: Vec<Option<OpenResult>> = vec![None; processes.len()];
+    let mut next = began + PROGRESS_INTERVAL;
+    let mut is_stopped = false;
+    let (mut view, mut shown) = (View::new(), 0);
+    while done.iter().any(Option::is_none) {
+        // Waits for the first process that is not done, and then polls the others.
+        let mut within = CHECK_INTERVAL;
+        for ((process, so_far), done) in processes.iter_mut().zip(&mut so_far).zip(&mut done) {
+            if done.is_none() {
+                let (opened, result) = process.poll(args, std::mem::take(&mut within))?;
+                *so_far = opened.unwrap_or(*so_far);
+                *done = result;
+            }
+        }
+        if signals.came() && !is_stopped {
+            is_stopped = true;
+            for process in processes.iter_mut() {
+                process.stop()?;
+            }
+        }
+        let open: u64 = so_far.iter().sum();
+        if let Some(since) = view.due() {
+            let rate = open.saturating_sub(shown) as f64 / since.as_secs_f64();
+            shown = open;
+            view.show(&[
+                (rate, format!("{} connections/s", commas(rate as u64))),
+                (open as f64, format!("{} connections", commas(open))),
+            ]);
+        }
+        if Instant::now() >= next {
+            next += PROGRESS_INTERVAL;
+            view.above(|| {
+                printer.rule()?;
+                printer.info(format_args!(
+                    "{} of {} connections open. [{:.2}% complete]",
+                    commas(open),
+                    commas(count),
+                    open as f64 * 100.0 / count as f64
+                ))?;
+                printer.flush()
+            })?;
+        }
+    }
+    Ok((done.into_iter().flatten().collect(), began.elapsed()))
+}
+
+/// Reports the number of open connections; returns the reason if some are missing.
+fn print_opened(
+    args: &EvhPerf,
+    opened: &[OpenResult],
+    took: Duration,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Option<String>> {
+    let open: u64 = opened.iter().map(|result| result.open).sum();
+    printer.rule()?;
+    printer.info(format_args!(
+        "{} of {} connections open in {:.2} s.",
+        commas(open),
+        commas(args.count()),
+        took.as_secs_f64()
+    ))?;
+    let rate = open as f64 / took.as_secs_f64().max(1e-9);
+    printer.info(format_args!("connections_per_second=[{}]", commas(rate as u64)))?;
+    let Some(result) = opened.iter().find(|result| result.limit.is_some()) else { return Ok(None) };
+    let why = format!(
+        "{} of {} connections are open: {}; {}",
+        commas(open),
+        commas(args.count()),
+        result.limit.as_deref().unwrap_or_default(),
+        result.remedy.as_deref().unwrap_or_default()
+    );
+    printer.error(format_args!("{why}"))?;
+    Ok(Some(why))
+}
+
+/// Returns the number of connections that the server has closed since the last check. All processes
+/// check at the same time.
+fn closed_since(processes: &mut [HolderProcess]) -> anyhow::Result<u64> {
+    for process in processes.iter_mut() {
+        if let HolderProcess::Remote(part) = process {
+            part.order("closed")?;
+        }
+    }
+    let mut closed = 0;
+    for process in processes {
+        closed += match process {
+            HolderProcess::Remote(part) => {
+                part.expect(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0)
+            }
+            HolderProcess::Local(here) => {
+                here.holder.as_mut().map_or(Ok(0), Holder::count_closed)?
+            }
+        };
+    }
+    Ok(closed)
+}
+
+/// Returns the error for connections that the server closed right after it accepted them; `None` if
+/// there are none.
+fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
+    let (limit, remedy) = (Limit::ClosedByServer, remedy(&Limit::ClosedByServer, args));
+    let text = format!(
+        "{} of {} connections were closed: {limit}; {remedy}",
+        commas(closed),
+        commas(open)
+    );
+    (closed > 0).then_some(text)
+}
+
+/// Lets some of the connections echo a message, and reports the times.
+fn sample(
+    args: &EvhPerf,
+    processes: &mut [HolderProcess],
+    address: SocketAddr,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Option<Value>> {
+    let wanted = args.sample.unwrap_or(SAMPLED);
+    let processes_count = processes.len() as u64;
+    // Range up to an hour, with three significant digits.
+    let mut echoes: Histogram<u64> = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+        .context("make the histogram of echo times")?;
+    for (process, index) in processes.iter_mut().zip(0..) {
+        let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
+        let took_ns = process.sample(share, args.timeout);
+        let took_ns =
+            took_ns.with_context(|| format!("a connection to {address} does not echo"))?;
+        took_ns.into_iter().for_each(|ns| echoes.saturating_record(ns));
+    }
+    if echoes.is_empty() {
+        return Ok(None);
+    }
+    let at = |percentile| format_ns(echoes.value_at_percentile(percentile) as f64);
+    printer.info(format_args!(
+        "{} of them echoed: p50 {}, p99 {}, max {}",
+        commas(echoes.len()),
+        at(50.0),
+        at(99.0),
+        at(100.0)
+    ))?;
+    Ok(Some(json!({
+        "count": echoes.len(),
+        "p50": echoes.value_at_percentile(50.0),
+        "p99": echoes.value_at_percentile(99.0),
+        "max": echoes.max(),
+    })))
+}
+
+/// Holds `count` connections until Enter, the end of standard input, a signal, the end of the time,
+/// or until the server has closed all of them. Returns the number that the server has closed
+/// meanwhile.
+fn hold(
+    args: &EvhPerf,
+    processes: &mut [HolderProcess],
+    count: u64,
+    signals: &Signals,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<u64> {
+    let entered = if args.hold.is_none() { enter()? } else { None };
+    match (args.hold, &entered) {
+        (Some(hold), _) => {
+            printer.info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?;
+        }
+        (None, Some(_)) => {
+            printer.info(format_args!("Holding them. Press Enter to close them."))?;
+        }
+        (None, None) => printer.info(format_args!("Holding them. A signal closes them."))?,
+    }
+    printer.flush()?;
+    let until = args.hold.map(|hold| Instant::now() + hold);
+    let (mut closed, mut next) = (0, Instant::now() + CLOSED_CHECK_INTERVAL);
+    while !signals.came() && until.is_none_or(|until| Instant::now() < until) && closed < count {
+        if entered.as_ref().is_some_and(|entered| entered.try_recv() == Ok(())) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+        if Instant::now() >= next {
+            closed += closed_since(processes)?;
+            next = Instant::now() + CLOSED_CHECK_INTERVAL;
+        }
+    }
+    if closed < count {
+        closed += closed_since(processes)?;
+    }
+    if closed > 0 {
+        printer.error(format_args!("the server has closed {} of them", commas(closed)))?;
+    }
+    Ok(closed)
+}
+
+/// Returns a channel that signals a line entered, or standard input closed. `None` if standard
+/// input is a device such as /dev/null, which stands for a closed one.
+fn enter() -> anyhow::Result<Option<Receiver<()>>> {
+    let stdin = std::io::stdin();
+    let kind = FileType::from_raw_mode(
+        fstat(&stdin).context("find the file type of standard input")?.st_mode,
+    );
+    if kind == FileType::CharacterDevice && !stdin.is_terminal() {
+        return Ok(None);
+    }
+    let (sender, entered) = channel();
+    let wait = move || {
+        // A read error counts as an end, too.
+        let _ = stdin.lock().bytes().find(|byte| !matches!(byte, Ok(byte) if *byte != b'\n'));
+        let _ = sender.send(());
+    };
+    thread::Builder::new().name("enter".into()).spawn(wait).context("start the thread enter")?;
+    Ok(Some(entered))
+}

@@ -1,0 +1,151 @@
+//! The JSON document, and the log of histograms.
+
+use super::options::EvhPerf;
+use super::outcome::{Outcome, percentiles, stepped};
+use super::stages::Costs;
+use anyhow::Context as _;
+use handover_program::exit::usage;
+use handover_program::files;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::time::{Duration, SystemTime};
+
+/// Version of the document's format.
+const SCHEMA: u32 = 1;
+
+/// Returns the result of one load as JSON.
+pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
+    let shares = outcome.shares.slowest_and_fastest();
+    json!({
+        "messages": {
+            "sent": outcome.sent,
+            "received": outcome.received,
+            "measured": outcome.latencies.count(),
+            "lost": outcome.lost,
+            "unsent": outcome.unsent,
+        },
+        "connections": {
+            "made": outcome.connected,
+            "failed": outcome.faults_count,
+            "slowest_share": shares.map(|(slowest, _)| slowest),
+            "fastest_share": shares.map(|(_, fastest)| fastest),
+        },
+        "elapsed_s": outcome.elapsed_ns as f64 / 1e9,
+        "messages_per_second": outcome.per_second(),
+        "latency_ns": {
+            "raw": latencies(&outcome.latencies.raw),
+            "corrected": latencies(&outcome.latencies.corrected),
+            "late": latencies(&outcome.latencies.late),
+        },
+        "client": { "cpu_s": costs.client_cpu_s(), "anon_bytes": costs.client_anon_bytes(), "busiest_thread": outcome.busy_share },
+        "server": costs.server_cpu_s().map(|cpu_s| json!({
+            "cpu_s": cpu_s,
+            "anon_bytes": costs.server_anon_bytes(),
+        })),
+        "histogram": outcome.latencies.linear.as_ref().map(stepped),
+        "faults": outcome.faults,
+    })
+}
+
+/// Returns the percentiles, or null for an empty histogram.
+fn latencies(histogram: &Histogram<u64>) -> Value {
+    if histogram.is_empty() {
+        return Value::Null;
+    }
+    let mut found = Map::new();
+    found.insert("count".into(), histogram.len().into());
+    found.insert("min".into(), histogram.min().into());
+    found.insert("mean".into(), histogram.mean().into());
+    found.extend(percentiles(histogram).map(|(name, ns)| (name.to_string(), ns.into())));
+    Value::Object(found)
+}
+
+/// Returns the whole document.
+pub fn whole(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[String]) -> Value {
+    let mut document = json!({
+        "schema": SCHEMA,
+        "program": "evh_perf",
+        "version": env!("CARGO_PKG_VERSION"),
+        "settings": {
+            "host": args.host,
+            "port": args.port,
+            "threads": args.threads,
+            "processes": args.processes,
+            "clients": args.clients(),
+            "count": args.count(),
+            "iterations": args.itt.unwrap_or(1),
+            "reconns": args.reconns.unwrap_or(1),
+            "min": args.min(),
+            "max": args.max(),
+            "depth": args.depth,
+            "rate": args.rate,
+            "ramp": args.ramp.map(|ramp| ramp.to_string()),
+            "duration_s": args.each().map(|each| each.as_secs_f64()),
+            "warm_up_s": args.each().map(|each| args.warm_up(each).as_secs_f64()),
+            "slo": args.slo.as_ref().map(|slo| slo.text.clone()),
+            "tls": args.tls,
+        },
+        "loads": loads,
+        "warnings": warnings,
+    });
+    if let (Value::Object(document), Value::Object(more)) = (&mut document, more) {
+        document.extend(more);
+    }
+    document
+}
+
+/// The file that histograms are logged to.
+pub struct Log {
+    file: BufWriter<File>,
+    shown: String,
+}
+
+impl Log {
+    /// Creates the log file that `--hdr` names, before anything is measured.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn new(args: &EvhPerf) -> anyhow::Result<Option<Self>> {
+        let Some(path) = &args.hdr else { return Ok(None) };
+        let shown = path.display().to_string();
+        let file = files::create(path).map_err(|error| {
+            usage(format!("--hdr {shown}: {error}; name a file that can be written"))
+        })?;
+        Ok(Some(Self { file: BufWriter::new(file), shown }))
+    }
+
+    /// Writes the loads' histograms, one a line: `raw`, and `corrected` unless it is empty.
+    ///
+    /// # Errors
+    /// If writing fails, because the disk is full for example.
+    pub fn write(&mut self, outcomes: &[Outcome]) -> anyhow::Result<()> {
+        let context = || format!("--hdr: write {}", self.shown);
+        let mut serializer = V2DeflateSerializer::new();
+        let mut log = IntervalLogWriterBuilder::new()
+            .add_comment("[evh_perf: latencies in ns]")
+            .with_start_time(SystemTime::now())
+            .with_base_time(SystemTime::now())
+            .with_max_value_divisor(1e6)
+            .begin_log_with(&mut self.file, &mut serializer)
+            .with_context(context)?;
+        let mut start = Duration::ZERO;
+        for outcome in outcomes {
+            let took = Duration::from_nanos(outcome.elapsed_ns);
+            for (name, histogram) in
+                [("raw", &outcome.latencies.raw), ("corrected", &outcome.latencies.corrected)]
+            {
+                if !histogram.is_empty() {
+                    let written = log.write_histogram(histogram, start, took, Tag::new(name));
+                    written.map_err(|error| anyhow::anyhow!("{error:?}")).with_context(context)?;
+                }
+            }
+            start += took;
+        }
+        drop(log);
+        self.file.flush().with_context(|| format!("--hdr: write {}", self.shown))
+    }
+}

@@ -1,0 +1,113 @@
+//! The live view on a terminal, below the printed lines: current values and their recent history.
+
+use handover_program::console;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Interval between updates of the view.
+const DRAW_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum number of columns of history.
+const PAST_COLUMNS: usize = 40;
+/// Columns of the text before the history.
+const TEXT_COLUMNS: usize = 34;
+/// Characters for heights, from zero to the highest value shown.
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
+
+/// A few lines on the terminal, or nothing if standard error is not a terminal.
+pub struct View {
+    bar: Option<ProgressBar>,
+    past: Vec<VecDeque<f64>>,
+    last: Instant,
+    heights: &'static [char; 8],
+    columns: usize,
+}
+
+impl View {
+    /// Creates a view that shows nothing yet.
+    pub fn new() -> Self {
+        let bar = console::bar_wanted().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar
+        });
+        let has_unicode = console::style(false).unicode;
+        let room = console::width().saturating_sub(TEXT_COLUMNS + 2);
+        Self {
+            bar,
+            past: Vec::new(),
+            last: Instant::now(),
+            heights: if has_unicode { &HEIGHTS } else { &PLAIN_HEIGHTS },
+            columns: room.min(PAST_COLUMNS),
+        }
+    }
+
+    /// Returns the time since the last update, if another one is due.
+    pub fn due(&mut self) -> Option<Duration> {
+        let since = self.last.elapsed();
+        if self.bar.is_none() || since < DRAW_INTERVAL {
+            return None;
+        }
+        self.last += since;
+        Some(since)
+    }
+
+    /// Shows these values, each as text and with its history.
+    pub fn show(&mut self, lines: &[(f64, String)]) {
+        let Some(bar) = &self.bar else { return };
+        self.past.resize_with(lines.len(), VecDeque::new);
+        let mut shown = String::new();
+        for ((value, text), past) in lines.iter().zip(&mut self.past) {
+            past.push_back(*value);
+            while past.len() > self.columns {
+                past.pop_front();
+            }
+            let end = if shown.is_empty() { "" } else { "\n" };
+            shown += &format!("{end}{text:>TEXT_COLUMNS$} {}", skyline(past, self.heights));
+        }
+        bar.set_message(shown);
+        bar.tick();
+    }
+
+    /// Calls `prints`, whose lines stay above the view.
+    pub fn above<T>(&self, prints: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(prints),
+            None => prints(),
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Returns one character per value, scaled to the highest value.
+fn skyline(values: &VecDeque<f64>, heights: &[char; 8]) -> String {
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let height = |value: &f64| match most > 0.0 {
+        // At most 7.
+        true => (value / most * 7.0).round().clamp(0.0, 7.0) as usize,
+        false => 0,
+    };
+    values.iter().map(|value| heights[height(value)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_columns_are_scaled_to_the_highest() {
+        let skyline = |values: &[f64]| skyline(&values.iter().copied().collect(), &HEIGHTS);
+        assert_eq!(skyline(&[0.0, 3.5, 7.0, 1.0]), "▁▅█▂");
+        assert_eq!(skyline(&[0.0, 0.0]), "▁▁");
+        assert_eq!(skyline(&[]), "");
+    }
+}

@@ -1,0 +1,543 @@
+//! The options, and the checks for contradictions among them.
+
+use super::super::whole;
+use crate::load::wire::LETTERS_MAX;
+use clap::{ArgAction, Args};
+use handover_base::units::Span;
+use handover_program::exit::usage;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Maximum number of threads on either side.
+const THREADS_MAX: u64 = 1024;
+/// Maximum number of connections of a thread.
+const HANDLES_MAX: u64 = 1 << 24;
+/// Default of `--max_handles_per_thread` in the original, which lists and ignores it.
+const HANDLES_LISTED: u64 = 300;
+/// Maximum number of processes on either side.
+const PROCESSES_MAX: u64 = 1000;
+/// Size of one slab of a read buffer: 20 slabs, the default, are a little over 64 KiB.
+const SLAB_BYTES: u32 = 3277;
+/// Maximum number of slabs: 16 MB.
+const SLABS_MAX: u64 = 5000;
+/// Maximum width of a histogram step: a minute.
+const DELTA_MICROS_MAX: u64 = 60_000_000;
+/// Maximum spin, in ns.
+const SPIN_NS_MAX: u32 = 1_000_000;
+/// Default duration of each rate in a ramp or search.
+const PROBE: Duration = Duration::from_secs(2);
+/// Default duration of a timed load.
+const TIMED: Duration = Duration::from_secs(10);
+
+/// Server, client, or a great many idle connections, of an event handler that echoes.
+///
+/// `-e` serves, `-c` sends messages and checks their echoes, both do both in one process; `--connect`
+/// opens connections and holds them.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Here -h is an option of the classic program; help is --help alone.\n\n\
+Each client sends --count messages, waits for their echoes, and does that --itt times; each thread does so with \
+--clients clients, then sleeps, --reconns times. With --duration, --rate, --ramp or --slo time decides instead: \
+in a closed loop, --depth messages of each client under way, or in an open one, each message sent when it is \
+due. Exit 1: a message is missing or wrong, or --slo is missed. docs/evh_perf.md says more, and how to hold a \
+million connections.")]
+pub struct EvhPerf {
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
+    /// Serve: be the event handler, until SIGINT or SIGTERM
+    #[arg(short = 'e', long)]
+    pub eventhandler: bool,
+    /// Be the client
+    #[arg(short = 'c', long)]
+    pub client: bool,
+    /// Open --count connections, and hold them until Enter, SIGINT, or --hold
+    #[arg(short = 'b', long)]
+    pub connect: bool,
+    /// Messages of a client in each iteration; with --connect, connections [default: 1]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    pub count: Option<u64>,
+    /// Iterations [default: 1]
+    #[arg(short = 'i', long, value_name = "N")]
+    #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    pub itt: Option<u64>,
+    /// Clients of each thread [default: 1]
+    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
+    pub clients: Option<u64>,
+    /// Threads, of each side
+    #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    pub threads: u64,
+    /// The port; 0, for a server: one that is free
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081)]
+    #[arg(value_parser = port, allow_negative_numbers = true)]
+    pub port: u16,
+    /// The server's address, or where it listens
+    #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub host: String,
+    /// The fewest letters of a message [default: 3]
+    #[arg(short = 'n', long, value_name = "BYTES")]
+    #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
+    pub min: Option<u64>,
+    /// The most letters of a message [default: 10]
+    #[arg(short = 'm', long, value_name = "BYTES")]
+    #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
+    pub max: Option<u64>,
+    /// Number of times that each thread makes its connections [default: 1]
+    #[arg(short = 'r', long, value_name = "N")]
+    #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    pub reconns: Option<u64>,
+    /// Sleep so long after each time, in ms [default: 0]
+    #[arg(short = 'x', long, value_name = "MS")]
+    #[arg(value_parser = whole(0..=86_400_000), allow_negative_numbers = true)]
+    pub sleep: Option<u64>,
+    /// Print the latency histogram
+    #[arg(short = 'z', long)]
+    pub histo: bool,
+    /// Width of its steps in µs [default: 10]
+    #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
+    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX), allow_negative_numbers = true)]
+    pub histo_delta_micros: Option<u64>,
+    /// Slabs of each thread's read buffer, of 3277 bytes each
+    #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = whole(1..=SLABS_MAX), allow_negative_numbers = true)]
+    pub read_slab_count: u64,
+    /// Connections of a thread at most. Not given, 300 is listed, as the original does, and the limit is what
+    /// this process may open
+    #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
+    #[arg(value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
+    pub max_handles_per_thread: Option<u64>,
+    /// Serve: each thread listens, and the kernel spreads connections, instead of the first thread
+    #[arg(long = "reuse_port")]
+    pub reuse_port: bool,
+    /// Say more: every connection that fails, or with -e, that comes and goes
+    #[arg(short = 'd', long)]
+    pub debug: bool,
+    /// Print the event handler's statistics every 3 s and in the end
+    #[arg(short = 'l', long)]
+    pub stats: bool,
+    /// Encrypt, by TLS
+    #[arg(long)]
+    pub tls: bool,
+    /// With -e: the certificate, a PEM file; without, one is made on the spot
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// With -e: its private key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// With -c or --connect: verify the server's certificate by these, a PEM file; without, it is not verified
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Share it among processes: each has --threads threads, and with --connect its share of --count
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = whole(1..=PROCESSES_MAX), allow_negative_numbers = true)]
+    pub processes: u64,
+    /// With -e: how long a thread looks for something to do before it sleeps, while that pays: 50us. For
+    /// threads that have a CPU to themselves
+    #[arg(long, value_name = "TIME", value_parser = spin, allow_negative_numbers = true)]
+    pub spin: Option<u32>,
+    /// With --connect: hold so long, in s, and end
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub hold: Option<Duration>,
+    /// With --connect: how many connections echo a message when all are open [default: 1000]
+    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32), allow_negative_numbers = true)]
+    pub sample: Option<u64>,
+    /// Go on for so long, in s, instead of by numbers
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub duration: Option<Duration>,
+    /// Before it is measured, in s [default: a tenth of --duration, where there is one]
+    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    pub warm_up: Option<Duration>,
+    /// Messages a second, sent when they are due (an open loop): 5000, 50k, 1.5M
+    #[arg(long, value_name = "N", value_parser = rate, allow_negative_numbers = true)]
+    pub rate: Option<f64>,
+    /// Messages of a client under way at a time [default: --count]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    pub depth: Option<u64>,
+    /// One rate after another, 10 of them unless told, each for --duration: 1k..50k, 1k..50k:20
+    #[arg(long, value_name = "FROM..TO[:STEPS]")]
+    pub ramp: Option<Ramp>,
+    /// Bounds that must hold: p99=1ms, p50=100us,p99.9=5ms. Without --duration or --rate: find the highest rate that
+    /// holds it
+    #[arg(long, value_name = "PERCENTILE=TIME,...")]
+    pub slo: Option<Slo>,
+    /// Print one JSON document instead of lines
+    #[arg(long)]
+    pub json: bool,
+    /// Write the latencies to this file, as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Longest wait for an echo or a connection in s: more than 0
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    #[arg(value_parser = patience, allow_negative_numbers = true)]
+    pub timeout: Duration,
+    /// Be one of several processes
+    #[arg(long, hide = true, value_name = "INDEX")]
+    pub part: Option<u32>,
+}
+
+/// Parses a port number.
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "must be a number in 0..=65535".to_string())
+}
+
+/// Parses a number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
+    match (0.0..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("must lie in 0..=86400".to_string()),
+    }
+}
+
+/// Parses a number of seconds above 0.
+fn patience(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("must be above 0: nothing comes back in no time".to_string()),
+        patience => Ok(patience),
+    }
+}
+
+/// Parses a spin time, in ns.
+fn spin(text: &str) -> Result<u32, String> {
+    let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
+    let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
+    ns.ok_or_else(|| "must not be above 1ms".to_string())
+}
+
+/// Parses a number per second: 5000, 50k, 1.5M.
+fn rate(text: &str) -> Result<f64, String> {
+    let (number, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1e3),
+        None => text.strip_suffix('M').map_or((text, 1.0), |number| (number, 1e6)),
+    };
+    let rate = number.parse::<f64>().map_err(|_| "must be a number, as in 5000, 50k or 1.5M")?;
+    match (0.1..=1e9).contains(&(rate * factor)) {
+        true => Ok(rate * factor),
+        false => Err("must lie in 0.1..=1000M".to_string()),
+    }
+}
+
+/// A series of evenly spaced rates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ramp {
+    pub from: f64,
+    pub to: f64,
+    pub steps: u32,
+}
+
+impl Ramp {
+    /// Returns the rates, in order.
+    pub fn rates(self) -> impl Iterator<Item = f64> {
+        let gaps = f64::from(self.steps.max(2) - 1);
+        (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
+    }
+}
+
+impl fmt::Display for Ramp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}:{}", self.from, self.to, self.steps)
+    }
+}
+
+impl FromStr for Ramp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (range, steps) = text.split_once(':').unwrap_or((text, "10"));
+        let form = || "must be FROM..TO or FROM..TO:STEPS, as in 1k..50k:20".to_string();
+        let (from, to) = range.split_once("..").ok_or_else(form)?;
+        let (from, to) = (rate(from)?, rate(to)?);
+        let steps = steps.parse().ok().filter(|steps| (1..=1000).contains(steps));
+        let steps = steps.ok_or("STEPS must lie in 1..=1000")?;
+        match from <= to {
+            true => Ok(Self { from, to, steps }),
+            false => Err("FROM must not be above TO".to_string()),
+        }
+    }
+}
+
+/// Upper bounds on latency percentiles.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slo {
+    pub text: String,
+    /// Pairs of a percentile and its maximum latency in ns.
+    pub bounds: Vec<(f64, u64)>,
+}
+
+impl FromStr for Slo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bound = |part: &str| {
+            let form = || format!("{part:?}: must be like p99=1ms");
+            let (percentile, time) =
+                part.strip_prefix('p').and_then(|it| it.split_once('=')).ok_or_else(form)?;
+            let percentile = percentile.parse().ok().filter(|it| (0.0..=100.0).contains(it));
+            let span: Span = time.parse().map_err(|refused| format!("{refused}"))?;
+            Ok::<_, String>((percentile.ok_or_else(form)?, span.0))
+        };
+        let bounds = text.split(',').map(bound).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.to_string(), bounds })
+    }
+}
+
+/// Modes of a client's load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// Fixed numbers of messages, as in the classic program.
+    Counted,
+    /// A fixed time, in a closed loop, or in an open loop at a rate.
+    Timed { duration: Duration, rate: Option<f64> },
+    /// A series of rates.
+    Ramp { ramp: Ramp, each: Duration },
+    /// Search for the highest rate that holds.
+    Search { each: Duration },
+}
+
+impl EvhPerf {
+    /// Checks that the options do not contradict each other.
+    ///
+    /// # Errors
+    /// A usage error that says what to change.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let refuse = |text: String| Err(usage(text));
+        if !(self.eventhandler || self.client || self.connect) {
+            return refuse("one of -e (serve), -c (client) and --connect is needed".into());
+        }
+        if self.connect && (self.eventhandler || self.client) {
+            return refuse("--connect goes with neither -e nor -c: run it beside them".into());
+        }
+        let clients = [
+            ("--itt", self.itt.is_some()),
+            ("--clients", self.clients.is_some()),
+            ("--min", self.min.is_some()),
+            ("--max", self.max.is_some()),
+            ("--reconns", self.reconns.is_some()),
+            ("--sleep", self.sleep.is_some()),
+            ("--histo", self.histo),
+            ("--histo_delta_micros", self.histo_delta_micros.is_some()),
+            ("--duration", self.duration.is_some()),
+            ("--warm-up", self.warm_up.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--depth", self.depth.is_some()),
+            ("--ramp", self.ramp.is_some()),
+            ("--slo", self.slo.is_some()),
+            ("--hdr", self.hdr.is_some()),
+        ];
+        if let Some((name, _)) = clients.iter().find(|(_, given)| *given && !self.client) {
+            return refuse(format!("{name} is the client's: it needs -c"));
+        }
+        if self.count.is_some() && !self.client && !self.connect {
+            return refuse("--count is the client's: it needs -c or --connect".into());
+        }
+        if self.port == 0 && !self.eventhandler {
+            return refuse(
+                "--port 0 is the server's, to find one that is free: name the server's".into(),
+            );
+        }
+        if self.json && !self.client && !self.connect {
+            return refuse("--json needs -c or --connect".into());
+        }
+        for (name, given) in [("--cert", self.cert.is_some()), ("--ca", self.ca.is_some())] {
+            if given && !self.tls {
+                return refuse(format!("{name} needs --tls"));
+            }
+        }
+        if self.cert.is_some() && !self.eventhandler {
+            return refuse("--cert is the server's: it needs -e".into());
+        }
+        if self.ca.is_some() && !self.client && !self.connect {
+            return refuse("--ca is the client's: it needs -c or --connect".into());
+        }
+        for (name, given) in [("--hold", self.hold.is_some()), ("--sample", self.sample.is_some())]
+        {
+            if given && !self.connect {
+                return refuse(format!("{name} needs --connect"));
+            }
+        }
+        if self.spin.is_some() && !self.eventhandler {
+            return refuse("--spin is the server's: it needs -e".into());
+        }
+        if self.reuse_port && !self.eventhandler {
+            return refuse("--reuse_port is the server's: it needs -e".into());
+        }
+        if self.processes > 1 && self.eventhandler && self.client {
+            return refuse("--processes goes with -e or with -c, not with both at once".into());
+        }
+        if self.min() > self.max() {
+            let (min, max) = (self.min(), self.max());
+            return refuse(format!("--min {min} is above --max {max}"));
+        }
+        self.check_time()?;
+        let handles_max = self.handles_max();
+        if self.client && self.clients() > handles_max {
+            let clients = self.clients();
+            return refuse(format!(
+                "--clients {clients}: a thread may hold {handles_max} connections; raise \
+                 --max_handles_per_thread, or what this process may open (ulimit -n)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that options of numbers and of time are not combined.
+    fn check_time(&self) -> anyhow::Result<()> {
+        let times = [
+            ("--duration", self.duration.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--ramp", self.ramp.is_some()),
+        ];
+        let is_timed = self.mode() != Mode::Counted;
+        let numbers = [
+            ("--itt", self.itt.is_some()),
+            ("--reconns", self.reconns.is_some()),
+            ("--sleep", self.sleep.is_some()),
+        ];
+        if let (true, Some((name, _))) = (is_timed, numbers.iter().find(|(_, given)| *given)) {
+            let by = times.iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
+            return Err(usage(format!("{name} contradicts {by}: numbers decide, or time does")));
+        }
+        if self.count.is_some() && self.is_open_loop() {
+            let by = times[1..].iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
+            return Err(usage(format!(
+                "--count contradicts {by}: messages are sent when they are due; --depth bounds how \
+                 many are under way"
+            )));
+        }
+        if self.warm_up.is_some() && !is_timed {
+            return Err(usage("--warm-up needs --duration, --rate, --ramp or --slo"));
+        }
+        if self.ramp.is_some() && self.rate.is_some() {
+            return Err(usage("--ramp and --rate contradict: a ramp has its own rates"));
+        }
+        if self.processes > 1 && matches!(self.mode(), Mode::Ramp { .. } | Mode::Search { .. }) {
+            return Err(usage("--processes goes with one rate, not with --ramp or a search"));
+        }
+        if self.duration.is_some_and(|duration| duration.is_zero()) {
+            return Err(usage("--duration 0: nothing would be measured"));
+        }
+        Ok(())
+    }
+
+    /// Returns the mode of the load.
+    pub fn mode(&self) -> Mode {
+        if let Some(ramp) = self.ramp {
+            return Mode::Ramp { ramp, each: self.duration.unwrap_or(PROBE) };
+        }
+        if self.rate.is_some() || self.duration.is_some() && self.slo.is_none() {
+            return Mode::Timed { duration: self.duration.unwrap_or(TIMED), rate: self.rate };
+        }
+        match self.slo {
+            Some(_) => Mode::Search { each: self.duration.unwrap_or(PROBE) },
+            None => Mode::Counted,
+        }
+    }
+
+    /// Returns the duration of each load; `None` if numbers decide.
+    pub fn each(&self) -> Option<Duration> {
+        match self.mode() {
+            Mode::Counted => None,
+            Mode::Timed { duration: each, .. }
+            | Mode::Ramp { each, .. }
+            | Mode::Search { each } => Some(each),
+        }
+    }
+
+    /// Returns `true` if messages are sent when due, regardless of earlier ones.
+    fn is_open_loop(&self) -> bool {
+        match self.mode() {
+            Mode::Counted => false,
+            Mode::Timed { rate, .. } => rate.is_some(),
+            Mode::Ramp { .. } | Mode::Search { .. } => true,
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.unwrap_or(1)
+    }
+
+    pub fn clients(&self) -> u64 {
+        self.clients.unwrap_or(1)
+    }
+
+    pub fn min(&self) -> u64 {
+        // The default minimum yields to a smaller `--max`.
+        self.min.unwrap_or(3.min(self.max.unwrap_or(3)))
+    }
+
+    pub fn max(&self) -> u64 {
+        // The default maximum yields to a larger `--min`.
+        self.max.unwrap_or(10.max(self.min.unwrap_or(10)))
+    }
+
+    /// Returns the warm-up of a timed load.
+    pub fn warm_up(&self, duration: Duration) -> Duration {
+        self.warm_up.unwrap_or(duration / 10)
+    }
+
+    /// Returns the maximum number of connections of a thread: as requested, or as many as the
+    /// process may open.
+    pub fn handles_max(&self) -> u64 {
+        self.max_handles_per_thread.unwrap_or_else(|| descriptors_max().min(HANDLES_MAX))
+    }
+
+    /// Returns the number of connections of a thread that the settings list: as requested, or the
+    /// original's default, which limits nothing.
+    pub fn handles_listed(&self) -> u64 {
+        self.max_handles_per_thread.unwrap_or(HANDLES_LISTED)
+    }
+
+    /// Returns the size of a thread's read buffer.
+    pub fn read_bytes(&self) -> u32 {
+        // Fits: there are at most 5000 slabs.
+        self.read_slab_count as u32 * SLAB_BYTES
+    }
+
+    /// Resolves host and port to an address.
+    ///
+    /// # Errors
+    /// If the host is not an address and does not resolve to one.
+    pub fn address(&self) -> anyhow::Result<SocketAddr> {
+        let refused = |why: String| usage(format!("--host {}: {why}", self.host));
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let mut found = found.map_err(|error| refused(error.to_string()))?;
+        found.next().ok_or_else(|| refused("it has no address".into()))
+    }
+}
+
+/// Raises the soft limit of descriptors to the hard one, and returns the number this process may
+/// open.
+pub fn descriptors_max() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        // If this is refused, the limit stays.
+        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_ramps_and_bounds_parse_with_suffixes() {
+        assert_eq!(rate("50k"), Ok(50_000.0));
+        assert_eq!(rate("1.5M"), Ok(1_500_000.0));
+        assert!(rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err());
+        let ramp: Ramp = "1k..50k:3".parse().expect("a ramp");
+        assert_eq!(ramp.rates().collect::<Vec<_>>(), [1000.0, 25_500.0, 50_000.0]);
+        assert_eq!("5..5:1".parse::<Ramp>().expect("one").rates().collect::<Vec<_>>(), [5.0]);
+        assert!("50k..1k".parse::<Ramp>().is_err() && "1k".parse::<Ramp>().is_err());
+        let slo: Slo = "p99=1ms,p99.9=5ms".parse().expect("bounds");
+        assert_eq!(slo.bounds, [(99.0, 1_000_000), (99.9, 5_000_000)]);
+        for text in ["99=1ms", "p101=1ms", "p99", "p99=soon", ""] {
+            assert!(text.parse::<Slo>().is_err(), "{text}");
+        }
+    }
+}

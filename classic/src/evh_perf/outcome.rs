@@ -1,0 +1,390 @@
+//! Result of a load, as reported, printed, and passed between processes.
+
+use super::options::Slo;
+use super::printer::{Printer, commas, micros, seconds};
+use crate::load::{LatencyHistograms, Linear, Report, Shares};
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use handover_base::units::format_ns;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde_json::{Value, json};
+use std::io;
+
+/// Percentiles that are reported, with their names.
+pub const PERCENTILES: [(f64, &str); 7] = [
+    (50.0, "p50"),
+    (90.0, "p90"),
+    (99.0, "p99"),
+    (99.9, "p99.9"),
+    (99.99, "p99.99"),
+    (99.999, "p99.999"),
+    (100.0, "max"),
+];
+
+/// Result of a load.
+pub struct Outcome {
+    pub latencies: LatencyHistograms,
+    pub sent: u64,
+    pub received: u64,
+    pub lost: u64,
+    pub unsent: u64,
+    pub shares: Shares,
+    pub connected: u64,
+    pub faults_count: u64,
+    pub faults: Vec<String>,
+    pub elapsed_ns: u64,
+    pub busy_share: f64,
+    pub is_stopped: bool,
+}
+
+impl From<Report> for Outcome {
+    fn from(report: Report) -> Self {
+        Self {
+            sent: report.sent_count,
+            received: report.received_count,
+            lost: report.lost_count,
+            unsent: report.unsent_count,
+            shares: report.shares,
+            connected: report.connected_count,
+            faults_count: report.faults_count,
+            faults: report.faults.iter().map(ToString::to_string).collect(),
+            elapsed_ns: report.elapsed_ns,
+            busy_share: report.busy_share,
+            is_stopped: report.stopped,
+            latencies: report.latencies,
+        }
+    }
+}
+
+impl Outcome {
+    /// Returns the rate of measured messages, per second.
+    pub fn per_second(&self) -> f64 {
+        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+
+    /// Returns the latencies as a user sees them: from the due time if there is a schedule.
+    pub fn felt(&self) -> &Histogram<u64> {
+        match self.latencies.corrected.is_empty() {
+            true => &self.latencies.raw,
+            false => &self.latencies.corrected,
+        }
+    }
+
+    /// Returns `true` if every expected echo has come back and no connection failed, or the load
+    /// was stopped early.
+    pub fn is_whole(&self) -> bool {
+        self.is_stopped || self.lost == 0 && self.faults_count == 0
+    }
+
+    /// Returns the bounds that do not hold, with the values measured, in words.
+    pub fn misses(&self, slo: &Slo) -> Vec<String> {
+        let felt = self.felt();
+        let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
+            let measured_ns = felt.value_at_percentile(percentile);
+            (measured_ns > bound_ns).then(|| {
+                let (measured, bound) = (format_ns(measured_ns as f64), format_ns(bound_ns as f64));
+                format!("p{percentile} is {measured}, where {bound} was to hold")
+            })
+        });
+        over.collect()
+    }
+
+    /// Returns a description of missing messages and failed connections; `None` if there are none.
+    pub fn missing(&self) -> Option<String> {
+        if self.is_whole() {
+            return None;
+        }
+        let (lost, all) = (self.lost, self.lost + self.received);
+        let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+        let connections = match self.faults_count {
+            1 => "1 connection".to_string(),
+            count => format!("{} connections", commas(count)),
+        };
+        if all == 0 {
+            return Some(format!("no message came back; {connections} failed{first}"));
+        }
+        let (lost, all) = (commas(lost), commas(all));
+        Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
+    }
+
+    /// Serialises the result for another process.
+    pub fn to_json(&self) -> Value {
+        let latencies = &self.latencies;
+        json!({
+            "sent": self.sent,
+            "received": self.received,
+            "lost": self.lost,
+            "unsent": self.unsent,
+            "connected": self.connected,
+            "faults_count": self.faults_count,
+            "faults": self.faults,
+            "elapsed_ns": self.elapsed_ns,
+            "busy_share": self.busy_share,
+            "is_stopped": self.is_stopped,
+            "shares": [
+                self.shares.connections_count,
+                self.shares.messages_count,
+                self.shares.least_count,
+                self.shares.most_count,
+            ],
+            "sum_ns": latencies.sum_ns,
+            "raw": packed(&latencies.raw),
+            "corrected": packed(&latencies.corrected),
+            "late": packed(&latencies.late),
+            "linear": latencies.linear.as_ref().map(stepped),
+        })
+    }
+
+    /// Deserialises the result of another process.
+    pub fn from_json(value: &Value) -> anyhow::Result<Self> {
+        let number = |name: &str| value[name].as_u64().with_context(|| format!("no {name}"));
+        let linear = match &value["linear"] {
+            Value::Null => None,
+            linear => {
+                let mut found = Linear::new(linear["step_ns"].as_u64().context("no step")?);
+                for pair in linear["counts"].as_array().context("no counts")? {
+                    let part = |at: usize| pair[at].as_u64().context("no count");
+                    found.record(part(0)?, part(1)?);
+                }
+                Some(found)
+            }
+        };
+        let share = |at: usize| value["shares"][at].as_u64().context("no shares");
+        let faults = value["faults"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Self {
+            latencies: LatencyHistograms {
+                raw: unpacked(&value["raw"])?,
+                corrected: unpacked(&value["corrected"])?,
+                late: unpacked(&value["late"])?,
+                linear,
+                sum_ns: number("sum_ns")?,
+            },
+            sent: number("sent")?,
+            received: number("received")?,
+            lost: number("lost")?,
+            unsent: number("unsent")?,
+            shares: Shares {
+                connections_count: share(0)?,
+                messages_count: share(1)?,
+                least_count: share(2)?,
+                most_count: share(3)?,
+            },
+            connected: number("connected")?,
+            faults_count: number("faults_count")?,
+            faults: faults.iter().filter_map(|it| it.as_str().map(str::to_string)).collect(),
+            elapsed_ns: number("elapsed_ns")?,
+            busy_share: value["busy_share"].as_f64().unwrap_or(0.0),
+            is_stopped: value["is_stopped"].as_bool().unwrap_or(false),
+        })
+    }
+
+    /// Adds the result of another process that ran at the same time.
+    pub fn add(&mut self, other: Self) {
+        self.latencies.add(&other.latencies);
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.unsent += other.unsent;
+        self.shares.add(other.shares);
+        self.connected += other.connected;
+        self.faults_count += other.faults_count;
+        self.faults.extend(other.faults);
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.busy_share = self.busy_share.max(other.busy_share);
+        self.is_stopped |= other.is_stopped;
+    }
+
+    /// Prints the classic program's last block.
+    pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        printer.rule()?;
+        match self.missing() {
+            _ if self.is_stopped => printer.info(format_args!("Perf test was interrupted."))?,
+            None => printer.info(format_args!("Perf test completed successfully!"))?,
+            Some(missing) => printer.error(format_args!("Perf test failed: {missing}"))?,
+        }
+        let (received, elapsed) = (commas(self.received), seconds(self.elapsed_ns));
+        printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
+        let warming_up = self.received.saturating_sub(self.latencies.count());
+        if warming_up > 0 {
+            printer.info(format_args!(
+                "of these [{}] were for warming up, and are in no figure below",
+                commas(warming_up)
+            ))?;
+        }
+        printer.info(format_args!(
+            "messages_per_second=[{}],average_latency=[{}]",
+            commas(self.per_second().round()),
+            micros(self.latencies.mean_ns())
+        ))
+    }
+
+    /// Prints the classic program's histogram.
+    pub fn print_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let Some(linear) = &self.latencies.linear else { return Ok(()) };
+        let all: u64 = linear.counts.iter().sum();
+        // As wide as the bounds of the last step.
+        let (step_us, steps_count) = (linear.step_ns / 1000, linear.counts.len() as u64);
+        let width = |us: u64| format!("{us}µs").chars().count();
+        let low_width = width(steps_count.saturating_sub(1) * step_us);
+        let high_width = width(steps_count * step_us);
+        printer.rule()?;
+        printer.plain(format_args!("Latency Histogram"))?;
+        printer.rule()?;
+        for (from_ns, count) in linear.steps() {
+            let [low, high] =
+                [from_ns, from_ns + linear.step_ns].map(|ns| format!("{}µs", ns / 1000));
+            let percent = count as f64 * 100.0 / all.max(1) as f64;
+            // At most 100 characters.
+            let bar = "=".repeat(percent.round() as usize);
+            let count = commas(count);
+            printer.plain(format_args!(
+                "[{low:<low_width$} - {high:<high_width$}]{bar}> {count} ({percent:.2}%)"
+            ))?;
+        }
+        printer.rule()
+    }
+
+    /// Prints percentiles and shares, which the classic program does not print.
+    pub fn print_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        if self.latencies.raw.is_empty() && self.latencies.corrected.is_empty() {
+            return Ok(());
+        }
+        let is_open = !self.latencies.corrected.is_empty();
+        let name = if is_open { "latency from when sent" } else { "latency" };
+        printer.info(format_args!("{name}: {}", line(&self.latencies.raw)))?;
+        if is_open {
+            printer
+                .info(format_args!("latency from when due: {}", line(&self.latencies.corrected)))?;
+            printer.info(format_args!("sent late by: {}", line(&self.latencies.late)))?;
+        }
+        if let Some((slowest, fastest)) = self.shares.slowest_and_fastest() {
+            printer.info(format_args!(
+                "connections: the slowest had {slowest:.2} of the mean rate, the fastest {fastest:.2}"
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the percentiles in one line, as many as there are enough messages for.
+pub fn line(histogram: &Histogram<u64>) -> String {
+    let parts: Vec<String> = percentiles(histogram)
+        .map(|(name, ns)| format!("{name} {}", format_ns(ns as f64)))
+        .collect();
+    parts.join(", ")
+}
+
+/// Returns the percentiles above which at least one message lies, and the maximum.
+pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
+    let beyond = |percentile: f64| histogram.len() as f64 * (100.0 - percentile) / 100.0;
+    PERCENTILES
+        .into_iter()
+        .filter(move |(percentile, _)| *percentile == 100.0 || beyond(*percentile) >= 1.0)
+        .map(|(percentile, name)| (name, histogram.value_at_percentile(percentile)))
+}
+
+/// Returns a histogram of steps as JSON, each step by its start in ns.
+pub fn stepped(linear: &Linear) -> Value {
+    json!({ "step_ns": linear.step_ns, "counts": linear.steps().collect::<Vec<_>>() })
+}
+
+fn packed(histogram: &Histogram<u64>) -> String {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = V2Serializer::new().serialize(histogram, &mut bytes);
+    BASE64.encode(bytes)
+}
+
+fn unpacked(value: &Value) -> anyhow::Result<Histogram<u64>> {
+    let bytes = BASE64.decode(value.as_str().context("no histogram")?)?;
+    Ok(Deserializer::new().deserialize(&mut bytes.as_slice())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(latencies_us: &[u64]) -> Outcome {
+        let mut latencies = LatencyHistograms::new(Some(10_000));
+        for us in latencies_us {
+            latencies.record(us * 1000, 1);
+        }
+        let count = latencies_us.len() as u64;
+        Outcome {
+            latencies,
+            sent: count,
+            received: count,
+            lost: 0,
+            unsent: 0,
+            shares: Shares::default(),
+            connected: 1,
+            faults_count: 0,
+            faults: Vec::new(),
+            elapsed_ns: 130_000_000,
+            busy_share: 0.5,
+            is_stopped: false,
+        }
+    }
+
+    fn printed(f: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        f(&mut Printer::new(&mut out, false)).expect("memory");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn histogram_matches_the_documented_one_to_the_column() {
+        let mut all = vec![44_295; 1];
+        all.extend([105; 2].into_iter().chain([115; 3]).chain([145; 26]));
+        let text = printed(|printer| outcome(&all).print_histogram(printer));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "Latency Histogram");
+        assert_eq!(lines[3], "[100µs   - 110µs  ]======> 2 (6.25%)");
+        assert_eq!(lines[4], "[110µs   - 120µs  ]=========> 3 (9.38%)");
+        assert!(lines[5].starts_with("[140µs   - 150µs  ]===="), "{text}");
+        assert_eq!(lines[6], "[44290µs - 44300µs]===> 1 (3.12%)");
+        // 9.62 % are ten characters, and the columns are no wider than their numbers.
+        let mut all = vec![5; 10];
+        all.extend([995; 94]);
+        let text = printed(|printer| outcome(&all).print_histogram(printer));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[3], "[0µs   - 10µs  ]==========> 10 (9.62%)");
+        assert!(lines[4].starts_with("[990µs - 1000µs]==="), "{text}");
+    }
+
+    #[test]
+    fn outcome_survives_json_round_trip() {
+        let mut one = outcome(&[100, 200, 44_295]);
+        one.faults = vec!["a fault".into()];
+        let mut sum = Outcome::from_json(&one.to_json()).expect("an outcome");
+        assert_eq!(sum.to_json(), one.to_json());
+        sum.add(one);
+        assert_eq!((sum.received, sum.latencies.count(), sum.faults.len()), (6, 6, 2));
+        assert_eq!(sum.latencies.linear.map(|linear| linear.counts[4429]), Some(2));
+    }
+
+    #[test]
+    fn missing_messages_and_missed_bounds_are_printed_with_their_figures() {
+        let mut it = outcome(&[100; 1000]);
+        assert_eq!(it.missing(), None);
+        let slo: Slo = "p50=1ms,p99=50us".parse().expect("bounds");
+        assert_eq!(it.misses(&slo), ["p99 is 100 µs, where 50.0 µs was to hold"]);
+        (it.lost, it.faults_count, it.faults) = (2000, 1, vec!["the server ended it".into()]);
+        let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server ended it";
+        assert_eq!(it.missing().as_deref(), Some(text));
+        (it.lost, it.received) = (0, 0);
+        let text = "no message came back; 1 connection failed: the server ended it";
+        assert_eq!(it.missing().as_deref(), Some(text));
+        it.is_stopped = true;
+        assert_eq!(it.missing(), None);
+    }
+
+    #[test]
+    fn percentile_of_the_slowest_message_alone_is_not_printed() {
+        let it = outcome(&[100; 150]);
+        let names: Vec<_> = percentiles(&it.latencies.raw).map(|(name, _)| name).collect();
+        assert_eq!(names, ["p50", "p90", "p99", "max"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! Several processes for one task: the main process, which talks to the user, and parts, which take
+//! orders as lines on standard input and report as JSON lines on standard output.
+
+use super::options::EvhPerf;
+use super::printer::{Printer, commas};
+use super::{Signals, serve};
+use anyhow::{Context as _, bail};
+use handover_net::Stats;
+use handover_program::end_with_parent;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Orders to a part, one a line. The end of its standard input ends the part.
+pub struct Orders {
+    lines: Receiver<String>,
+    /// Orders that were received while something else was waited for, for [`Orders::next`].
+    kept: VecDeque<String>,
+}
+
+impl Orders {
+    /// Starts the thread that reads orders.
+    pub fn new() -> anyhow::Result<Self> {
+        let (sender, lines) = channel();
+        let listen = move || {
+            for line in stdin().lock().lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        };
+        // The thread ends with the process.
+        thread::Builder::new()
+            .name("orders".into())
+            .spawn(listen)
+            .context("start the thread orders")?;
+        Ok(Self { lines, kept: VecDeque::new() })
+    }
+
+    /// Returns the next order; `None` when there are no more.
+    pub fn next(&mut self) -> Option<String> {
+        self.kept.pop_front().or_else(|| self.lines.recv().ok())
+    }
+
+    /// Waits for the end of the orders.
+    pub fn wait(&mut self) {
+        while self.next().is_some() {}
+    }
+
+    /// Returns `true` if the part has been told to stop its current work, or to end. Other orders
+    /// are kept.
+    pub fn is_stopped(&mut self) -> bool {
+        let is_over = self.is_over(Duration::ZERO);
+        let stop = self.kept.iter().position(|order| order == "stop");
+        stop.and_then(|at| self.kept.remove(at)).is_some() || is_over
+    }
+
+    /// Returns `true` if the orders end within this time. Orders that come are kept.
+    pub fn is_over(&mut self, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(order) => self.kept.push_back(order),
+                Err(error) => return error == RecvTimeoutError::Disconnected,
+            }
+        }
+    }
+}
+
+/// Writes a line to the main process.
+pub fn report(line: &Value) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// A process that does a part of the work.
+pub struct Part {
+    child: Child,
+    orders: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Part {
+    /// Starts the process, with this process's command line and added words.
+    pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
+        let binary = std::env::current_exe().context("find the path of this program")?;
+        let mut command = Command::new(binary);
+        // As a subcommand, by whatever name this process was called, and its binary has.
+        command.arg0("handover").arg("evh_perf").args(own_words()).args(added);
+        command.arg("--part").arg(index.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // The terminal's signals go to the main process only, which ends its parts.
+        command.process_group(0);
+        end_with_parent(&mut command, Signal::KILL);
+        let mut child = command.spawn().context("start a process")?;
+        let orders = child.stdin.take();
+        let out = child.stdout.take().context("take the standard output of a process")?;
+        let (sender, lines) = channel();
+        let listen = move || {
+            for line in BufReader::new(out).lines() {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("part".into())
+            .spawn(listen)
+            .context("start the thread part")?;
+        Ok(Self { child, orders, lines })
+    }
+
+    /// Returns the next line of the part; `None` if there is none in this time.
+    ///
+    /// # Errors
+    /// If the process has ended.
+    pub fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
+        match self.lines.recv_timeout(within) {
+            Ok(line) => Ok(Some(
+                serde_json::from_str(&line)
+                    .with_context(|| format!("parse the line {line:?} of a process"))?,
+            )),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("one of the processes has ended: {}", self.child.wait()?)
+            }
+        }
+    }
+
+    /// Returns the next line of the part, which must come in time.
+    pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
+        self.next_line(within)?.context("one of the processes does not answer")
+    }
+
+    /// Sends an order to the part.
+    pub fn order(&mut self, order: &str) -> anyhow::Result<()> {
+        let orders =
+            self.orders.as_mut().context("give an order to a process that was told to end")?;
+        writeln!(orders, "{order}")
+            .with_context(|| format!("give the order {order} to a process"))?;
+        Ok(orders.flush()?)
+    }
+
+    /// Tells the part to end, by closing its standard input.
+    pub fn end(&mut self) {
+        self.orders = None;
+    }
+
+    /// Returns the id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// Ends the part: waits 2 s for it to end by itself, then kills it.
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.end();
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until && !matches!(self.child.try_wait(), Ok(Some(_))) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the command line's words after the program's name, and after the subcommand if there is
+/// one.
+fn own_words() -> Vec<std::ffi::OsString> {
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    if words.first().is_some_and(|word| word == "evh_perf") {
+        words.remove(0);
+    }
+    words
+}
+
+/// Serves with several processes on one port until a signal comes.
+pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let soon = Duration::from_secs(20);
+    let mut parts = vec![Part::start(0, &[])?];
+    let port = parts[0].expect(soon)?["port"]
+        .as_u64()
+        .context("read the port of the first process: it has sent none")?;
+    let at = ["-p".to_string(), port.to_string()];
+    for index in 1..args.processes {
+        parts.push(Part::start(index, &at)?);
+    }
+    for part in &mut parts[1..] {
+        part.expect(soon)?;
+    }
+    let listed = EvhPerf { port: u16::try_from(port)?, ..args.clone() };
+    let mut printer = Printer::new(out, false);
+    printer.settings("EventHandler", &serve::settings(&listed))?;
+    serve::print_started(args, began.elapsed(), &mut printer)?;
+    while !signals.came() {
+        for part in &mut parts {
+            // Before the end, a part prints nothing; this call finds a part that has ended.
+            part.next_line(Duration::ZERO)?;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    parts.iter_mut().for_each(Part::end);
+    let mut stats = Stats::default();
+    for part in &mut parts {
+        stats = stats.and(serve::stats_from_json(&part.expect(soon)?));
+    }
+    if args.stats {
+        serve::print_stats(&stats, &mut printer)?;
+    }
+    let (accepted, messages) = (commas(stats.accepted_count), commas(stats.messages_count));
+    printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
+    printer.flush()?;
+    signals.ended()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns orders that have been received, and the sender of further ones.
+    fn orders(received: &[&str]) -> (Orders, std::sync::mpsc::Sender<String>) {
+        let (sender, lines) = channel();
+        for order in received {
+            sender.send(order.to_string()).expect("there is a receiver");
+        }
+        (Orders { lines, kept: VecDeque::new() }, sender)
+    }
+
+    #[test]
+    fn check_for_stop_keeps_other_orders_in_sequence() {
+        let (mut orders, sender) = orders(&["sample 3", "stop", "closed"]);
+        assert!(orders.is_stopped());
+        assert!(!orders.is_stopped(), "one stop is for one work");
+        assert_eq!(orders.next().as_deref(), Some("sample 3"));
+        assert_eq!(orders.next().as_deref(), Some("closed"));
+        drop(sender);
+        assert!(orders.is_stopped());
+        assert_eq!(orders.next(), None);
+    }
+
+    #[test]
+    fn wait_for_end_keeps_orders_and_stop() {
+        let (mut orders, sender) = orders(&["go", "stop"]);
+        assert!(!orders.is_over(Duration::from_millis(1)));
+        assert!(orders.is_stopped());
+        drop(sender);
+        assert!(orders.is_over(Duration::from_secs(100)));
+        assert_eq!(orders.next().as_deref(), Some("go"));
+        assert_eq!(orders.next(), None);
+    }
+}

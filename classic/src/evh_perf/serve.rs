@@ -1,0 +1,288 @@
+//! The event handler: a server that echoes every message.
+
+use super::options::{EvhPerf, descriptors_max};
+use super::parts;
+use super::printer::{Printer, commas};
+use super::{Signals, secret, warn};
+use crate::load::wire::{HEADER_BYTES, LETTERS_MAX};
+use anyhow::Context as _;
+use handover_base::units::format_ns;
+use handover_net::engine::LengthPrefixed;
+use handover_net::{
+    CloseReason, Config, Conn, Connections, Handler, Key, Listen, Net, Spread, Stats, WhenFull,
+};
+use handover_program::trim_heap;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Interval between statistics.
+const STATS_INTERVAL: Duration = Duration::from_secs(3);
+/// Interval between checks for memory to give back.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum number of closed connections for returning memory: that briefly takes the allocator's
+/// locks.
+const TRIMMED_MIN: u64 = 64;
+/// Maximum duration of a stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes queued for one peer: a few of the longest messages.
+const QUEUED_BYTES_MAX: u32 = 8 << 20;
+/// Bytes of the header that the length on the wire does not include.
+const UNCOUNTED_BYTES: u32 = HEADER_BYTES as u32 - 4;
+
+/// Handler that sends back every message.
+struct Echo {
+    /// Channel of log lines about connections, if they are printed.
+    log: Option<Sender<String>>,
+}
+
+impl Handler for Echo {
+    type Codec = LengthPrefixed;
+    type Data = ();
+
+    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
+        if let Some(log) = &self.log {
+            let peer = conn.peer().map_or("a peer".to_string(), |peer| peer.to_string());
+            let _ = log.send(format!("{peer} has connected"));
+        }
+    }
+
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+        // Fails only if the peer has closed or does not read; the connection is closed then.
+        let _ = conn.send(message);
+    }
+
+    fn on_close(
+        &mut self,
+        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: Key,
+        (): (),
+        why: &CloseReason,
+    ) {
+        if let Some(log) = &self.log {
+            let _ = log.send(format!("a connection was closed: {why}"));
+        }
+    }
+}
+
+/// The event handler while it serves.
+pub struct Server {
+    net: Net<Echo>,
+    log_lines: Receiver<String>,
+    pub took: Duration,
+    /// Number of closed connections when memory was last returned.
+    trimmed_at: u64,
+}
+
+/// Returns the settings to print.
+pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
+    let mut settings = vec![
+        ("debug", args.debug.to_string()),
+        ("host", args.host.clone()),
+        ("max_handles_per_thread", commas(args.handles_listed())),
+        ("port", args.port.to_string()),
+        ("read_slab_count", commas(args.read_slab_count)),
+        ("reuse_port", args.reuse_port.to_string()),
+        ("stats", args.stats.to_string()),
+        ("threads", commas(args.threads)),
+    ];
+    if args.tls {
+        settings.push(("tls", args.tls.to_string()));
+    }
+    // Settings that the classic program does not have come last, and only if given.
+    if args.processes > 1 {
+        settings.push(("processes", args.processes.to_string()));
+    }
+    settings.extend(args.spin.map(|spin| ("spin", format_ns(f64::from(spin)))));
+    settings
+}
+
+/// Starts the server.
+pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
+    let began = Instant::now();
+    let handles_max = args.handles_max();
+    let descriptors_max = descriptors_max();
+    if handles_max > descriptors_max {
+        warn(format_args!(
+            "this process may open {descriptors_max} descriptors, fewer than \
+             --max_handles_per_thread {handles_max}; raise that with: ulimit -n {}",
+            handles_max.saturating_mul(args.threads) + 64
+        ));
+    }
+    let config = Config {
+        // At most 2^24.
+        connections_max: handles_max as u32,
+        when_full: WhenFull::Reject,
+        read_bytes: args.read_bytes(),
+        queued_bytes_max: QUEUED_BYTES_MAX,
+        spin_ns_max: args.spin.unwrap_or(0),
+        ..Config::default()
+    };
+    let codec = LengthPrefixed::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
+    let is_shared = args.reuse_port || args.part.is_some();
+    let spread = if is_shared { Spread::ReusePort } else { Spread::RoundRobin };
+    let address = args.address()?;
+    let (sender, log_lines) = channel();
+    let mut listen = Listen::at(address);
+    if let Some(server) = secret::server(args)? {
+        listen = listen.tls(&server);
+    }
+    // One of several processes prints no such lines.
+    let logs = args.debug && args.part.is_none();
+    let echo = |_| Echo { log: logs.then(|| sender.clone()) };
+    let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
+    let net = net.with_context(|| format!("cannot serve at {address}"))?;
+    Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
+}
+
+/// Reports the start, and the limit of connections unless the options name it.
+pub fn print_started(
+    args: &EvhPerf,
+    took: Duration,
+    printer: &mut Printer<'_>,
+) -> std::io::Result<()> {
+    printer.info(format_args!("Server started in {} ms.", took.as_millis()))?;
+    if args.max_handles_per_thread.is_none() {
+        printer.info(format_args!(
+            "A thread accepts up to {} connections; -h sets another limit.",
+            commas(args.handles_max())
+        ))?;
+    }
+    printer.flush()
+}
+
+impl Server {
+    /// Returns the address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.net.addresses()[0]
+    }
+
+    fn stats(&self) -> Stats {
+        self.net.stats()
+    }
+
+    /// Returns free heap memory to the system, once enough connections have closed since the last
+    /// time: as many as are open, and at least `TRIMMED_MIN`.
+    fn trim(&mut self) {
+        let Stats { accepted_count, closed_count, .. } = self.stats();
+        let open = accepted_count.saturating_sub(closed_count);
+        if closed_count - self.trimmed_at >= open.max(TRIMMED_MIN) {
+            self.trimmed_at = closed_count;
+            trim_heap();
+        }
+    }
+
+    /// Answers pending messages, stops, and prints the remaining lines and statistics.
+    pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
+        let (stats, _) = self.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+        for line in self.log_lines.try_iter() {
+            printer.debug(format_args!("{line}"))?;
+        }
+        if args.stats {
+            print_stats(&stats, printer)?;
+        }
+        printer.flush()?;
+        Ok(stats)
+    }
+}
+
+/// Serves until a signal comes.
+pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut server = start(args)?;
+    let listed = EvhPerf { port: server.address().port(), ..args.clone() };
+    let mut printer = Printer::new(out, false);
+    printer.settings("EventHandler", &settings(&listed))?;
+    print_started(args, server.took, &mut printer)?;
+    let mut next = Instant::now() + STATS_INTERVAL;
+    let mut next_trim = Instant::now() + TRIM_INTERVAL;
+    while !signals.came() {
+        if let Ok(line) = server.log_lines.recv_timeout(Duration::from_millis(50)) {
+            printer.debug(format_args!("{line}"))?;
+        } else if !args.debug {
+            // Without --debug the channel has no senders, and receiving from it does not wait.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if Instant::now() >= next_trim {
+            next_trim += TRIM_INTERVAL;
+            server.trim();
+        }
+        if args.stats && Instant::now() >= next {
+            next += STATS_INTERVAL;
+            print_stats(&server.stats(), &mut printer)?;
+        }
+    }
+    let stats = server.stop(args, &mut printer)?;
+    printer.info(format_args!(
+        "Server stopped: {} connections, {} messages.",
+        commas(stats.accepted_count),
+        commas(stats.messages_count)
+    ))?;
+    printer.flush()?;
+    signals.ended()
+}
+
+/// Runs as one of several servers on the same port: reports the port, and serves until it is value
+/// to end.
+pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
+    let mut server = start(args)?;
+    let mut orders = parts::Orders::new()?;
+    parts::report(&json!({ "port": server.address().port() }))?;
+    while !orders.is_over(TRIM_INTERVAL) {
+        server.trim();
+    }
+    let (stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+    parts::report(&stats_to_json(&stats))
+}
+
+/// Returns the statistics that are printed as JSON, for the main process.
+fn stats_to_json(stats: &Stats) -> Value {
+    json!({
+        "accepted": stats.accepted_count,
+        "closed": stats.closed_count,
+        "reads": stats.reads_count,
+        "delayed": stats.delayed_count,
+        "rounds": stats.rounds_count,
+        "read_bytes": stats.read_bytes,
+        "sent_bytes": stats.sent_bytes,
+        "turned_away": stats.turned_away_count,
+        "messages": stats.messages_count,
+    })
+}
+
+/// Parses the statistics of one of several processes.
+pub fn stats_from_json(value: &Value) -> Stats {
+    let number = |name: &str| value[name].as_u64().unwrap_or(0);
+    let mut stats = Stats::default();
+    stats.accepted_count = number("accepted");
+    stats.closed_count = number("closed");
+    stats.reads_count = number("reads");
+    stats.delayed_count = number("delayed");
+    stats.rounds_count = number("rounds");
+    stats.read_bytes = number("read_bytes");
+    stats.sent_bytes = number("sent_bytes");
+    stats.turned_away_count = number("turned_away");
+    stats.messages_count = number("messages");
+    stats
+}
+
+pub fn print_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
+    printer.rule()?;
+    let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
+    printer.info(format_args!(
+        "accepts=[{}],closes=[{}],reads=[{}],delayed_writes=[{}]",
+        commas(accepted_count),
+        commas(closed_count),
+        commas(reads_count),
+        commas(delayed_count)
+    ))?;
+    printer.info(format_args!(
+        "event_loops=[{}],bytes_read=[{}],bytes_written=[{}],turned_away=[{}]",
+        commas(stats.rounds_count),
+        commas(stats.read_bytes),
+        commas(stats.sent_bytes),
+        commas(stats.turned_away_count)
+    ))?;
+    printer.flush()
+}

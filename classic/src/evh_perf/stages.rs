@@ -1,0 +1,159 @@
+//! CPU time and memory that a load costs the client and the server.
+
+use super::options::EvhPerf;
+use super::outcome::Outcome;
+use super::printer::Printer;
+use crate::load::process::{self, ProcessUsage};
+use handover_base::topology;
+use handover_base::units::format_ns;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Share of the available CPU time above which a side counts as saturated.
+const SATURATED: f64 = 0.9;
+/// Prefix of the names of the event handler's threads if it shares the client's process.
+const SERVER_THREADS: &str = "net-";
+
+/// Costs of a load, for client and server.
+#[derive(Debug, Clone)]
+pub struct Costs {
+    took: Duration,
+    client_cpu: Duration,
+    client_anon_bytes: u64,
+    /// CPU time and anonymous memory; `None` if the server is on another machine or not accessible.
+    server: Option<(Duration, u64)>,
+}
+
+/// Resources that both sides had used when the load began.
+pub struct Watch {
+    began: Instant,
+    clients: Vec<u32>,
+    servers: Vec<u32>,
+    /// `true` if the server is in this process.
+    is_shared: bool,
+    client: ProcessUsage,
+    server: ProcessUsage,
+    server_threads: Duration,
+}
+
+impl Watch {
+    /// Starts measuring these processes, and those that listen at this address.
+    pub fn begin(clients: Vec<u32>, address: SocketAddr) -> Self {
+        let own = std::process::id();
+        let mut servers = process::listeners(address);
+        let is_shared = servers.contains(&own);
+        servers.retain(|server| *server != own);
+        Self {
+            began: Instant::now(),
+            client: sum(&clients),
+            server: sum(&servers),
+            server_threads: process::threads_cpu(own, SERVER_THREADS),
+            clients,
+            servers,
+            is_shared,
+        }
+    }
+
+    /// Returns the costs since the beginning.
+    pub fn end(&self) -> Costs {
+        let client = sum(&self.clients);
+        let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
+        let server = if self.is_shared {
+            let threads = process::threads_cpu(std::process::id(), SERVER_THREADS);
+            let cpu = threads.saturating_sub(self.server_threads);
+            client_cpu = client_cpu.saturating_sub(cpu);
+            Some((cpu, client.anon_bytes))
+        } else {
+            let server = sum(&self.servers);
+            let cpu = server.cpu().saturating_sub(self.server.cpu());
+            (!self.servers.is_empty()).then_some((cpu, server.anon_bytes))
+        };
+        Costs {
+            took: self.began.elapsed(),
+            client_cpu,
+            client_anon_bytes: client.anon_bytes,
+            server,
+        }
+    }
+}
+
+fn sum(processes: &[u32]) -> ProcessUsage {
+    processes
+        .iter()
+        .filter_map(|it| process::used(*it))
+        .fold(ProcessUsage::default(), ProcessUsage::and)
+}
+
+impl Costs {
+    pub fn client_cpu_s(&self) -> f64 {
+        self.client_cpu.as_secs_f64()
+    }
+
+    pub fn client_anon_bytes(&self) -> u64 {
+        self.client_anon_bytes
+    }
+
+    pub fn server_cpu_s(&self) -> Option<f64> {
+        self.server.map(|(cpu, _)| cpu.as_secs_f64())
+    }
+
+    pub fn server_anon_bytes(&self) -> Option<u64> {
+        self.server.map(|(_, anon_bytes)| anon_bytes)
+    }
+
+    /// Prints a line for each side.
+    pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let share = |cpu: Duration| {
+            100.0 * cpu.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
+        };
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let (cpu, anon) = (self.client_cpu, self.client_anon_bytes);
+        printer.info(format_args!(
+            "client: {:.2} s of CPU ({:.0} % of one), {:.1} MiB",
+            cpu.as_secs_f64(),
+            share(cpu),
+            mib(anon)
+        ))?;
+        match self.server {
+            Some((cpu, anon)) => printer.info(format_args!(
+                "server: {:.2} s of CPU ({:.0} % of one), {:.1} MiB",
+                cpu.as_secs_f64(),
+                share(cpu),
+                mib(anon)
+            )),
+            None => printer.info(format_args!("server: not on this machine, or not ours to see")),
+        }
+    }
+
+    /// Returns a warning if the client rather than the server limited the rate.
+    pub fn bottleneck(&self, args: &EvhPerf, outcome: &Outcome) -> Option<String> {
+        let took_s = self.took.as_secs_f64();
+        if took_s < 0.2 {
+            // Too short: CPU time is counted in hundredths of a second.
+            return None;
+        }
+        let cpus = topology::allowed().len() as f64;
+        let threads = (args.threads * args.processes) as f64;
+        let client = self.client_cpu_s() / took_s;
+        let server = self.server_cpu_s().map(|cpu_s| cpu_s / took_s);
+        let late_ns = outcome.latencies.late.value_at_percentile(99.0);
+        let felt_ns = outcome.felt().value_at_percentile(99.0);
+        if !outcome.latencies.late.is_empty() && late_ns > 100_000 && late_ns * 2 > felt_ns {
+            let late = format_ns(late_ns as f64);
+            return Some(format!(
+                "the client was late itself: its p99 of {late} is more than half of the latency; \
+                 use more --threads or --processes, or a lower rate"
+            ));
+        }
+        let is_busy = client >= SATURATED * threads.min(cpus) || outcome.busy_share >= SATURATED;
+        let is_server_free = server.is_none_or(|server| server < client * 0.5);
+        (is_busy && is_server_free).then(|| {
+            let percent = 100.0 * client;
+            format!(
+                "the client was the bottleneck: it used {percent:.0} % of a CPU, and the server \
+                 less than half of that; use more --threads or --processes, or another machine"
+            )
+        })
+    }
+}

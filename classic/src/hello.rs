@@ -1,0 +1,553 @@
+//! `hello1` to `hello5`: machines that send messages to themselves, to each other, and from one to
+//! many.
+
+mod log;
+mod pace;
+#[allow(unsafe_code)]
+mod raw;
+mod room;
+pub mod two_processes;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use handover_base::topology::{self, Placement, Topology};
+use handover_base::units::{format_ns, format_rate};
+use handover_base::usage::{self, Usage};
+use handover_event::{
+    Config, Ended, Handler, KIND_MAX, Machine, MachineError, ParkOn, RunError, Running, Signals,
+    SpawnError, Stopper, Table, ThreadConfig, Verbosity, WakeWhen,
+};
+use handover_program::exit::{Interrupted, usage as wrong};
+use handover_suite::event::drive::{self, Caller, Lookup, Numbered, Search};
+use log::{Log, TARGET};
+use pace::{Demo, SentLine, Speaks};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Maximum number of additional threads.
+const THREADS_MAX: u64 = 1024;
+/// Stack size of a client: enough for its handler and a printed line.
+const CLIENT_STACK_BYTES: usize = 128 << 10;
+/// Pause before an answer, in all demos except hello3.
+const IDLE: Duration = Duration::from_secs(10);
+const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
+/// Range of the QUIT timer, in seconds.
+const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
+/// Messages between two checks of the timers for a machine that talks to itself: about 10 µs.
+const MESSAGES_PER_ROUND: u32 = 4096;
+/// Maximum number of message ids: the table's, less two for the timers.
+const IDS_MAX: u64 = KIND_MAX as u64 - 1;
+/// Message ids unless `--ids` says otherwise, as in the original's last measurements.
+const IDS_DEFAULT: u64 = 20;
+
+/// Help text on the message count, shared by all demos.
+const COUNT_HELP: &str = "The last lines tell how many messages were handled, in all threads, each \
+once, with their rate, the CPU time and the context switches of the whole process. Every message holds \
+its number; it is made a text when it is printed. Of -v, -t and -g the greatest counts, and -q none.";
+
+/// Options of all five demos.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Disable all output but of errors
+    #[arg(short = 'q', long, conflicts_with_all = ["verbose", "trace", "debug"])]
+    quiet: bool,
+    /// Enable verbose output: each callback
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Enable liveloop measurement mode: answer at once, and print no message
+    #[arg(short = 'l', long)]
+    liveloop: bool,
+    /// Enable trace output: verbose, and the stages of each message
+    #[arg(short = 't', long)]
+    trace: bool,
+    /// Enable debug output: everything
+    #[arg(short = 'g', long)]
+    debug: bool,
+    /// Enable syslog output (instead of stdout, stderr)
+    #[arg(short = 's', long)]
+    syslog: bool,
+    /// No header added to each line
+    #[arg(short = 'n', long = "no-header")]
+    no_header: bool,
+    /// Time until the QUIT timer expires; a fraction will do
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    #[arg(value_parser = seconds, allow_negative_numbers = true)]
+    seconds: f64,
+    /// Pin the threads: near, far, smt or same [default: wherever the kernel puts them]
+    #[arg(long, value_name = "NAME")]
+    place: Option<Placement>,
+}
+
+impl Options {
+    fn verbosity(&self) -> Verbosity {
+        match self {
+            Options { quiet: true, .. } => Verbosity::Quiet,
+            Options { debug: true, .. } => Verbosity::Debug,
+            Options { trace: true, .. } => Verbosity::Trace,
+            Options { verbose: true, .. } => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
+
+    /// Returns the CPU of each participant, or `None` for each if they are not pinned.
+    fn cpus(&self, parties_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
+        let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
+        let placed = Topology::read()?.place(place, &topology::allowed(), parties_count);
+        for note in &placed.notes {
+            handover_program::console::tell(format_args!("hello: warning: {note}"));
+        }
+        Ok(placed.cpus.into_iter().map(Some).collect())
+    }
+
+    /// Returns the pace of a machine without the QUIT timer.
+    fn pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
+        Demo::new(self.liveloop, speaks, None, cpu, idle)
+    }
+
+    /// Returns the pace of the machine with the QUIT timer.
+    fn main_pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
+        let quits_after = Duration::from_secs_f64(self.seconds);
+        Demo::new(self.liveloop, speaks, Some(quits_after), cpu, idle)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| SECONDS.contains(value));
+    value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
+}
+
+/// One machine sends itself a message (EVM's hello1).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct Hello1 {
+    #[command(flatten)]
+    options: Options,
+    /// Way in which it sends to itself
+    #[arg(long, value_enum, default_value_t = Via::Call)]
+    via: Via,
+    /// Wake policy of `--via pass` [default: always]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    wake: Option<Wake>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Via {
+    /// enqueue
+    Call,
+    /// enqueue, and notify the thread
+    Pass,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Wake {
+    /// a write to an eventfd for each message, as in the original
+    Always,
+    /// only if the thread sleeps
+    Asleep,
+}
+
+impl From<Wake> for WakeWhen {
+    fn from(wake: Wake) -> WakeWhen {
+        match wake {
+            Wake::Always => WakeWhen::EachMessage,
+            Wake::Asleep => WakeWhen::Asleep,
+        }
+    }
+}
+
+/// Notification of a thread that is sent a message.
+#[derive(Debug, Args)]
+struct Notifying {
+    /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
+    #[arg(long)]
+    fds: bool,
+    /// Wake policy; `always` implies --fds [default: always with --fds, else asleep]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    wake: Option<Wake>,
+}
+
+impl Notifying {
+    fn config(&self) -> Config {
+        let default = if self.fds { Wake::Always } else { Wake::Asleep };
+        let wake = self.wake.unwrap_or(default);
+        if !self.fds && wake == Wake::Asleep {
+            return Config::default();
+        }
+        let thread = ThreadConfig {
+            spin: handover_notify::Config::never_spin(),
+            park_on: ParkOn::Descriptor,
+            wake_when: wake.into(),
+            ..ThreadConfig::default()
+        };
+        Config { thread, ..Config::default() }
+    }
+}
+
+/// Two processes send each other a message over a socket pair (EVM's hello2).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct Hello2 {
+    #[command(flatten)]
+    options: Options,
+    /// Be the second process, with the socket as standard input
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+/// Two threads send each other a message (EVM's hello3).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct Hello3 {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    notifying: Notifying,
+    /// Lookup of a message's handler by the message's id
+    #[arg(long, value_enum, default_value_t = Find::Direct, value_name = "HOW")]
+    lookup: Find,
+    /// Registered message ids, the last of which is sent [default: 20]
+    #[arg(long, value_name = "COUNT")]
+    #[arg(value_parser = super::whole(1..=IDS_MAX), allow_negative_numbers = true)]
+    ids: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Find {
+    /// by index
+    Direct,
+    /// linear search, the last id after all others
+    Search,
+    /// no id: a `match`, compiled into the loop
+    Match,
+}
+
+/// One thread serves many, each by its address (EVM's hello4), or all by topic (hello5).
+#[derive(Debug, Args)]
+#[command(after_help = COUNT_HELP)]
+pub struct HelloMany {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    notifying: Notifying,
+    /// Threads that are served
+    #[arg(value_name = "num_additional_threads", default_value_t = 1)]
+    #[arg(value_parser = super::whole(0..=THREADS_MAX), allow_negative_numbers = true)]
+    threads: u64,
+}
+
+pub fn run1(args: &Hello1) -> anyhow::Result<()> {
+    let (via, wake) = match (args.via, args.wake) {
+        (Via::Call, None) => (drive::Via::Call, Wake::Asleep),
+        (Via::Pass, wake) => (drive::Via::Pass, wake.unwrap_or(Wake::Always)),
+        (Via::Call, Some(wake)) => {
+            let wake = wake.to_possible_value();
+            let name = wake.as_ref().map_or("", |value| value.get_name());
+            return Err(wrong(format!(
+                "--wake {name}: --via call notifies nobody; add --via pass, or leave it out"
+            )));
+        }
+    };
+    let environment = Environment::new("DEMO1EVM", &args.options, 0)?;
+    let cpu = args.options.cpus(1)?[0];
+    let pace = args.options.main_pace(Speaks::FirstWhenIdle, cpu, IDLE);
+    let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
+    let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
+    let machine = made(drive::alone(via, pace, config))?;
+    run_machines(&environment, machine, no_others(), |it| &it.pace)
+}
+
+pub fn run3(args: &Hello3) -> anyhow::Result<()> {
+    if let (Find::Match, Some(ids)) = (args.lookup, args.ids) {
+        return Err(wrong(format!("--ids {ids}: --lookup match has no ids; use direct or search")));
+    }
+    let ids_count = args.ids.unwrap_or(IDS_DEFAULT) as usize; // at most IDS_MAX
+    let environment = Environment::new("DEMO3EVM", &args.options, 1)?;
+    let options = &args.options;
+    let cpus = options.cpus(2)?;
+    let to = |evm_id| SentLine::To { evm_id };
+    let paces = [
+        options.main_pace(Speaks::Second, cpus[0], IDLE_OF_TWO_THREADS).sent_line(to(1)),
+        options.pace(Speaks::First, cpus[1], IDLE_OF_TWO_THREADS).sent_line(to(0)),
+    ];
+    let config = args.notifying.config();
+    match args.lookup {
+        Find::Direct => {
+            play_by_id::<Table<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
+        }
+        Find::Search => {
+            play_by_id::<Search<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
+        }
+        Find::Match => play_two(&environment, made(drive::pair(paces, config))?, |it| &it.pace),
+    }
+}
+
+fn play_by_id<L>(
+    environment: &Environment,
+    paces: [Demo; 2],
+    ids_count: usize,
+    config: Config,
+) -> anyhow::Result<()>
+where
+    L: Lookup<Demo> + Send + 'static,
+{
+    let machines = made(drive::pair_by_id::<Demo, L>(paces, ids_count, config))?;
+    play_two(environment, machines, |it| &it.caller().pace)
+}
+
+/// Plays two machines, the first of which opens before the second one's thread is started: its line
+/// comes first.
+fn play_two<H>(
+    environment: &Environment,
+    [mut first, second]: [Machine<H>; 2],
+    pace: impl Fn(&H) -> &Demo,
+) -> anyhow::Result<()>
+where
+    H: Handler + Send + 'static,
+    H::Message: Send,
+{
+    if first.poll()?.ended.is_some() {
+        first.stopper().stop(); // the QUIT timer has expired already: the run will end at once
+    }
+    run_machines(environment, first, vec![second], pace)
+}
+
+pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
+    // With this tag and this text in all documented transcripts.
+    let environment = Environment::new("DEMO3EVM", &args.options, args.threads)?;
+    let (server, clients) = args.paces()?;
+    let clients = clients.into_iter().map(|client| client.sent_line(SentLine::FirstJoined));
+    let (server, clients) = made(drive::served(server, clients, args.notifying.config()))?;
+    run_machines(&environment, server, clients, |it| &it.pace)
+}
+
+pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
+    let environment = Environment::new("DEMO5EVM", &args.options, args.threads)?;
+    let (server, clients) = args.paces()?;
+    let (server, clients) = made(drive::served_by_topic(server, clients, args.notifying.config()))?;
+    run_machines(&environment, server, clients, |it| &it.pace)
+}
+
+/// Adds a remedy to the error of machines that lack descriptors.
+fn made<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
+    machines.map_err(|refused| match refused {
+        MachineError::Refused { .. } => anyhow::Error::new(refused).context(
+            "create a thread that is notified through an eventfd (it needs two descriptors; allow more with \
+             `ulimit -n`, or ask for fewer threads)",
+        ),
+        refused => refused.into(),
+    })
+}
+
+impl HelloMany {
+    /// Returns the paces of the server and of the clients.
+    fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
+        let options = &self.options;
+        let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
+        let server = options.main_pace(Speaks::Second, cpus.next().flatten(), IDLE);
+        Ok((server, cpus.map(|cpu| options.pace(Speaks::First, cpu, IDLE)).collect()))
+    }
+}
+
+/// Returns no further machines; the type is arbitrary.
+fn no_others() -> Vec<Machine<drive::Alone<Demo>>> {
+    Vec::new()
+}
+
+/// Environment of a demo: its log, and the signals that can stop it early.
+struct Environment {
+    log: Arc<Log>,
+    signals: std::cell::Cell<Option<Signals>>,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Results of a demo.
+struct Outcome {
+    handled: u64,
+    took: Duration,
+    used: Usage,
+    /// `true` if the QUIT timer ended the demo.
+    quit: bool,
+}
+
+impl Environment {
+    /// Sets up the log and blocks the signals. Must be called before any thread is started, so that
+    /// the signals are blocked in all threads, and before memory is allocated for `others_count`
+    /// threads, as it checks that there is enough.
+    fn new(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Environment> {
+        room::for_threads(others_count + 1)?; // one more thread waits for signals
+        let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
+        tracing::subscriber::set_global_default(Arc::clone(&log)).context("install the log")?;
+        let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
+        let signals = std::cell::Cell::new(Some(signals));
+        Ok(Environment { log, signals, interrupted: Arc::default() })
+    }
+
+    /// Makes signals, and failures to write a line, stop the run.
+    fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
+        self.log.on_failure(stopper.clone());
+        let Some(signals) = self.signals.take() else { return Ok(()) };
+        let (interrupted, stopper) = (Arc::clone(&self.interrupted), stopper.clone());
+        let watch = move || {
+            loop {
+                // The only possible error is EINTR: there is one descriptor, and it is open.
+                let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
+                if signals.take().is_none() {
+                    continue;
+                }
+                // AcqRel: Release pairs with the Acquire in print_outcome().
+                if interrupted.swap(true, Ordering::AcqRel) {
+                    std::process::exit(130); // second signal
+                }
+                stopper.stop();
+            }
+        };
+        let watching = thread::Builder::new().name("signals".into()).stack_size(1 << 16);
+        watching.spawn(watch).context("start the thread that waits for signals")?;
+        Ok(())
+    }
+
+    /// Prints the results of a demo.
+    fn print_outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
+        // Acquire: pairs with the Release in stop_on_signal().
+        let interrupted = self.interrupted.load(Ordering::Acquire);
+        let Outcome { handled, took, used, quit } = outcome;
+        if *quit {
+            tracing::info!(target: TARGET, "QUIT timer expired ({handled} messages sent)!");
+        } else if interrupted {
+            tracing::info!(target: TARGET, "Interrupted ({handled} messages sent)!");
+        }
+        let took_s = took.as_secs_f64();
+        let each = match handled {
+            0 => String::new(),
+            handled => format!(", {} each", format_ns(took_s * 1e9 / *handled as f64)),
+        };
+        let rate = format_rate(*handled as f64 / took_s.max(1e-9));
+        tracing::info!(target: TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
+        let cpu_ns = (used.user_ns + used.system_ns).max(1) as f64;
+        let part = |ns: u64| {
+            let each = match handled {
+                0 => String::new(),
+                handled => format!(", {} each", format_ns(ns as f64 / *handled as f64)),
+            };
+            format!("{:.3} s ({:.0} %{each})", ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0)
+        };
+        tracing::info!(
+            target: TARGET,
+            "user {}, system {}; context switches: {} voluntary, {} involuntary",
+            part(used.user_ns),
+            part(used.system_ns),
+            used.switches_voluntary,
+            used.switches_involuntary
+        );
+        self.log.result()?;
+        match (interrupted, *quit) {
+            (true, _) => Err(Interrupted.into()),
+            (false, true) => Ok(()),
+            (false, false) => bail!("it ended before the QUIT timer expired"),
+        }
+    }
+}
+
+/// Runs one machine here and the others on threads of their own, until the QUIT timer or a signal.
+/// Then stops all of them and prints the number of messages handled.
+fn run_machines<M, O>(
+    environment: &Environment,
+    mut main: Machine<M>,
+    others: Vec<Machine<O>>,
+    pace: impl Fn(&M) -> &Demo,
+) -> anyhow::Result<()>
+where
+    M: Handler,
+    O: Handler + Send + 'static,
+    O::Message: Send,
+{
+    let used = usage::process();
+    environment.stop_on_signal(&main.stopper())?;
+    let others = start(others)?;
+    let began = Instant::now();
+    let ended = main.run();
+    let took = began.elapsed();
+    let mut handled = main.stats().handled;
+    let mut fault = fault_of(&ended);
+    for one in &others {
+        one.stop();
+    }
+    for one in others {
+        let (one, ended) = one.join();
+        handled += one.stats().handled;
+        fault = fault.or_else(|| fault_of(&ended));
+    }
+    let used = usage::process() - used;
+    let outcome = Outcome { handled, took, used, quit: pace(main.handler()).has_quit() };
+    let printed = environment.print_outcome(&outcome);
+    match fault {
+        Some(fault) => Err(fault),
+        None => printed,
+    }
+}
+
+/// Starts all machines, or none.
+fn start<O>(others: Vec<Machine<O>>) -> anyhow::Result<Vec<Running<Machine<O>>>>
+where
+    O: Handler + Send + 'static,
+{
+    let count = others.len();
+    let mut running = Vec::with_capacity(count);
+    for (index, machine) in others.into_iter().enumerate() {
+        let thread = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
+        match machine.spawn(thread) {
+            Ok(started) => running.push(started),
+            Err(SpawnError { why, .. }) => {
+                running.iter().for_each(Running::stop);
+                for one in running {
+                    drop(one.join()); // it was told to stop before it had any message
+                }
+                return Err(why).with_context(|| {
+                    format!(
+                        "start thread {} of {count} (ask for fewer, or allow more: with `ulimit -u`, \
+                         or with the cgroup's pids.max)",
+                        index + 1
+                    )
+                });
+            }
+        }
+    }
+    Ok(running)
+}
+
+/// Returns the error of a run that ended by a panic or a failure.
+fn fault_of(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
+    match ended {
+        Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
+        Ok(_) => None,
+        Err(refused) => Some(refused.clone().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_used_with_fds_or_wake_always() {
+        let asleep = (ParkOn::Whatever, WakeWhen::Asleep);
+        let always = (ParkOn::Descriptor, WakeWhen::EachMessage);
+        for (fds, wake, expected) in [
+            (false, None, asleep),
+            (false, Some(Wake::Asleep), asleep),
+            (false, Some(Wake::Always), always),
+            (true, None, always),
+            (true, Some(Wake::Always), always),
+            (true, Some(Wake::Asleep), (ParkOn::Descriptor, WakeWhen::Asleep)),
+        ] {
+            let thread = Notifying { fds, wake }.config().thread;
+            assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
+            let spins = thread.spin.spin_ns_max > 0;
+            assert_eq!(spins, thread.park_on == ParkOn::Whatever, "{fds}, {wake:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The pace of a demo's machines: answers at once, or after a pause, with a line for each step.
+
+use super::log::TARGET;
+use handover_base::affinity;
+use handover_suite::event::drive::{Next, Opening, Pace};
+use std::time::Duration;
+
+/// Tracing target of the stages of a message.
+const STAGE: &str = "handover::hello::stage";
+
+/// Roles in opening the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// Speaks first, at once.
+    First,
+    /// Speaks first, once an IDLE timer of 0 s expires.
+    FirstWhenIdle,
+    /// Waits for the first message.
+    Second,
+}
+
+/// Form of the line that prints_next of a sent hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SentLine {
+    /// `HELLO msg sent: "HELLO: 1"`.
+    Plain,
+    /// `HELLO msg sent to evm_id=0: "HELLO: 1"`.
+    To {
+        /// Number of the machine that receives it.
+        evm_id: u32,
+    },
+    /// `HELLO msg sent: "HELLO1"` of the first, and [`Plain`](Self::Plain) of the others.
+    FirstJoined,
+}
+
+impl SentLine {
+    #[cold]
+    fn print(self, number: u64) {
+        match self {
+            SentLine::To { evm_id } => {
+                tracing::info!(target: TARGET, "HELLO msg sent to evm_id={evm_id}: \"HELLO: {number}\"");
+            }
+            SentLine::FirstJoined if number == 1 => {
+                tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO{number}\"");
+            }
+            SentLine::Plain | SentLine::FirstJoined => {
+                tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO: {number}\"");
+            }
+        }
+    }
+}
+
+/// Pace of a demo.
+#[derive(Debug)]
+pub struct Demo {
+    live: bool,
+    /// `true` if the next hello that is sent is printed.
+    prints_next: bool,
+    sent_line: SentLine,
+    speaks: Speaks,
+    quits_after: Option<Duration>,
+    cpu: Option<u32>,
+    idle: Duration,
+    quit: bool,
+}
+
+impl Demo {
+    pub fn new(
+        live: bool,
+        speaks: Speaks,
+        quits_after: Option<Duration>,
+        cpu: Option<u32>,
+        idle: Duration,
+    ) -> Demo {
+        // A live loop prints only its first hello.
+        let prints_next = !live || speaks != Speaks::Second;
+        let sent_line = SentLine::Plain;
+        Demo { live, prints_next, sent_line, speaks, quits_after, cpu, idle, quit: false }
+    }
+
+    /// Changes the form of the line that prints_next of a sent hello.
+    pub fn sent_line(self, sent_line: SentLine) -> Demo {
+        Demo { sent_line, ..self }
+    }
+
+    /// Returns `true` if it answers at once.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Returns `true` if the QUIT timer has expired.
+    pub fn has_quit(&self) -> bool {
+        self.quit
+    }
+}
+
+/// Formats a time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
+fn shown(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 1..1000 if time.subsec_nanos().is_multiple_of(1_000_000) => format!("{millis} ms"),
+        _ => format!("{} s", time.as_secs_f64()),
+    }
+}
+
+impl Pace for Demo {
+    fn opening(&mut self) -> Opening {
+        if let Some(Err(refused)) = self.cpu.map(affinity::pin) {
+            tracing::warn!(target: TARGET, "not pinned: {refused}");
+        }
+        let when_idle = self.speaks == Speaks::FirstWhenIdle;
+        if when_idle {
+            tracing::info!(target: TARGET, "IDLE timer set: 0 s");
+        }
+        if let Some(delay) = self.quits_after {
+            tracing::info!(target: TARGET, "QUIT timer set: {}", shown(delay));
+        }
+        Opening {
+            says: self.speaks == Speaks::First,
+            says_after: when_idle.then_some(Duration::ZERO),
+            quits_after: self.quits_after,
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, number: u64) -> Next {
+        tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
+        if self.live {
+            return Next::Answer;
+        }
+        tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        tracing::info!(target: TARGET, "IDLE timer set: {}", shown(self.idle));
+        Next::AnswerAfter(self.idle)
+    }
+
+    #[inline]
+    fn gathered(&mut self, number: u64) {
+        tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
+        if !self.live {
+            tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, number: u64) {
+        tracing::trace!(target: STAGE, "sent HELLO: {number}");
+        if self.prints_next {
+            self.prints_next = !self.live;
+            self.sent_line.print(number);
+        }
+    }
+
+    fn idle_over(&mut self) {
+        tracing::debug!(target: TARGET, "(cb entry) IDLE timer");
+        tracing::info!(target: TARGET, "IDLE timer expired!");
+    }
+
+    fn quit(&mut self) {
+        tracing::debug!(target: TARGET, "(cb entry) QUIT timer");
+        self.quit = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_print_in_seconds_and_milliseconds() {
+        for (time, text) in [
+            (Duration::ZERO, "0 s"),
+            (Duration::from_millis(1), "1 ms"),
+            (Duration::from_secs(10), "10 s"),
+            (Duration::from_millis(200), "200 ms"),
+            (Duration::from_millis(1500), "1.5 s"),
+        ] {
+            assert_eq!(shown(time), text);
+        }
+    }
+
+    #[test]
+    fn live_loop_answers_at_once_and_paced_loop_after_its_pause() {
+        let pause = Duration::from_secs(10);
+        let live = Demo::new(true, Speaks::First, None, None, pause).received(1);
+        assert_eq!(live, Next::Answer);
+        let slow = Demo::new(false, Speaks::First, None, None, pause).received(1);
+        assert_eq!(slow, Next::AnswerAfter(pause));
+    }
+}

@@ -1,0 +1,324 @@
+//! `hello2`: this program and a second process of it, over a socket pair.
+
+use super::log::TARGET;
+use super::pace::{Demo, Speaks};
+use super::{Environment, Hello2, IDLE, Options, Outcome, fault_of};
+use anyhow::{Context as _, bail};
+use handover_base::usage::{self, Usage};
+use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
+use handover_program::exit::usage;
+use handover_suite::event::drive::{Next, Pace};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
+use rustix::net::{send, shutdown, socketpair};
+use std::fmt::{self, Display};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Maximum size of a message: the report of either process.
+const MESSAGE_BYTES_MAX: usize = 128;
+/// Number of messages answered before timers are served.
+const MESSAGES_PER_TURN: u32 = 1024;
+/// Spin time before a process in a live loop sleeps: about the cost of falling asleep and of being
+/// woken from another CPU.
+const SPIN_MAX: Duration = Duration::from_micros(50);
+/// Maximum time that the first process waits for the second one's report.
+const REPORT_DEADLINE: Duration = Duration::from_secs(10);
+
+pub fn run(args: &Hello2) -> anyhow::Result<()> {
+    if args.child {
+        return run_second(&args.options);
+    }
+    let environment = Environment::new("DEMO2EVM", &args.options, 0)?;
+    let used = usage::process();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (mine, theirs) = made.context("make the socket pair of the two processes")?;
+    let mut child = start(&args.options, theirs)?;
+    let mine = Arc::new(mine);
+    let cpu = args.options.cpus(2)?[0];
+    let pace = args.options.main_pace(Speaks::First, cpu, IDLE);
+    let side = Side::new(Arc::clone(&mine), pace, true);
+    let mut machine = Machine::new(side, Config::default())?;
+    environment.stop_on_signal(&machine.stopper())?;
+    let began = Instant::now();
+    let ended = machine.run();
+    let took = began.elapsed();
+    let report = report(&mine, &mut child);
+    if let Some(fault) = fault_of(&ended) {
+        return Err(fault);
+    }
+    let side = machine.handler();
+    if let Some(lost) = &side.lost {
+        bail!("the second process is gone: {lost}");
+    }
+    let report = report?;
+    environment.print_outcome(&Outcome {
+        handled: side.handled + report.handled,
+        took,
+        used: usage::process() - used + report.used,
+        quit: side.pace.has_quit(),
+    })
+}
+
+/// Starts the second process, with its end of the pair as standard input.
+fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
+    let binary = std::env::current_exe().context("find the path of this program")?;
+    let mut command = Command::new(binary);
+    command.args(["hello2", "--child"]).stdin(Stdio::from(socket));
+    let flags = [
+        (options.quiet, "-q"),
+        (options.verbose, "-v"),
+        (options.liveloop, "-l"),
+        (options.trace, "-t"),
+        (options.debug, "-g"),
+        (options.syslog, "-s"),
+        (options.no_header, "-n"),
+    ];
+    command.args(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
+    if let Some(place) = options.place {
+        command.args(["--place", place.name()]);
+    }
+    handover_program::end_with_parent(&mut command, rustix::process::Signal::KILL);
+    command.spawn().context("start the second process")
+}
+
+/// Runs the second process: answers until the first one closes its side, and then reports.
+fn run_second(options: &Options) -> anyhow::Result<()> {
+    let used = usage::process();
+    let socket =
+        std::io::stdin().as_fd().try_clone_to_owned().context("duplicate standard input")?;
+    if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::SEQPACKET) {
+        return Err(usage("--child: standard input is no socket; leave it to the first process"));
+    }
+    let socket = Arc::new(socket);
+    let environment = Environment::new("DEMO2EVM", options, 0)?;
+    let cpu = options.cpus(2)?[1];
+    let side = Side::new(Arc::clone(&socket), options.pace(Speaks::Second, cpu, IDLE), false);
+    let mut machine = Machine::new(side, Config::default())?;
+    // Signals are handled by the first process; this process ends with it.
+    environment.log.on_failure(machine.stopper());
+    let ended = machine.run();
+    let report =
+        Report { handled: machine.handler().handled, used: usage::process() - used }.to_string();
+    // Fails only if the first process is gone.
+    let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
+    environment.log.result()?;
+    fault_of(&ended).map_or(Ok(()), Err)
+}
+
+/// Final report of the second process.
+#[derive(Debug, PartialEq)]
+struct Report {
+    handled: u64,
+    used: Usage,
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { handled, used } = self;
+        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = used;
+        write!(
+            f,
+            "BYE: {handled} {user_ns} {system_ns} {switches_voluntary} {switches_involuntary}"
+        )
+    }
+}
+
+impl FromStr for Report {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Report, ()> {
+        let numbers = text.strip_prefix("BYE: ").ok_or(())?.split(' ').map(str::parse);
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().map_err(drop)?;
+        let [handled, user_ns, system_ns, switches_voluntary, switches_involuntary] = numbers[..]
+        else {
+            return Err(());
+        };
+        let used = Usage {
+            user_ns,
+            system_ns,
+            switches_voluntary,
+            switches_involuntary,
+            ..Usage::default()
+        };
+        Ok(Report { handled, used })
+    }
+}
+
+/// Closes the sending side, and waits for the second process's report and end.
+fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
+    // Fails only if the other process is gone, which is detected below.
+    let _ = shutdown(socket, Shutdown::Write);
+    let until = Instant::now() + REPORT_DEADLINE;
+    let found = loop {
+        match receive(socket) {
+            Ok(Some(text)) => {
+                if let Ok(report) = text.parse() {
+                    break Some(report); // messages before the report were still on their way
+                }
+            }
+            Ok(None) => break None,
+            Err(Errno::AGAIN) => {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break None;
+                }
+                let left = Timespec::try_from(left).unwrap_or_default();
+                // The only possible error is EINTR: there is one descriptor, and it is open.
+                let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left));
+            }
+            Err(_) => break None,
+        }
+    };
+    if found.is_none() {
+        // The process may have ended by itself, which is not an error.
+        let _ = child.kill();
+    }
+    let status = child.wait().context("wait for the second process")?;
+    found.with_context(|| {
+        format!("read the report of the second process: it has sent none, and ended with {status}")
+    })
+}
+
+/// Receives the next message; `None` if the other side has closed.
+fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
+    let count = retry_on_intr(|| rustix::io::read(socket, &mut buffer))?;
+    Ok((count > 0).then(|| String::from_utf8_lossy(&buffer[..count]).into_owned()))
+}
+
+/// One process's side of the conversation.
+struct Side {
+    socket: Arc<OwnedFd>,
+    pace: Demo,
+    is_first: bool,
+    handled: u64,
+    /// Reason why the connection counts as lost.
+    lost: Option<String>,
+}
+
+/// Events of a side.
+enum Event {
+    Ready,
+    Idle { number: u64 },
+    Quit,
+}
+
+impl Side {
+    fn new(socket: Arc<OwnedFd>, pace: Demo, is_first: bool) -> Side {
+        Side { socket, pace, is_first, handled: 0, lost: None }
+    }
+
+    fn send(&mut self, number: u64, cx: &mut Context<'_, Event>) {
+        let hello = format!("HELLO: {number}");
+        match send(&*self.socket, hello.as_bytes(), SendFlags::NOSIGNAL) {
+            Ok(_) => self.pace.sent(number),
+            Err(errno) => self.lose(errno, cx),
+        }
+    }
+
+    fn receive_all(&mut self, cx: &mut Context<'_, Event>) {
+        for _ in 0..MESSAGES_PER_TURN {
+            let text = match self.next() {
+                Ok(Some(text)) => text,
+                Ok(None) if self.is_first => return self.lose("it has hung up", cx),
+                Ok(None) => return cx.stop(),
+                Err(Errno::AGAIN) => return,
+                Err(errno) => return self.lose(errno, cx),
+            };
+            let number = text.strip_prefix("HELLO: ").and_then(|text| text.parse().ok());
+            let Some(number) = number else {
+                tracing::warn!(target: TARGET, "No event decoded (unknown data: {text:?})");
+                return;
+            };
+            self.handled += 1;
+            match self.pace.received(number) {
+                Next::AnswerAfter(pause) => {
+                    return later(pause, Event::Idle { number: number + 1 }, cx);
+                }
+                _ => self.send(number + 1, cx),
+            }
+            if self.lost.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the next message. A live loop polls for it, as the answer comes sooner than a sleep
+    /// would end; it yields meanwhile to threads on the same CPU, including the other process.
+    fn next(&self) -> Result<Option<String>, Errno> {
+        let mut found = receive(&self.socket);
+        if found == Err(Errno::AGAIN) && self.pace.is_live() {
+            let began = Instant::now();
+            while found == Err(Errno::AGAIN) && began.elapsed() < SPIN_MAX {
+                rustix::thread::sched_yield();
+                found = receive(&self.socket);
+            }
+        }
+        found
+    }
+
+    fn lose(&mut self, why: impl Display, cx: &mut Context<'_, Event>) {
+        self.lost.get_or_insert(why.to_string());
+        cx.stop();
+    }
+}
+
+fn later(delay: Duration, event: Event, cx: &mut Context<'_, Event>) {
+    if cx.after(delay, event).is_err() {
+        cx.stop(); // at most two timers run, so this is never reached
+    }
+}
+
+impl Handler for Side {
+    type Message = Event;
+
+    fn started(&mut self, cx: &mut Context<'_, Event>) {
+        let watched = cx.watch(Arc::clone(&self.socket), Interest::READ, |_: Ready| Event::Ready);
+        if let Err(refused) = watched {
+            return self.lose(refused, cx);
+        }
+        let opening = self.pace.opening();
+        if let Some(delay) = opening.quits_after {
+            later(delay, Event::Quit, cx);
+        }
+        if opening.says {
+            self.send(1, cx);
+        }
+    }
+
+    fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
+        match event {
+            Event::Ready => self.receive_all(cx),
+            Event::Idle { number } => {
+                self.pace.idle_over();
+                self.send(number, cx);
+            }
+            Event::Quit => {
+                self.pace.quit();
+                cx.stop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_parses_back_and_other_text_is_refused() {
+        let used = Usage { user_ns: 1, system_ns: 2, switches_voluntary: 3, ..Usage::default() };
+        let report = Report { handled: 7, used };
+        assert!(report.to_string().len() < MESSAGE_BYTES_MAX);
+        assert_eq!(report.to_string().parse(), Ok(report));
+        for text in ["HELLO: 1", "BYE: 1", "BYE: 1 2 3 4 x", ""] {
+            assert_eq!(text.parse::<Report>(), Err(()), "{text}");
+        }
+    }
+}

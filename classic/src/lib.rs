@@ -1,0 +1,184 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+mod calls;
+mod eventual;
+mod evh_perf;
+mod hello;
+pub mod load;
+mod margo;
+pub mod names;
+mod node_microbench;
+mod notify;
+mod sched;
+mod stamp;
+mod trylock;
+
+pub use eventual::plot::draw as plot_eventuals;
+
+use anyhow::Context;
+use clap::Subcommand;
+use handover_base::topology;
+use std::ffi::OsString;
+use std::io::Write;
+use std::ops::RangeInclusive;
+use std::thread;
+
+/// Classic program with its arguments.
+#[derive(Debug, Subcommand)]
+pub enum Program {
+    /// A machine sends itself a message (classic)
+    Hello1(hello::Hello1),
+    /// Two processes send each other a message over a socket pair (classic)
+    Hello2(hello::Hello2),
+    /// Two threads send each other a message (classic)
+    Hello3(hello::Hello3),
+    /// One thread serves many (classic)
+    Hello4(hello::HelloMany),
+    /// One thread serves many, by topic (classic)
+    Hello5(hello::HelloMany),
+    /// Clients hand packets to a scheduler's arbiter, without a lock (classic)
+    Sched(sched::Sched),
+    /// Contention on a lock that is always busy, or passed around (classic)
+    Trylock(trylock::Trylock),
+    /// Cost of a notification to its receiver and its sender (classic)
+    Notify(notify::NotifyArgs),
+    /// Cost of a function call, by where the function lives (classic)
+    Calls(calls::Calls),
+    /// Cost of small local operations (classic)
+    #[command(name = "node-microbench")]
+    NodeMicrobench(node_microbench::NodeMicrobench),
+    /// Server, client, or a million idle connections, of an event handler that echoes (classic)
+    #[command(name = "evh_perf", disable_help_flag = true, args_override_self = true)]
+    EvhPerf(Box<evh_perf::EvhPerf>),
+    /// The round trip of a no-op RPC between two processes; alone, by mpiexec or by srun (classic)
+    #[command(name = "margo-p2p-latency")]
+    MargoP2pLatency(margo::latency::Latency),
+    /// Bandwidth of pulling and pushing memory between two processes; alone, by mpiexec or by srun (classic)
+    #[command(name = "margo-p2p-bw")]
+    MargoP2pBw(margo::bw::Bandwidth),
+    /// Rate at which many concurrent eventuals are made, waited for and set (classic)
+    #[command(name = "abt-eventual-bench")]
+    AbtEventualBench(eventual::bench::Bench),
+    /// abt-eventual-bench by the number of its fibers, into a file (classic)
+    #[command(name = "sweep-abt-eventual-bench")]
+    SweepAbtEventualBench(eventual::sweep::Sweep),
+    /// Pictures of that file (classic)
+    #[command(name = "plot-abt-eventual-bench")]
+    PlotAbtEventualBench(eventual::plot::Plot),
+}
+
+impl Program {
+    /// Runs the program, and writes its results to `out`.
+    ///
+    /// # Errors
+    /// If an argument is wrong, or the system fails; see [`handover_program::exit`].
+    pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        match self {
+            Program::Hello1(args) => hello::run1(args),
+            Program::Hello2(args) => hello::two_processes::run(args),
+            Program::Hello3(args) => hello::run3(args),
+            Program::Hello4(args) => hello::run4(args),
+            Program::Hello5(args) => hello::run5(args),
+            Program::Sched(args) => sched::run(args, out),
+            Program::Trylock(args) => trylock::run(args, out),
+            Program::Notify(args) => notify::run(args, out),
+            Program::Calls(args) => calls::run(args, out),
+            Program::NodeMicrobench(args) => node_microbench::run(args, out),
+            Program::EvhPerf(args) => evh_perf::run(args, out),
+            Program::MargoP2pLatency(args) => margo::latency::run(args, out),
+            Program::MargoP2pBw(args) => margo::bw::run(args, out),
+            Program::AbtEventualBench(args) => eventual::bench::run(args, out),
+            Program::SweepAbtEventualBench(args) => eventual::sweep::run(args, out),
+            Program::PlotAbtEventualBench(args) => eventual::plot::run(args),
+        }
+    }
+
+    /// Moves the scheduler's own options behind `--`, if the words are a command line of sched, whose
+    /// document writes them without.
+    pub fn reorder(words: &mut Vec<OsString>) {
+        if words.get(1).is_some_and(|command| command == "sched") {
+            sched::move_scheduler_options(words);
+        }
+    }
+}
+
+/// Returns a parser of whole numbers within bounds.
+fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| {
+        let value = text.parse().ok().filter(|value| bounds.contains(value));
+        let is_fraction = text.parse().is_ok_and(|value: f64| value.fract() != 0.0);
+        let must = if is_fraction { "must be a whole number in" } else { "must lie in" };
+        value.ok_or_else(|| format!("{must} {}..={}", bounds.start(), bounds.end()))
+    }
+}
+
+/// Maximum number of operations for a row of a table, in millions: days.
+const MILLIONS_MAX: f64 = 1e6;
+const MILLIONS_MIN: f64 = 0.001;
+
+/// Parses a number of operations in millions. The originals take whole numbers; a fraction is for a quick look.
+fn millions(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| (MILLIONS_MIN..=MILLIONS_MAX).contains(value));
+    value.ok_or_else(|| format!("must lie in {MILLIONS_MIN}..={MILLIONS_MAX}"))
+}
+
+/// Parses the number of a CPU that this process may use.
+fn core(text: &str) -> Result<u32, String> {
+    let allowed = topology::allowed();
+    text.parse().ok().filter(|core| allowed.contains(core)).ok_or_else(|| {
+        let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
+        format!("this process may use CPUs {} only", list.join(", "))
+    })
+}
+
+/// Returns the available memory in bytes, if the kernel reports it.
+fn free_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Runs a body on as many threads as there are CPUs named, and waits for all of them. No thread
+/// runs the body before all have been started; if one cannot be started, the body does not run at
+/// all and the result is an error.
+fn on_threads<T: Send>(
+    cpus: &[u32],
+    body: impl Fn(usize) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    // A thread waits here until all have been started, so that a failed start leaves no thread
+    // stuck at a barrier in the body.
+    let gate = (std::sync::Mutex::new(None::<bool>), std::sync::Condvar::new());
+    let open = |go: bool| {
+        *gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(go);
+        gate.1.notify_all();
+    };
+    let (gate, body) = (&gate, &body);
+    thread::scope(|scope| {
+        let mut started = Vec::new();
+        for index in 0..cpus.len() {
+            let waiting = move || {
+                let state = gate.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let go = gate.1.wait_while(state, |go| go.is_none());
+                let go = *go.unwrap_or_else(std::sync::PoisonError::into_inner);
+                (go == Some(true)).then(|| body(index))
+            };
+            match thread::Builder::new().stack_size(1 << 18).spawn_scoped(scope, waiting) {
+                Ok(thread) => started.push(thread),
+                Err(error) => {
+                    open(false);
+                    let count = cpus.len();
+                    return Err(error).with_context(|| format!("start thread {index} of {count}"));
+                }
+            }
+        }
+        open(true);
+        let mut results = Vec::new();
+        for thread in started {
+            let result = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            results.push(result.context("run a thread: it was not begun")??);
+        }
+        Ok(results)
+    })
+}

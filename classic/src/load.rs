@@ -1,0 +1,21 @@
+#![doc = include_str!("load/README.md")]
+
+mod drive;
+mod engine;
+mod error;
+pub mod hold;
+mod latencies;
+mod plan;
+pub mod process;
+mod schedule;
+mod secure;
+mod socket;
+pub mod wire;
+
+pub use drive::{Event, Load, Progress, Report};
+pub use engine::{Client, Order};
+pub use error::{Fault, LoadError, PlanError};
+pub use latencies::{LatencyHistograms, Linear, Shares};
+pub use plan::{Plan, Work};
+pub use schedule::Schedule;
+pub use secure::{Encryption, EncryptionError, EncryptionFactory};

@@ -1,0 +1,301 @@
+//! Threads that generate the load.
+
+mod peer;
+mod worker;
+
+use crate::load::error::{Fault, LoadError};
+use crate::load::latencies::{LatencyHistograms, Shares};
+use crate::load::plan::{Plan, Work};
+use crate::load::secure::EncryptionFactory;
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use worker::Worker;
+
+/// Maximum number of faults in a report; further ones are only counted.
+const FAULTS_NAMED_MAX: usize = 8;
+
+/// Event of a thread, sent as it happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A thread has made its connections.
+    Connected {
+        /// Number of its connections.
+        count: u64,
+    },
+    /// A thread pauses before it reconnects.
+    Pausing(Duration),
+    /// A connection has failed.
+    Failed(Fault),
+    /// A thread has ended.
+    Ended,
+}
+
+/// Totals so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Number of messages sent.
+    pub sent_count: u64,
+    /// Number of messages that came back correctly.
+    pub received_count: u64,
+    /// Sum of the latencies of the messages that came back.
+    pub latency_ns: u64,
+    /// Number of open connections.
+    pub open_count: u64,
+}
+
+/// Live counters of a thread. All accesses are Relaxed: each number is correct by itself, and none
+/// orders another.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    sent: AtomicU64,
+    received: AtomicU64,
+    latency_ns: AtomicU64,
+    open: AtomicU64,
+}
+
+impl Live {
+    /// Adds received messages. Only the counters' thread calls this.
+    fn add_received(&self, count: u64, latency_ns: u64) {
+        self.received.store(self.received.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        let sum = self.latency_ns.load(Ordering::Relaxed).wrapping_add(latency_ns);
+        self.latency_ns.store(sum, Ordering::Relaxed);
+    }
+
+    fn add_sent(&self, count: u64) {
+        self.sent.store(self.sent.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+
+    fn open(&self, count: u64) {
+        self.open.store(count, Ordering::Relaxed);
+    }
+}
+
+/// State shared by all threads.
+pub(crate) struct Shared {
+    stop: AtomicBool,
+    events: Sender<Event>,
+    origin_ns: u64,
+    encryption: Option<Arc<dyn EncryptionFactory>>,
+}
+
+/// Measurements of one thread, or of all threads.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Report {
+    /// Latencies.
+    pub latencies: LatencyHistograms,
+    /// Number of messages sent.
+    pub sent_count: u64,
+    /// Number of messages that came back correctly, measured or not.
+    pub received_count: u64,
+    /// Number of messages that should have come back and did not; in a counted plan, this includes
+    /// messages never sent.
+    pub lost_count: u64,
+    /// Number of messages that were due and could not be sent in time.
+    pub unsent_count: u64,
+    /// Distribution of messages over connections, in a closed loop that ended by its time limit.
+    pub shares: Shares,
+    /// Number of connections made.
+    pub connected_count: u64,
+    /// Number of connections that failed.
+    pub faults_count: u64,
+    /// The first faults.
+    pub faults: Vec<Fault>,
+    /// In a timed plan the measured time, otherwise the time from the start to the end of the
+    /// thread.
+    pub elapsed_ns: u64,
+    /// Share of the time for which the busiest thread had a CPU.
+    pub busy_share: f64,
+    /// `true` if the load was stopped before its end.
+    pub stopped: bool,
+}
+
+impl Report {
+    fn new(linear_step_ns: Option<u64>) -> Self {
+        Self {
+            latencies: LatencyHistograms::new(linear_step_ns),
+            sent_count: 0,
+            received_count: 0,
+            lost_count: 0,
+            unsent_count: 0,
+            shares: Shares::default(),
+            connected_count: 0,
+            faults_count: 0,
+            faults: Vec::new(),
+            elapsed_ns: 0,
+            busy_share: 0.0,
+            stopped: false,
+        }
+    }
+
+    /// Adds the measurements of another thread, or of another process.
+    pub fn add(&mut self, other: &Self) {
+        self.latencies.add(&other.latencies);
+        self.sent_count += other.sent_count;
+        self.received_count += other.received_count;
+        self.lost_count = self.lost_count.saturating_add(other.lost_count);
+        self.unsent_count += other.unsent_count;
+        self.shares.add(other.shares);
+        self.connected_count += other.connected_count;
+        self.faults_count += other.faults_count;
+        let room = FAULTS_NAMED_MAX.saturating_sub(self.faults.len());
+        self.faults.extend(other.faults.iter().take(room).cloned());
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.busy_share = self.busy_share.max(other.busy_share);
+        self.stopped |= other.stopped;
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        self.faults_count += 1;
+        if self.faults.len() < FAULTS_NAMED_MAX {
+            self.faults.push(fault);
+        }
+    }
+
+    /// Returns the rate of measured messages that came back, per second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+/// Running threads that generate the load of a plan.
+pub struct Load {
+    threads: Vec<JoinHandle<Report>>,
+    live: Vec<Arc<Live>>,
+    shared: Arc<Shared>,
+    events: Receiver<Event>,
+    plan: Plan,
+}
+
+impl Load {
+    /// Starts the plan's threads.
+    ///
+    /// # Errors
+    /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
+    /// already started are stopped.
+    pub fn start(plan: &Plan) -> Result<Self, LoadError> {
+        Self::start_with(plan, None)
+    }
+
+    /// Starts the plan's threads with secured connections.
+    ///
+    /// # Errors
+    /// Fails like [`start`](Self::start).
+    pub fn start_secured(
+        plan: &Plan,
+        encryption: Arc<dyn EncryptionFactory>,
+    ) -> Result<Self, LoadError> {
+        Self::start_with(plan, Some(encryption))
+    }
+
+    fn start_with(
+        plan: &Plan,
+        encryption: Option<Arc<dyn EncryptionFactory>>,
+    ) -> Result<Self, LoadError> {
+        plan.validate()?;
+        clock::calibration();
+        let (sender, events) = channel();
+        let origin_ns = clock::now_ns();
+        let stop = AtomicBool::new(false);
+        let shared = Arc::new(Shared { stop, events: sender, origin_ns, encryption });
+        let plan = plan.clone();
+        let mut load = Self { threads: Vec::new(), live: Vec::new(), shared, events, plan };
+        for thread in 0..load.plan.threads_count {
+            let live = Arc::new(Live::default());
+            let worker =
+                Worker::new(thread, &load.plan, Arc::clone(&load.shared), Arc::clone(&live));
+            let builder = std::thread::Builder::new().name(format!("load-{thread}"));
+            match builder.spawn(move || worker.run()) {
+                Ok(started) => load.threads.push(started),
+                // Dropping `load` stops the threads already started.
+                Err(error) => return Err(LoadError::Thread(error)),
+            }
+            load.live.push(live);
+        }
+        Ok(load)
+    }
+
+    /// Returns the totals so far.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.live.iter().fold(Progress::default(), |sum, live| Progress {
+            sent_count: sum.sent_count + live.sent.load(Ordering::Relaxed),
+            received_count: sum.received_count + live.received.load(Ordering::Relaxed),
+            latency_ns: sum.latency_ns.wrapping_add(live.latency_ns.load(Ordering::Relaxed)),
+            open_count: sum.open_count + live.open.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Returns the time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(clock::now_ns().saturating_sub(self.shared.origin_ns))
+    }
+
+    /// Waits for the next event; `None` if there is none within the given time.
+    pub fn event(&self, within: Duration) -> Option<Event> {
+        self.events.recv_timeout(within).ok()
+    }
+
+    /// Returns `true` if every thread has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Stops sending and waiting; measurements so far are kept.
+    pub fn stop(&self) {
+        // Relaxed: the flag publishes no other data; the threads are joined before their results
+        // are read.
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the end and returns the measurements.
+    ///
+    /// # Errors
+    /// Fails with [`LoadError::Panicked`] if a thread panicked.
+    ///
+    /// # Blocking
+    /// Blocks until the plan is done, or for a moment longer than the plan's time-out after
+    /// [`stop`](Self::stop).
+    pub fn finish(mut self) -> Result<Report, LoadError> {
+        let step_ns = self.plan.linear_step.map(|step| step.as_nanos() as u64);
+        let mut sum = Report::new(step_ns);
+        for thread in std::mem::take(&mut self.threads) {
+            sum.add(&thread.join().map_err(|_| LoadError::Panicked)?);
+        }
+        if let Some(total) = self.plan.total_count() {
+            sum.lost_count = total - sum.received_count.min(total);
+        }
+        if let Work::Timed { duration, .. } = self.plan.work
+            && !sum.stopped
+        {
+            sum.elapsed_ns = duration.as_nanos() as u64;
+        }
+        Ok(sum)
+    }
+}
+
+/// Stops and joins the threads.
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in std::mem::take(&mut self.threads) {
+            // The result, a panic included, is discarded.
+            drop(thread.join());
+        }
+    }
+}
+
+impl fmt::Debug for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Load").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,216 @@
+//! One connection of a thread: its socket, and the incomplete data in both directions.
+
+use crate::load::engine::Client;
+use crate::load::error::Fault;
+use crate::load::schedule::Schedule;
+use crate::load::secure::Encryption;
+use crate::load::socket;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// Buffers of a thread for reading and sending.
+pub(crate) struct Buffers {
+    /// The read buffer, and the number of its bytes to process.
+    read: Vec<u8>,
+    filled: usize,
+    /// The decrypted content of the read buffer.
+    decrypted: Vec<u8>,
+    /// The messages of one send, and their encrypted form.
+    pub(crate) chunk: Vec<u8>,
+    encrypted: Vec<u8>,
+}
+
+impl Buffers {
+    pub(crate) fn new(read_bytes: usize, chunk_bytes: usize) -> Self {
+        Self {
+            read: vec![0; read_bytes],
+            filled: 0,
+            decrypted: Vec::new(),
+            chunk: Vec::with_capacity(chunk_bytes),
+            encrypted: Vec::new(),
+        }
+    }
+
+    /// Returns the bytes that the last read of `peer` has brought.
+    pub(crate) fn received(&self, peer: &Peer) -> &[u8] {
+        match peer.secure {
+            Some(_) => &self.decrypted,
+            None => &self.read[..self.filled],
+        }
+    }
+}
+
+/// A connection.
+pub(crate) struct Peer {
+    pub(crate) fd: OwnedFd,
+    pub(crate) client: Client,
+    pub(crate) secure: Option<Box<dyn Encryption>>,
+    /// Due times of its messages in an open loop.
+    pub(crate) schedule: Option<Schedule>,
+    /// Bytes that the kernel has not taken yet; the first `unsent_written` of them have been sent.
+    unsent: Vec<u8>,
+    unsent_written: usize,
+    /// The incomplete message at the end of the bytes received.
+    incomplete: Vec<u8>,
+    /// `true` once the kernel has connected it.
+    pub(crate) is_tcp_connected: bool,
+    /// `true` once messages may be sent.
+    pub(crate) is_connected: bool,
+    pub(crate) is_readable: bool,
+    /// `true` if the peer has closed or an error is pending: reading continues until the error is
+    /// seen.
+    pub(crate) is_hung_up: bool,
+    /// `true` while the socket buffer is full; epoll reports when there is room.
+    pub(crate) is_blocked: bool,
+    pub(crate) is_queued: bool,
+    /// `true` if its depth or the kernel kept it from sending a due message.
+    pub(crate) is_delayed: bool,
+    /// Time of the last received bytes.
+    pub(crate) active_ns: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        client: Client,
+        secure: Option<Box<dyn Encryption>>,
+        now_ns: u64,
+    ) -> Self {
+        Self {
+            fd,
+            client,
+            secure,
+            schedule: None,
+            unsent: Vec::new(),
+            unsent_written: 0,
+            incomplete: Vec::new(),
+            is_tcp_connected: false,
+            is_connected: false,
+            is_readable: false,
+            is_hung_up: false,
+            is_blocked: false,
+            is_queued: false,
+            is_delayed: false,
+            active_ns: now_ns,
+        }
+    }
+
+    /// Returns `true` if the handshake or an echo is outstanding.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.is_connected || self.client.sent_count() > self.client.received_count()
+    }
+
+    /// Reads once, behind the bytes kept before, into the read buffer or, decrypted, into
+    /// `decrypted`. Returns `true` if bytes came.
+    pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
+        let Buffers { read, decrypted, encrypted, filled, .. } = buffers;
+        // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
+        // behind them.
+        let kept = if self.secure.is_some() { 0 } else { self.incomplete.len() };
+        read[..kept].copy_from_slice(&self.incomplete[..kept]);
+        let asked = read.len() - kept;
+        let count = match socket::read(&self.fd, &mut read[kept..]) {
+            Ok(0) => return Err(Fault::Ended),
+            Ok(count) => count,
+            Err(Errno::AGAIN) => {
+                self.is_readable = false;
+                return Ok(false);
+            }
+            Err(errno) => return Err(Fault::Broken(errno)),
+        };
+        // A short read has emptied the socket; later bytes cause a new edge event.
+        self.is_readable = count == asked || self.is_hung_up;
+        *filled = kept + count;
+        if let Some(secure) = &mut self.secure {
+            decrypted.clear();
+            decrypted.extend_from_slice(&self.incomplete);
+            encrypted.clear();
+            let opened = secure.open(&mut read[..count], decrypted, encrypted);
+            self.send_encrypted(encrypted)?;
+            self.is_connected |= opened?;
+        }
+        self.incomplete.clear();
+        Ok(true)
+    }
+
+    /// Handles the kernel's connection: starts the handshake, or marks an unsecured connection as
+    /// connected.
+    pub(crate) fn begin(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
+        self.is_tcp_connected = true;
+        let Some(secure) = &mut self.secure else {
+            self.is_connected = true;
+            return Ok(());
+        };
+        let Buffers { decrypted, encrypted, .. } = buffers;
+        decrypted.clear();
+        encrypted.clear();
+        let opened = secure.open(&mut [], decrypted, encrypted);
+        self.send_encrypted(encrypted)?;
+        self.is_connected = opened?;
+        Ok(())
+    }
+
+    /// Sends the bytes, or appends them to the unsent ones.
+    fn send_encrypted(&mut self, encrypted: &[u8]) -> Result<(), Fault> {
+        if encrypted.is_empty() {
+            return Ok(());
+        }
+        if self.unsent.is_empty() {
+            return self.push(encrypted);
+        }
+        self.unsent.extend_from_slice(encrypted);
+        Ok(())
+    }
+
+    /// Sends a close notification on a secured connection.
+    pub(crate) fn send_close_notify(&mut self, buffers: &mut Buffers) {
+        let Some(secure) = &mut self.secure else { return };
+        buffers.encrypted.clear();
+        secure.part(&mut buffers.encrypted);
+        // The peer may have closed already.
+        let _ = self.send_encrypted(&buffers.encrypted);
+    }
+
+    /// Keeps the beginning of a message for the next read.
+    pub(crate) fn keep_incomplete(&mut self, part: &[u8]) {
+        self.incomplete.extend_from_slice(part);
+    }
+
+    /// Sends unsent bytes; returns `true` if none are left.
+    pub(crate) fn flush(&mut self) -> Result<bool, Fault> {
+        if self.unsent.is_empty() {
+            return Ok(true);
+        }
+        let sent =
+            socket::send(&self.fd, &self.unsent[self.unsent_written..]).map_err(Fault::Broken)?;
+        self.unsent_written += sent;
+        self.is_blocked = self.unsent_written < self.unsent.len();
+        if !self.is_blocked {
+            self.unsent = Vec::new();
+            self.unsent_written = 0;
+        }
+        Ok(!self.is_blocked)
+    }
+
+    /// Sends the chunk, and keeps the bytes that the kernel does not take. Nothing is kept when
+    /// this is called.
+    pub(crate) fn send(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
+        let Buffers { chunk, encrypted, .. } = buffers;
+        if let Some(secure) = &mut self.secure {
+            encrypted.clear();
+            secure.seal(chunk, encrypted)?;
+            return self.push(encrypted);
+        }
+        self.push(chunk)
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let sent = socket::send(&self.fd, bytes).map_err(Fault::Broken)?;
+        if sent < bytes.len() {
+            self.is_blocked = true;
+            self.unsent = bytes[sent..].to_vec();
+            self.unsent_written = 0;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Error types: one enum per operation that can fail.
+
+use crate::load::wire::MessageError;
+use rustix::io::Errno;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Error of an invalid [`Plan`](crate::load::Plan).
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A number is outside its range.
+    #[error("{knob}={value}: must lie in {min}..={max}")]
+    OutOfRange {
+        /// The field's name.
+        knob: &'static str,
+        /// The value.
+        value: u64,
+        /// The smallest allowed value.
+        min: u64,
+        /// The largest allowed value.
+        max: u64,
+    },
+    /// The total number of messages overflows.
+    #[error("clients x count x iterations x threads x reconns is more than can be counted")]
+    TooMany,
+    /// The rate is not a positive, finite number.
+    #[error("the rate must be a finite number of messages per second above 0")]
+    Rate,
+}
+
+/// Error of a load that could not be generated at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The plan is not valid.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// A thread panicked.
+    #[error("a thread of the load generator panicked")]
+    Panicked,
+}
+
+/// Error of a connection that did not get every message back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The connection could not be made.
+    #[error("connect {address}: {errno}; is the server running?")]
+    Unconnected {
+        /// The server's address.
+        address: SocketAddr,
+        /// The kernel's error.
+        errno: Errno,
+    },
+    /// The server closed the connection.
+    #[error("the server ended a connection")]
+    Ended,
+    /// The connection broke.
+    #[error("a connection broke: {0}")]
+    Broken(Errno),
+    /// A message that came back differs from the one sent.
+    #[error(transparent)]
+    ChangedMessage(#[from] MessageError),
+    /// The connection could not be secured.
+    #[error("a connection is not secure: {0}")]
+    EncryptionError(#[from] crate::load::EncryptionError),
+    /// No message came back within the time-out.
+    #[error("nothing came back for {0:?}")]
+    Silent(Duration),
+    /// The kernel refused a resource that the load needs.
+    #[error("{call} failed: {errno}")]
+    Refused {
+        /// The system call.
+        call: &'static str,
+        /// The kernel's error.
+        errno: Errno,
+    },
+}

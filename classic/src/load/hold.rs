@@ -1,0 +1,469 @@
+//! Many connections, opened and held open.
+
+use crate::load::engine::{Client, Order};
+use crate::load::error::Fault;
+use crate::load::secure::{Encryption, EncryptionError, EncryptionFactory};
+use crate::load::socket;
+use crate::load::wire::{Lengths, Letters};
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum number of connections being made at a time.
+const PENDING_MAX: u64 = 64;
+/// Connections per source address: there are some 28,000 ports, and the kernel's search for the
+/// last free ones takes long.
+const CONNECTIONS_PER_SOURCE: u64 = 10_000;
+/// First port of every source address but the default one. The kernel's own choice takes longer the
+/// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the
+/// 750,000th, where an explicit port takes 5 to 9 us.
+const FIRST_PORT: u16 = 20_000;
+/// Size of the read buffer for handshakes.
+const READ_BYTES: usize = 1 << 14;
+/// Number of letters in a sample's message.
+const SAMPLE_LETTERS: u32 = 10;
+
+/// Connections to open.
+#[derive(Clone)]
+pub struct HoldOptions {
+    /// The server.
+    pub address: SocketAddr,
+    /// Number of connections.
+    pub count: u64,
+    /// Index of the first of them among the connections of all processes; determines the source
+    /// address.
+    pub first: u64,
+    /// Time limit without any progress.
+    pub timeout: Duration,
+    /// Factory of the encryption, if connections are secured; such a connection is open once
+    /// messages may be sent.
+    pub encryption: Option<Arc<dyn EncryptionFactory>>,
+}
+
+impl fmt::Debug for HoldOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, count, first, .. } = self;
+        write!(f, "HoldOptions({count} from number {first} on, to {address})")
+    }
+}
+
+/// Limit that prevented further connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The limit of descriptors of this process.
+    ProcessDescriptors,
+    /// The limit of descriptors of this machine.
+    SystemDescriptors,
+    /// No port left for a further connection from the same address.
+    Ports,
+    /// No kernel memory.
+    Memory,
+    /// No server at the address.
+    Refused,
+    /// No answer from the server: it does not accept, or not fast enough.
+    Unanswered,
+    /// The server closes connections as soon as it has accepted them: it has reached its limit.
+    ClosedByServer,
+    /// A connection could not be secured.
+    EncryptionError(EncryptionError),
+    /// Any other error.
+    Other(Errno),
+}
+
+impl From<Errno> for Limit {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::MFILE => Self::ProcessDescriptors,
+            Errno::NFILE => Self::SystemDescriptors,
+            Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => Self::Ports,
+            Errno::NOBUFS | Errno::NOMEM => Self::Memory,
+            Errno::CONNREFUSED => Self::Refused,
+            Errno::TIMEDOUT => Self::Unanswered,
+            Errno::CONNRESET => Self::ClosedByServer,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ProcessDescriptors => f.write_str("this process has no file descriptor left"),
+            Self::SystemDescriptors => f.write_str("this machine has no file descriptor left"),
+            Self::Ports => f.write_str("no port is left to connect from"),
+            Self::Memory => f.write_str("the kernel has no memory for more connections"),
+            Self::Refused => f.write_str("nobody listens there"),
+            Self::Unanswered => {
+                f.write_str("the server does not answer: it no longer accepts connections")
+            }
+            Self::ClosedByServer => {
+                f.write_str("the server closes new connections: it has reached its limit")
+            }
+            Self::EncryptionError(why) => write!(f, "a connection is not secure: {why}"),
+            Self::Other(errno) => write!(f, "{errno}"),
+        }
+    }
+}
+
+/// State of a connection.
+enum Connection {
+    Connecting(OwnedFd),
+    /// Connected, and not yet secure.
+    Securing(OwnedFd),
+    Open(OwnedFd),
+    Closed,
+}
+
+/// Connections that are held open.
+pub struct HeldConnections {
+    /// The epoll instance that watches them, and the connections.
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    /// The encryption of each connection; empty if none is secured.
+    secured: Vec<Option<Box<dyn Encryption>>>,
+    encryption: Option<Arc<dyn EncryptionFactory>>,
+    buffers: HandshakeBuffers,
+    address: SocketAddr,
+    /// Time that opening took.
+    pub took: Duration,
+    /// The limit that was reached, if there are fewer than wanted.
+    pub limit: Option<Limit>,
+}
+
+/// Buffers for records read, decrypted and encrypted.
+#[derive(Default)]
+struct HandshakeBuffers {
+    read: Vec<u8>,
+    decrypted: Vec<u8>,
+    encrypted: Vec<u8>,
+}
+
+impl HandshakeBuffers {
+    /// Continues a handshake with the bytes received, or begins one. Returns `true` if it is done.
+    fn handshake(
+        &mut self,
+        fd: &OwnedFd,
+        secure: &mut dyn Encryption,
+        is_first: bool,
+    ) -> Result<bool, Limit> {
+        let (mut is_done, mut has_begun) = (false, !is_first);
+        while !is_done {
+            let received_bytes = match std::mem::replace(&mut has_begun, true) {
+                false => 0,
+                true => match socket::read(fd, &mut self.read) {
+                    Ok(0) => return Err(Limit::ClosedByServer),
+                    Ok(count) => count,
+                    Err(Errno::AGAIN) => break,
+                    Err(errno) => return Err(errno.into()),
+                },
+            };
+            self.decrypted.clear();
+            self.encrypted.clear();
+            let opened = secure.open(
+                &mut self.read[..received_bytes],
+                &mut self.decrypted,
+                &mut self.encrypted,
+            );
+            // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
+            // failed, so that the server learns the reason.
+            let sent_bytes = socket::send(fd, &self.encrypted)?;
+            is_done = opened.map_err(Limit::EncryptionError)?;
+            if sent_bytes < self.encrypted.len() {
+                return Err(Limit::Memory);
+            }
+        }
+        Ok(is_done)
+    }
+}
+
+/// Result of [`HeldConnections::look`].
+#[derive(Default)]
+struct Polled {
+    events: usize,
+    connected: u64,
+    failed: u64,
+}
+
+/// Returns the source address of a connection by its index; loopback has 16 million addresses.
+/// `None` leaves the choice to the kernel.
+fn source(address: SocketAddr, number: u64) -> Option<SocketAddr> {
+    let SocketAddr::V4(to) = address else { return None };
+    let block =
+        u32::try_from(number / CONNECTIONS_PER_SOURCE).ok().filter(|block| *block < 1 << 23)?;
+    if !to.ip().is_loopback() || block == 0 {
+        return None;
+    }
+    // From 127.0.1.0 on, away from the usual addresses of servers.
+    let source = Ipv4Addr::from_bits(u32::from_be_bytes([127, 0, 1, 0]) + block);
+    // Both terms together are less than 2^16.
+    let port = FIRST_PORT + (number % CONNECTIONS_PER_SOURCE) as u16;
+    Some(SocketAddr::new(IpAddr::V4(source), port))
+}
+
+impl HeldConnections {
+    /// Opens connections until there are as many as wanted, a limit is reached, or `stop` is set.
+    /// Updates `opened` on the way.
+    ///
+    /// # Errors
+    /// Fails with [`Fault::Refused`] if the kernel does not provide epoll.
+    pub fn open(
+        wanted: &HoldOptions,
+        stop: &AtomicBool,
+        opened: &AtomicU64,
+    ) -> Result<Self, Fault> {
+        let refused = |call| move |errno| Fault::Refused { call, errno };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused("epoll_create"))?;
+        let mut held = Self {
+            epoll,
+            connections: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
+            secured: Vec::new(),
+            encryption: wanted.encryption.clone(),
+            buffers: HandshakeBuffers::default(),
+            address: wanted.address,
+            took: Duration::ZERO,
+            limit: None,
+        };
+        if wanted.encryption.is_some() {
+            held.buffers.read = vec![0; READ_BYTES];
+        }
+        let start_ns = clock::now_ns();
+        let timeout_ns = wanted.timeout.as_nanos() as u64;
+        let mut last_ns = start_ns;
+        let mut pending = 0;
+        loop {
+            // Relaxed: the flag and the count publish no other data.
+            let is_stopped = stop.load(Ordering::Relaxed);
+            while !is_stopped
+                && held.limit.is_none()
+                && (held.connections.len() as u64) < wanted.count
+                && pending < PENDING_MAX
+            {
+                match held.begin(wanted.first + held.connections.len() as u64) {
+                    Ok(()) => pending += 1,
+                    Err(limit) => held.limit = Some(limit),
+                }
+            }
+            if pending == 0 || is_stopped {
+                break;
+            }
+            let polled = held.poll(20)?;
+            let now_ns = clock::now_ns();
+            if polled.connected + polled.failed > 0 {
+                last_ns = now_ns;
+            } else if now_ns - last_ns > timeout_ns {
+                held.limit.get_or_insert(Limit::Unanswered);
+                break;
+            }
+            pending -= polled.connected + polled.failed;
+            opened.fetch_add(polled.connected, Ordering::Relaxed);
+        }
+        held.took = Duration::from_nanos(clock::now_ns() - start_ns);
+        Ok(held)
+    }
+
+    /// Begins to make one more connection.
+    fn begin(&mut self, number: u64) -> Result<(), Limit> {
+        let mut source = source(self.address, number);
+        let mut connected = socket::connect(self.address, source);
+        if let (Some(source), Err(("bind", Errno::ADDRINUSE))) = (&mut source, &connected) {
+            // The port is in use: lets the kernel choose another.
+            source.set_port(0);
+            connected = socket::connect(self.address, Some(*source));
+        }
+        let fd = connected.map_err(|(_, errno)| Limit::from(errno))?;
+        let data = epoll::EventData::new_u64(self.connections.len() as u64);
+        epoll::add(&self.epoll, &fd, data, socket::WATCHED).map_err(Limit::from)?;
+        if let Some(encryption) = &self.encryption {
+            self.secured.push(Some(encryption.begin().map_err(Limit::EncryptionError)?));
+        }
+        self.connections.push(Connection::Connecting(fd));
+        Ok(())
+    }
+
+    /// Handles pending events. Returns the numbers of connections that were opened or failed to
+    /// open since the last call; connections closed later are handled too.
+    fn poll(&mut self, timeout_ms: i64) -> Result<Polled, Fault> {
+        let mut events = [const { MaybeUninit::uninit() }; 256];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
+        let events = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(Polled::default()),
+            Err(errno) => return Err(Fault::Refused { call: "epoll_wait", errno }),
+        };
+        let mut polled = Polled { events: events.len(), ..Polled::default() };
+        use epoll::EventFlags as Flags;
+        for &epoll::Event { flags, data } in events.iter() {
+            // The value was stored from a usize.
+            let at = data.u64() as usize;
+            let Some(connection) = self.connections.get_mut(at) else { continue };
+            let has_ended = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
+            let was_open = matches!(connection, Connection::Open(_));
+            let is_first = matches!(connection, Connection::Connecting(_));
+            let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
+            let next = match (std::mem::replace(connection, Connection::Closed), secure) {
+                (Connection::Connecting(fd), _) if has_ended => match socket::connected(&fd) {
+                    Ok(()) => Err(Limit::ClosedByServer),
+                    Err(errno) => Err(errno.into()),
+                },
+                (Connection::Connecting(fd), None) => Ok(Connection::Open(fd)),
+                (Connection::Connecting(fd) | Connection::Securing(fd), Some(secure)) => {
+                    match self.buffers.handshake(&fd, secure, is_first) {
+                        Ok(true) => Ok(Connection::Open(fd)),
+                        Ok(false) if has_ended => Err(Limit::ClosedByServer),
+                        Ok(false) => Ok(Connection::Securing(fd)),
+                        Err(limit) => Err(limit),
+                    }
+                }
+                (Connection::Open(_), _) if has_ended => Err(Limit::ClosedByServer),
+                (unchanged, _) => Ok(unchanged),
+            };
+            match next {
+                Ok(next) => {
+                    *connection = next;
+                    polled.connected +=
+                        u64::from(!was_open && matches!(connection, Connection::Open(_)));
+                }
+                Err(limit) => {
+                    polled.failed += u64::from(!was_open);
+                    self.limit.get_or_insert(limit);
+                    if let Some(secure) = self.secured.get_mut(at) {
+                        *secure = None;
+                    }
+                }
+            }
+        }
+        Ok(polled)
+    }
+
+    /// Returns the number of open connections, by the events handled so far.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.fds().count() as u64
+    }
+
+    /// Returns `true` if no connection is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fds().next().is_none()
+    }
+
+    fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.connections.iter().filter_map(|connection| match connection {
+            Connection::Open(fd) => Some(fd),
+            Connection::Connecting(_) | Connection::Securing(_) | Connection::Closed => None,
+        })
+    }
+
+    /// Handles all pending events; returns the number of connections that the server has closed.
+    ///
+    /// # Errors
+    /// Fails with [`Fault::Refused`] if epoll fails.
+    pub fn count_closed(&mut self) -> Result<u64, Fault> {
+        let before = self.len();
+        while self.poll(0)?.events > 0 {}
+        Ok(before - self.len())
+    }
+
+    /// Sends a message over `count` of the connections, spread evenly, one after another, and
+    /// checks the echoes. Returns the latencies in ns.
+    ///
+    /// # Errors
+    /// Fails with the [`Fault`] of the first missing or wrong echo.
+    pub fn sample(&mut self, count: u64, timeout: Duration) -> Result<Vec<u64>, Fault> {
+        let is_open = |at: &usize| matches!(self.connections[*at], Connection::Open(_));
+        let open: Vec<usize> = (0..self.connections.len()).filter(is_open).collect();
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(open.len());
+        let letters = Letters::new(SAMPLE_LETTERS);
+        let mut took_ns = Vec::with_capacity(count);
+        for one in 0..count {
+            let at = open[one * open.len() / count];
+            if let Connection::Open(fd) = &self.connections[at] {
+                let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
+                took_ns.push(echo(fd, secure, &letters, timeout)?);
+            }
+        }
+        Ok(took_ns)
+    }
+}
+
+impl fmt::Debug for HeldConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldConnections")
+            .field("open", &self.len())
+            .field("limit", &self.limit)
+            .finish()
+    }
+}
+
+/// Sends one message and waits for its echo.
+fn echo(
+    fd: &OwnedFd,
+    mut secure: Option<&mut (dyn Encryption + 'static)>,
+    letters: &Letters,
+    timeout: Duration,
+) -> Result<u64, Fault> {
+    let lengths = Lengths::new(0, SAMPLE_LETTERS, SAMPLE_LETTERS);
+    let order = Order::Bursts { count: 1, iterations: 1 };
+    let start_ns = clock::now_ns();
+    let mut client = Client::new(u128::from(start_ns), lengths, order, 1);
+    let (mut bytes, mut encrypted) = (Vec::new(), Vec::new());
+    client.send(letters, start_ns, 1, usize::MAX, &mut bytes);
+    if let Some(secure) = &mut secure {
+        secure.seal(&bytes, &mut encrypted)?;
+        bytes = std::mem::take(&mut encrypted);
+    }
+    if socket::send(fd, &bytes).map_err(Fault::Broken)? < bytes.len() {
+        return Err(Fault::Broken(Errno::AGAIN));
+    }
+    let (mut received, mut read) = (Vec::new(), [0; 1024]);
+    loop {
+        match socket::read(fd, &mut read) {
+            Ok(0) => return Err(Fault::Ended),
+            Ok(count) => match &mut secure {
+                // Session tickets come before the first message, and are not needed here.
+                Some(secure) => {
+                    let _ = secure.open(&mut read[..count], &mut received, &mut encrypted)?;
+                }
+                None => received.extend_from_slice(&read[..count]),
+            },
+            Err(Errno::AGAIN) => {
+                let left = timeout.saturating_sub(Duration::from_nanos(clock::now_ns() - start_ns));
+                let left = Timespec::try_from(left).unwrap_or_default();
+                match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
+                    Ok(0) => return Err(Fault::Silent(timeout)),
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(errno) => return Err(Fault::Refused { call: "poll", errno }),
+                }
+            }
+            Err(errno) => return Err(Fault::Broken(errno)),
+        }
+        if client.receive(letters, &received)?.is_some() {
+            return Ok(clock::now_ns() - start_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ten_thousand_connections_have_their_own_source_address() {
+        let here: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        let at = |number| source(here, number).map(|it| it.to_string());
+        assert_eq!((at(0), at(9_999)), (None, None));
+        assert_eq!(at(10_000).as_deref(), Some("127.0.1.1:20000"));
+        assert_eq!(at(19_999).as_deref(), Some("127.0.1.1:29999"));
+        assert_eq!(at(2_560_000).as_deref(), Some("127.0.2.0:20000"));
+        assert_eq!(source("10.0.0.1:80".parse().unwrap(), 50_000), None);
+        assert_eq!(source("[::1]:80".parse().unwrap(), 50_000), None);
+    }
+}

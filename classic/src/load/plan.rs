@@ -1,0 +1,154 @@
+//! Configuration of a load.
+
+use crate::load::PlanError;
+use crate::load::wire::LETTERS_MAX;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Amount of messages, and the end of the load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Work {
+    /// Each connection sends `count` messages and waits for all of them, `iterations` times; then
+    /// each thread pauses and reconnects, `reconns` times in all.
+    Counted {
+        /// Messages in a burst.
+        count: u64,
+        /// Bursts per connection.
+        iterations: u64,
+        /// Number of times that connections are made.
+        reconns: u64,
+        /// Pause after each time.
+        pause: Duration,
+    },
+    /// Limited by time: messages sent during `warm_up` are checked and not measured, those of the
+    /// following `duration` are measured.
+    Timed {
+        /// Time before the measurement.
+        warm_up: Duration,
+        /// Duration of the measurement.
+        duration: Duration,
+        /// Messages per second, of all connections together, sent when due regardless of earlier
+        /// messages (an open loop); `None` sends the next message when one comes back (a closed
+        /// loop).
+        rate: Option<f64>,
+    },
+}
+
+/// Configuration of a load on a server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The server.
+    pub address: SocketAddr,
+    /// Number of threads, each with its own connections.
+    pub threads_count: u32,
+    /// Number of connections per thread.
+    pub clients_count: u32,
+    /// Amount of messages.
+    pub work: Work,
+    /// Maximum number of outstanding messages per connection.
+    pub depth: u64,
+    /// Smallest number of letters in a message.
+    pub letters_min: u32,
+    /// Largest number of letters in a message.
+    pub letters_max: u32,
+    /// Size of each thread's read buffer.
+    pub read_bytes: u32,
+    /// Time-out without any message coming back, and for connecting.
+    pub timeout: Duration,
+    /// Step width of an additional linear histogram.
+    pub linear_step: Option<Duration>,
+    /// Distinguishes connection ids and message lengths from those of other processes.
+    pub salt: u32,
+}
+
+/// Maximum number of threads.
+const THREADS_MAX: u64 = 4096;
+/// Maximum number of connections per thread.
+const CLIENTS_MAX: u64 = 1 << 20;
+
+impl Plan {
+    /// Creates a plan of one connection that sends one message.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        let pause = Duration::ZERO;
+        Self {
+            address,
+            threads_count: 1,
+            clients_count: 1,
+            work: Work::Counted { count: 1, iterations: 1, reconns: 1, pause },
+            depth: u64::MAX,
+            letters_min: 3,
+            letters_max: 10,
+            read_bytes: 1 << 16,
+            timeout: Duration::from_secs(10),
+            linear_step: None,
+            salt: 0,
+        }
+    }
+
+    /// Checks that every value is within its range.
+    ///
+    /// # Errors
+    /// Fails with a [`PlanError`] that names the value.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        within("threads_count", self.threads_count.into(), 1, THREADS_MAX)?;
+        within("clients_count", self.clients_count.into(), 1, CLIENTS_MAX)?;
+        within("depth", self.depth, 1, u64::MAX)?;
+        within("letters_max", self.letters_max.into(), 0, LETTERS_MAX.into())?;
+        within("letters_min", self.letters_min.into(), 0, self.letters_max.into())?;
+        within("read_bytes", self.read_bytes.into(), 512, 1 << 24)?;
+        match self.work {
+            Work::Counted { count, iterations, reconns, .. } => {
+                within("count", count, 1, u64::MAX)?;
+                within("iterations", iterations, 1, u64::MAX)?;
+                within("reconns", reconns, 1, u64::MAX)?;
+                self.total_count().map(drop).ok_or(PlanError::TooMany)
+            }
+            Work::Timed { rate: Some(rate), .. } if !(rate.is_finite() && rate > 0.0) => {
+                Err(PlanError::Rate)
+            }
+            Work::Timed { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the total number of messages; `None` if it is limited by time, or overflows.
+    #[must_use]
+    pub fn total_count(&self) -> Option<u64> {
+        let Work::Counted { count, iterations, reconns, .. } = self.work else { return None };
+        [count, iterations, reconns, self.threads_count.into()]
+            .into_iter()
+            .try_fold(u64::from(self.clients_count), u64::checked_mul)
+    }
+}
+
+fn within(knob: &'static str, value: u64, min: u64, max: u64) -> Result<(), PlanError> {
+    match (min..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(PlanError::OutOfRange { knob, value, min, max }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_range_plan_is_refused_with_the_range() {
+        let plan = Plan::new(([127, 0, 0, 1], 1).into());
+        assert_eq!((plan.validate(), plan.total_count()), (Ok(()), Some(1)));
+        let refused = |plan: Plan| plan.validate().unwrap_err().to_string();
+        let none = Plan { threads_count: 0, ..plan.clone() };
+        assert_eq!(refused(none), "threads_count=0: must lie in 1..=4096");
+        let crossed = Plan { letters_min: 11, ..plan.clone() };
+        assert_eq!(refused(crossed), "letters_min=11: must lie in 0..=10");
+        let pause = Duration::ZERO;
+        let many = u64::MAX / 2;
+        let work = Work::Counted { count: many, iterations: 3, reconns: 1, pause };
+        assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::TooMany));
+        let second = Duration::from_secs(1);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let work = Work::Timed { warm_up: second, duration: second, rate: Some(rate) };
+            assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::Rate));
+        }
+    }
+}

@@ -1,0 +1,572 @@
+//! Common code of margo's point-to-point programs: two ranks, the first of which serves the other.
+//!
+//! Three ways to start, one output: alone, where this program starts itself once more as rank 0; by
+//! mpiexec or srun, where the environment says which rank this is; and by hand on two hosts, with
+//! `--rank`.
+
+pub mod bw;
+#[cfg(feature = "mpi")]
+mod by_mpi;
+pub mod latency;
+mod meeting;
+mod ranks;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use handover_base::affinity;
+use handover_base::topology::{self, Placement, Topology};
+use handover_program::console::{self, tell};
+use handover_program::end_with_parent;
+use handover_program::exit::usage;
+use handover_program::files;
+use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
+use meeting::{MeetingFile, Patience};
+use ranks::Rank;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::cell::OnceCell;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Interval at which rank 0 checks its time limit until rank 1 connects.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time from the release of the meeting place until the rank's connection is seen here.
+const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
+/// Maximum time for a side to end after it is told to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum of `--wait`, in seconds.
+const WAIT_S_MAX: u64 = 86_400;
+
+/// Options of both programs.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
+    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
+    #[arg(short = 'n', value_name = "TRANSPORT")]
+    transport: TransportArg,
+    /// Wait of client and server in ms: 0 spins; otherwise they poll for 20 us, then sleep until
+    /// they are woken, whatever the bound
+    #[arg(short = 't', value_name = "CLIENT,SERVER")]
+    timeouts: Option<Timeouts>,
+    /// Write each side's configuration and statistics, calls by procedure with their latencies, as JSON into
+    /// FILE.0 (server) and FILE.1 (client)
+    #[arg(short = 'd', value_name = "FILE")]
+    diagnostics: Option<String>,
+    /// Configure both sides' endpoints: JSON, or a file of it; -t and -d come after it. As in
+    /// '{"spin_ns_max": 50000}'; -d shows every key
+    #[arg(long, value_name = "JSON|FILE")]
+    config: Option<String>,
+    /// With -n tls://: this rank's certificate, a PEM file; that of a rank that is connected to must name its host
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    cert: Option<String>,
+    /// With -n tls://: its private key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<String>,
+    /// With -n tls://: the authorities that sign the other rank's certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    ca: Option<String>,
+    /// Meet at an address of rank 0's host: needed across hosts only
+    #[arg(long, value_name = "HOST:PORT")]
+    rendezvous: Option<String>,
+    /// Rank of this process, where no launcher says so: 0 serves, 1 calls
+    #[arg(long, value_name = "NUMBER", requires = "rendezvous")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
+    rank: Option<u32>,
+    /// Longest wait for the other rank, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = crate::whole(1..=WAIT_S_MAX), allow_negative_numbers = true)]
+    wait: u64,
+    /// Pin both ranks, placed to each other: near, far, smt or same [default: near when alone;
+    /// under a launcher, where that has put them]
+    #[arg(long, value_name = "NAME")]
+    place: Option<Placement>,
+    /// This is the rank 0 that a rank 1 has started
+    #[arg(long, hide = true)]
+    partner: bool,
+    /// `true` once both ranks were placed on one CPU, where neither spins.
+    #[arg(skip)]
+    is_cpu_shared: OnceCell<bool>,
+}
+
+/// A transport as given by the user, and the address that it stands for.
+#[derive(Debug, Clone)]
+struct TransportArg {
+    text: String,
+    address: Address,
+}
+
+impl FromStr for TransportArg {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        Ok(TransportArg { text: text.to_owned(), address: text.parse()? })
+    }
+}
+
+/// Upper bounds of margo's progress calls, in ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Timeouts {
+    client_ms: u32,
+    server_ms: u32,
+}
+
+impl FromStr for Timeouts {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let parsed = text.split_once(',').and_then(|(client, server)| {
+            Some(Timeouts { client_ms: client.parse().ok()?, server_ms: server.parse().ok()? })
+        });
+        parsed.ok_or("must be CLIENT,SERVER in ms, as in 0,0")
+    }
+}
+
+/// The two sides of a measurement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Side {
+    Server,
+    Client,
+}
+
+/// Ways in which the ranks meet.
+enum Via {
+    /// Rank 1 has started rank 0, or is about to.
+    Alone,
+    /// A file named after the job.
+    File(MeetingFile),
+    /// An MPI message; this process has initialised MPI.
+    #[cfg(feature = "mpi")]
+    Mpi(by_mpi::MpiMeeting),
+    /// An address of rank 0's host, and the name of the job, which is the same on both ranks.
+    Host(String, String),
+}
+
+/// A point-to-point program.
+pub trait Program {
+    const NAME: &'static str;
+
+    fn options(&self) -> &Options;
+
+    /// Returns the server's arguments besides the options of both programs.
+    fn arguments(&self) -> Vec<OsString>;
+
+    /// Returns `usual` with the limits raised to those that the program needs.
+    fn config(&self, usual: Config) -> Config;
+
+    /// Registers the server's procedures.
+    fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
+
+    /// Runs the client and prints the results. Tells the server to stop.
+    fn call(
+        &self,
+        endpoint: &mut Endpoint,
+        peer: Peer,
+        interrupted: &AtomicBool,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()>;
+}
+
+/// Runs the side that this process is.
+pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
+    run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
+        // The loss may be noticed within a call or between two calls.
+        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 is gone"),
+        _ => error,
+    })
+}
+
+fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
+    let options = program.options();
+    options.check_certificates()?;
+    let interrupted = console::interrupted().context("listen for signals")?;
+    let (side, via) = options.role(P::NAME)?;
+    let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
+    match side {
+        Side::Server => {
+            // A terminal's signal reaches both processes; the process that started this one decides
+            // when it ends.
+            let never = AtomicBool::new(false);
+            let patience = match via {
+                Via::Alone => Patience::new(Duration::from_secs(options.wait), &never),
+                _ => patience,
+            };
+            serve(program, via, patience, out)
+        }
+        Side::Client => {
+            options.note_transport(P::NAME);
+            let config = program.config(options.config()?);
+            // Rank 0 waits for this rank to connect while `meeting` is open.
+            let (partner, (address, meeting)) = match via {
+                Via::Alone => {
+                    let (partner, address) = Partner::start(program, patience)?;
+                    (Some(partner), (address, None))
+                }
+                Via::File(place) => (None, with_meeting(place.wait_for_address(patience)?)),
+                Via::Host(place, job) => {
+                    (None, with_meeting(meeting::address_from_host(&place, &job, patience)?))
+                }
+                #[cfg(feature = "mpi")]
+                Via::Mpi(met) => (None, (met.hear_address()?, None)),
+            };
+            // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
+            let mut endpoint = Endpoint::new(options.place(config, side, partner.is_some())?)?;
+            let peer = endpoint.connect(&address)?;
+            drop(meeting);
+            let called = program.call(&mut endpoint, peer, &interrupted, out);
+            options.diagnose(&endpoint, side)?;
+            drop(endpoint);
+            match partner {
+                Some(partner) => called.and(partner.end()),
+                None => called,
+            }
+        }
+    }
+}
+
+fn serve<P: Program>(
+    program: &P,
+    via: Via,
+    patience: Patience<'_>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let options = program.options();
+    let mut at = options.transport.address.clone();
+    let config = program.config(options.config()?);
+    let is_alone = matches!(via, Via::Alone);
+    let mut endpoint = Endpoint::new(options.place(config, Side::Server, is_alone)?)?;
+    program.register(&mut endpoint)?;
+    let peer = match via {
+        Via::Alone => {
+            writeln!(out, "{}", endpoint.listen(&at)?)?;
+            out.flush()?;
+            first_peer(&mut endpoint, patience, || false)?
+        }
+        Via::File(place) => {
+            let address = endpoint.listen(&at)?;
+            let published = place.publish(&address)?;
+            first_peer(&mut endpoint, patience, || published.is_released())?
+        }
+        Via::Host(place, job) => {
+            let mut met = meeting::wait_at_host(&place, &job, patience)?;
+            // The address by which the other rank has reached this host.
+            let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
+            at = match at {
+                Address::Tcp(place) if place.is_empty() => Address::Tcp(here()?),
+                Address::Tls(place) if place.is_empty() => Address::Tls(here()?),
+                at => at,
+            };
+            met.tell(&endpoint.listen(&at)?)?;
+            first_peer(&mut endpoint, patience, || met.is_released())?
+        }
+        #[cfg(feature = "mpi")]
+        Via::Mpi(met) => {
+            met.tell(at, |at| endpoint.listen(at))?;
+            first_peer(&mut endpoint, patience, || false)?
+        }
+    };
+    let stopped = endpoint.serve_while_connected(peer);
+    options.diagnose(&endpoint, Side::Server)?;
+    match stopped {
+        true => Ok(()),
+        false => bail!("rank 1 is gone before it was finished"),
+    }
+}
+
+fn with_meeting((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
+    (address, Some(meeting))
+}
+
+/// Waits for rank 1 to connect. `is_released` returns `true` once rank 1 has released the meeting
+/// place, which it does when it has connected or when it ends.
+fn first_peer(
+    endpoint: &mut Endpoint,
+    patience: Patience<'_>,
+    is_released: impl Fn() -> bool,
+) -> anyhow::Result<Peer> {
+    let mut released: Option<Instant> = None;
+    loop {
+        let peer = endpoint.peers().next();
+        if let Some(peer) = peer {
+            return Ok(peer);
+        }
+        if endpoint.stats().closed_count > 0 {
+            bail!("rank 1 is gone before it had begun");
+        }
+        patience.check(|| "rank 1 has not connected".into())?;
+        if is_released()
+            && released.get_or_insert_with(Instant::now).elapsed() > CONNECT_AFTER_RELEASE_MAX
+        {
+            bail!("rank 1 has ended before it connected");
+        }
+        endpoint.progress(POLL_INTERVAL);
+    }
+}
+
+impl Options {
+    /// Returns the side of this process, and the way in which it meets the other.
+    fn role(&self, program: &str) -> anyhow::Result<(Side, Via)> {
+        if self.partner {
+            return Ok((Side::Server, Via::Alone));
+        }
+        let rank = match self.rank {
+            Some(number) => Some(Rank::named(number)),
+            None => Rank::of(|name| std::env::var(name).ok())?,
+        };
+        let Some(rank) = rank else {
+            if self.rendezvous.is_some() {
+                return Err(usage(
+                    "--rendezvous needs a launcher's ranks, or --rank 0 and --rank 1",
+                ));
+            }
+            return Ok((Side::Client, Via::Alone));
+        };
+        if rank.ranks_count != 2 || rank.number > 1 {
+            let (number, count) = (rank.number, rank.ranks_count);
+            return Err(usage(format!(
+                "rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
+            )));
+        }
+        let side = if rank.number == 0 { Side::Server } else { Side::Client };
+        #[cfg(feature = "mpi")]
+        if self.rendezvous.is_none()
+            && let Some(met) = by_mpi::begin(&rank)?
+        {
+            return Ok((side, Via::Mpi(met)));
+        }
+        let via = match (&self.rendezvous, rank.here_count) {
+            (Some(place), _) => {
+                let job = rank.job.clone().unwrap_or_else(|| "-".into());
+                Via::Host(place.clone(), format!("{program}.{job}"))
+            }
+            (None, Some(1)) => {
+                let say =
+                    "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
+                return Err(usage(say));
+            }
+            (None, _) => Via::File(MeetingFile::of(program, &rank.job_here())?),
+        };
+        Ok((side, via))
+    }
+
+    /// Prints what the transport stands for, if it is named differently here.
+    fn note_transport(&self, program: &str) {
+        let (text, meant) = (&self.transport.text, &self.transport.address);
+        if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
+            tell(format_args!("{program}: {text} stands for {meant} here"));
+        }
+    }
+
+    /// Returns `true` if this process starts the other rank, or was started by it.
+    fn is_alone(&self) -> bool {
+        self.partner
+            || self.rank.is_none() && std::env::vars_os().all(|(name, _)| !ranks::is_told_by(&name))
+    }
+
+    fn spins(&self, side: Side) -> bool {
+        match (self.timeouts, side) {
+            _ if self.is_cpu_shared.get() == Some(&true) => false,
+            (Some(it), Side::Server) => it.server_ms == 0,
+            (Some(it), Side::Client) => it.client_ms == 0,
+            (None, _) => self.config().is_ok_and(|it| it.spin_forever),
+        }
+    }
+
+    /// Returns the endpoint configuration of the command line.
+    fn config(&self) -> anyhow::Result<Config> {
+        let config = self.config_in_json()?;
+        let (Some(certificates), Some(private_key), Some(roots)) =
+            (self.cert.clone(), self.key.clone(), self.ca.clone())
+        else {
+            return Ok(config);
+        };
+        Ok(Config { tls: Some(TlsFiles { certificates, private_key, roots }), ..config })
+    }
+
+    /// Rejects tls:// without certificates, and certificates without tls://.
+    fn check_certificates(&self) -> anyhow::Result<()> {
+        let is_tls = matches!(self.transport.address, Address::Tls(_));
+        if self.cert.is_some() && !is_tls {
+            return Err(usage("--cert needs -n tls://"));
+        }
+        if is_tls && self.config()?.tls.is_none() {
+            return Err(usage("-n tls:// needs --cert, --key and --ca, or `tls` in --config"));
+        }
+        Ok(())
+    }
+
+    fn config_in_json(&self) -> anyhow::Result<Config> {
+        let Some(given) = &self.config else { return Ok(Config::default()) };
+        let json = match given.trim_start().starts_with('{') {
+            true => given.clone(),
+            false => files::read_text(given.as_ref())
+                .map_err(|error| usage(format!("--config {given}: {error}")))?,
+        };
+        config_from_json(&json).map_err(|error| usage(format!("--config: {error}")))
+    }
+
+    /// Pins this rank where it is to run, and returns the configuration of its endpoint there.
+    fn place(&self, config: Config, side: Side, is_alone: bool) -> anyhow::Result<Config> {
+        let usual = is_alone.then_some(Placement::Near);
+        if let Some(place) = self.place.or(usual) {
+            let placed = Topology::read()?.place(place, &topology::allowed(), 2);
+            let [server_cpu, client_cpu] = placed.cpus[..] else {
+                bail!("two ranks need a CPU each, or one for both: {placed:?}")
+            };
+            let is_shared = server_cpu == client_cpu;
+            if side == Side::Client {
+                for note in &placed.notes {
+                    tell(format_args!("warning: {note}"));
+                }
+                if is_shared && self.spins(Side::Client) && self.spins(Side::Server) {
+                    tell(format_args!(
+                        "warning: both ranks run on CPU {client_cpu}, where one that spins keeps the other \
+                         waiting: they look for 20 us, then sleep"
+                    ));
+                }
+            }
+            // Set once in each process.
+            let _ = self.is_cpu_shared.set(is_shared);
+            affinity::pin(if side == Side::Client { client_cpu } else { server_cpu })?;
+        }
+        let monitoring = config.monitoring || self.diagnostics.is_some();
+        Ok(Config { spin_forever: self.spins(side), monitoring, ..config })
+    }
+
+    /// Returns the way a side waits, in a word.
+    fn mode(&self, side: Side) -> &'static str {
+        match self.spins(side) {
+            true => "spin",
+            false if self.config().is_ok_and(|it| it.spin_ns_max == 0) => "sleep",
+            false => "adaptive",
+        }
+    }
+
+    /// Returns the name of the transport.
+    fn transport(&self) -> String {
+        self.transport.address.transport().to_string()
+    }
+
+    fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {
+        let Some(file) = &self.diagnostics else { return Ok(()) };
+        let path = format!("{file}.{}", u32::from(side == Side::Client));
+        let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
+        files::write(path.as_ref(), text.as_bytes()).with_context(|| format!("-d: write {path}"))
+    }
+
+    /// Returns these options as arguments for the partner.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["-n".into(), self.transport.text.clone().into()];
+        if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
+            words.extend(["-t".into(), format!("{client_ms},{server_ms}").into()]);
+        }
+        for (name, given) in [
+            ("-d", &self.diagnostics),
+            ("--config", &self.config),
+            ("--cert", &self.cert),
+            ("--key", &self.key),
+            ("--ca", &self.ca),
+        ] {
+            if let Some(given) = given {
+                words.extend([name.into(), given.into()]);
+            }
+        }
+        if let Some(place) = self.place {
+            words.extend(["--place".into(), place.name().into()]);
+        }
+        words.extend(["--wait".into(), self.wait.to_string().into(), "--partner".into()]);
+        words
+    }
+}
+
+/// Rank 0, started by rank 1. Dropping this kills it.
+struct Partner {
+    child: Option<Child>,
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // The process may have ended by itself, which is not an error.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Partner {
+    fn start<P: Program>(program: &P, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
+        let binary = std::env::current_exe().context("find the path of this program")?;
+        let mut command = Command::new(binary);
+        command.arg0("handover").arg(P::NAME).args(program.arguments());
+        command.args(program.options().arguments());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        end_with_parent(&mut command, Signal::KILL);
+        let mut child = command.spawn().context("start the second process")?;
+        let stdout = child.stdout.take();
+        let partner = Partner { child: Some(child) };
+        let stdout = stdout.context("take the standard output of the second process")?;
+        let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
+        while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
+            patience.check(|| "the second process has not begun to listen".into())?;
+        }
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context("read the output of the second process")?;
+        match line.strip_suffix('\n') {
+            Some(address) => Ok((partner, address.parse()?)),
+            None => bail!("the second process has ended: {}", partner.status()?),
+        }
+    }
+
+    fn status(mut self) -> anyhow::Result<std::process::ExitStatus> {
+        let mut child =
+            self.child.take().context("wait for the second process: it has ended already")?;
+        child.wait().context("wait for the second process")
+    }
+
+    /// Waits for the partner to end, after it was told to stop.
+    fn end(mut self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let Some(child) = &mut self.child else { return Ok(()) };
+        loop {
+            match child.try_wait().context("wait for the second process")? {
+                Some(status) if status.success() => break,
+                Some(status) => bail!("the second process failed: {status}"),
+                None if began.elapsed() > STOP_TIMEOUT => bail!("the second process does not end"),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        self.child = None;
+        Ok(())
+    }
+}
+
+/// Parses a configuration from JSON and validates it. Errors name the key.
+fn config_from_json(json: &str) -> anyhow::Result<Config> {
+    // serde would take a list as the fields' values in their order.
+    ensure!(json.trim_start().starts_with('{'), "not a JSON object: {{\"key\": value}}");
+    let config: Config = serde_json::from_str(json)?;
+    config.validate()?;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_parse_in_pairs_only() {
+        assert_eq!("0,5".parse(), Ok(Timeouts { client_ms: 0, server_ms: 5 }));
+        for text in ["", "0", "0,", "1,2,3", "-1,0", "a,b"] {
+            assert!(text.parse::<Timeouts>().is_err(), "{text}");
+        }
+    }
+}

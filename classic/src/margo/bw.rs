@@ -1,0 +1,395 @@
+//! `margo-p2p-bw`: the bandwidth of memory transfers between two processes, in both directions.
+
+mod server;
+
+use super::{Options, Program, Side};
+use crate::free_bytes;
+use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+use handover_base::clock;
+use handover_program::exit::{Interrupted, usage};
+use handover_rpc::{
+    Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Config, Endpoint, Method, Peer, Rights,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use server::Server;
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const PREPARE: Method = Method::named("prepare");
+const TRANSFER: Method = Method::named("transfer");
+const CHECK: Method = Method::named("check");
+const STOP: Method = Method::named("stop");
+
+/// Maximum of `-x`: the original keeps it in a C int.
+const BYTES_MAX: u64 = (1 << 31) - 1;
+const SECONDS_MAX: u64 = 86_400;
+const CONCURRENCY_MAX: u64 = 4096;
+const THREADS_MAX: u64 = 64;
+/// The original's default.
+const BUFFER_BYTES: u64 = 2_147_483_648;
+const BUFFER_BYTES_MAX: u64 = 1 << 40;
+/// Pause between the two directions, as in the original.
+const DIRECTION_PAUSE: Duration = Duration::from_millis(100);
+/// Interval between checks of the interrupt flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum time for a peer to release memory that is unregistered.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
+/// Size of the pieces in which a buffer is filled and checked.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Bandwidth of bulk transfers between two processes: the server pulls from the client's memory,
+/// pauses, and pushes into it. The client prints.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints, tab-separated, a line for PULL and one for PUSH: op, warmup_seconds, concurrency, \
+threads, xfer_size, total_bytes, seconds, MiB/s (of 2^20 bytes), xfer_memory, align_buffer. Then, as a \
+comment, what the transport is here, by which path memory is reached (mapped, process, messages), of which \
+kind the client's memory is, and how client and server wait. What has arrived is compared with what was \
+sent, outside of the timing.\n\n\
+Starts as margo-p2p-latency does: alone, by mpiexec -n 2, or by srun -n 2."
+)]
+pub struct Bandwidth {
+    /// Bytes of each transfer
+    #[arg(short = 'x', value_name = "BYTES", allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=BYTES_MAX))]
+    xfer_bytes: u64,
+    /// Duration of each direction in seconds
+    #[arg(short = 'D', value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=SECONDS_MAX))]
+    seconds: u64,
+    /// Number of transfers under way at a time
+    #[arg(short = 'c', value_name = "COUNT", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=CONCURRENCY_MAX))]
+    concurrency: u64,
+    /// Dedicated threads of the server that transfer; 0: the one that serves
+    #[arg(short = 'T', value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(0..=THREADS_MAX))]
+    threads: u64,
+    /// Let the server's buffer be a file in FILE's folder; it has no name, and goes with the server however that ends
+    #[arg(short = 'm', value_name = "FILE")]
+    file: Option<String>,
+    /// Bytes of each side's buffer, which transfers walk over
+    #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
+    #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX), allow_negative_numbers = true)]
+    buffer_bytes: u64,
+    /// Align buffers to pages (memory that is shared always is)
+    #[arg(short = 'a')]
+    align: bool,
+    /// Seconds of warming up, each direction
+    #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(0..=SECONDS_MAX))]
+    warmup_seconds: u64,
+    /// The client's memory: shared, which a server on the same machine can map, or plain
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Shared)]
+    memory: Kind,
+    /// Have both sides copy, a half of each transfer each, where both memories are shared and -x is 32768 or more
+    #[arg(long)]
+    halves: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Kinds of memory.
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+enum Kind {
+    Shared,
+    Plain,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Shared => "shared",
+            Kind::Plain => "plain",
+        }
+    }
+}
+
+/// Arguments of the call that prepares the server, before anything is timed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Prepare {
+    handle: BulkHandle,
+    /// Offset of the buffer in that memory.
+    base: u64,
+    /// Address that the server's threads connect to.
+    client: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+enum Op {
+    Pull,
+    Push,
+}
+
+pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.xfer_bytes > args.buffer_bytes {
+        let (xfer, buffer) = (args.xfer_bytes, args.buffer_bytes);
+        return Err(usage(format!("-x {xfer}: more than the buffer has, -X {buffer}")));
+    }
+    args.check_room()?;
+    super::run(args, out)
+}
+
+impl Program for Bandwidth {
+    const NAME: &'static str = "margo-p2p-bw";
+
+    fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        let mut words = vec!["-D".to_owned(), "1".to_owned()];
+        for (name, value) in [
+            ("-x", self.xfer_bytes),
+            ("-c", self.concurrency),
+            ("-T", self.threads),
+            ("-X", self.buffer_bytes),
+        ] {
+            words.extend([name.to_owned(), value.to_string()]);
+        }
+        if let Some(file) = &self.file {
+            words.extend(["-m".to_owned(), file.clone()]);
+        }
+        if self.halves {
+            words.push("--halves".to_owned());
+        }
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    fn config(&self, usual: Config) -> Config {
+        usual
+    }
+
+    fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
+        Server::new(self)?.register(endpoint)
+    }
+
+    fn call(
+        &self,
+        endpoint: &mut Endpoint,
+        peer: Peer,
+        interrupted: &AtomicBool,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
+        let (memory, base) = self.buffer()?;
+        let handle = endpoint.register_memory(&memory, Rights::ReadWrite)?;
+        let client = match self.threads {
+            0 => String::new(),
+            _ => endpoint.listen(&self.listen_address()?)?.to_string(),
+        };
+        let mut client_side =
+            Client { endpoint, peer, memory, base, bytes: self.buffer_bytes, interrupted };
+        let path: String = client_side.ask(PREPARE, &Prepare { handle, base, client })?;
+        if self.warmup_seconds > 0 {
+            self.both_ways(&mut client_side, self.warmup_seconds, &mut std::io::sink())?;
+        }
+        let measured = self.both_ways(&mut client_side, self.seconds, out);
+        let options = &self.options;
+        if measured.is_ok() {
+            let transport_and_memory = (options.transport(), self.memory.word());
+            let modes = (options.mode(Side::Client), options.mode(Side::Server));
+            writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
+            writeln!(
+                out,
+                "#{}\t{path}\t{}\t{}\t{}",
+                transport_and_memory.0, transport_and_memory.1, modes.0, modes.1
+            )?;
+        }
+        measured?;
+        client_side.ask::<_, ()>(STOP, &())?;
+        endpoint.withdraw_memory(&handle, WITHDRAW_TIMEOUT)?;
+        Ok(())
+    }
+}
+
+impl Bandwidth {
+    /// Rejects buffers larger than the available memory: every page of them is touched, and the
+    /// machine would run out of memory.
+    fn check_room(&self) -> anyhow::Result<()> {
+        let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
+        let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
+        ensure!(
+            self.options.partner || count * bytes <= free,
+            "-X {bytes}: {count} buffers of so many bytes, where {free} bytes are free"
+        );
+        Ok(())
+    }
+
+    /// Returns the client's memory, and the offset of the buffer in it.
+    fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
+        let bytes = usize::try_from(self.buffer_bytes)?;
+        match self.memory {
+            Kind::Shared => Ok((
+                BulkMemory::shared(bytes)
+                    .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
+                0,
+            )),
+            Kind::Plain => {
+                let page_bytes = if self.align { rustix::param::page_size() } else { 1 };
+                let vec = vec![0u8; bytes + page_bytes - 1];
+                let base = vec.as_ptr().align_offset(page_bytes) as u64;
+                Ok((BulkMemory::plain(vec), base))
+            }
+        }
+    }
+
+    /// Returns the address on which the client listens for the server's threads.
+    fn listen_address(&self) -> anyhow::Result<Address> {
+        let options = &self.options;
+        Ok(match (&options.transport.address, &options.rendezvous) {
+            (Address::Sm(_), _) => Address::Sm(String::new()),
+            (Address::Uds(_), _) => Address::Uds(String::new()),
+            (Address::Tcp(_), place) => Address::Tcp(local_host(place.as_deref())?),
+            (Address::Tls(_), place) => Address::Tls(local_host(place.as_deref())?),
+        })
+    }
+
+    fn both_ways(
+        &self,
+        client: &mut Client<'_>,
+        seconds: u64,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
+        client.fill(0);
+        writeln!(
+            out,
+            "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t<seconds>\t\
+             <MiB/s>\t<xfer_memory>\t<align_buffer>"
+        )?;
+        self.row("PULL", client.timed(Op::Pull, seconds)?, out)?;
+        // The server checks the data that arrived, and fills its buffer for the way back.
+        client.ask::<_, ()>(CHECK, &())?;
+        std::thread::sleep(DIRECTION_PAUSE);
+        let pushed = client.timed(Op::Push, seconds)?;
+        self.row("PUSH", pushed, out)?;
+        let walked_bytes = self.buffer_bytes / self.xfer_bytes * self.xfer_bytes;
+        client.check(1, pushed.0.min(walked_bytes))
+    }
+
+    fn row(&self, op: &str, (bytes, ns): (u64, u64), out: &mut dyn Write) -> anyhow::Result<()> {
+        let Bandwidth { warmup_seconds, concurrency, threads, xfer_bytes, buffer_bytes, .. } = self;
+        let seconds = ns as f64 / 1e9;
+        let rate = bytes as f64 / seconds / f64::from(1 << 20);
+        let align = u8::from(self.align);
+        writeln!(
+            out,
+            "{op}\t{warmup_seconds}\t{concurrency}\t{threads}\t{xfer_bytes}\t{bytes}\t{seconds:.6}\t\
+             {rate:.6}\t{buffer_bytes}\t{align}"
+        )?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
+fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
+    let Some(place) = rendezvous else { return Ok(String::new()) };
+    // Connecting a UDP socket selects the local address; nothing is sent.
+    let socket = UdpSocket::bind("0.0.0.0:0").context("open a UDP socket")?;
+    socket.connect(place).with_context(|| format!("--rendezvous {place}: find the route"))?;
+    let ip = socket.local_addr().context("read the local address of a UDP socket")?.ip();
+    Ok(SocketAddr::new(ip, 0).to_string())
+}
+
+/// The client's side of a run.
+struct Client<'a> {
+    endpoint: &'a mut Endpoint,
+    peer: Peer,
+    memory: BulkMemory,
+    base: u64,
+    bytes: u64,
+    interrupted: &'a AtomicBool,
+}
+
+impl Client<'_> {
+    /// Calls a procedure, and gives up when interrupted.
+    fn ask<A: Serialize, R: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        arguments: &A,
+    ) -> anyhow::Result<R> {
+        let call: Call<R> = self.endpoint.start(self.peer, method, arguments)?;
+        loop {
+            if let Some(result) = self.endpoint.test(call) {
+                return Ok(result?);
+            }
+            // Relaxed: the flag publishes no other data.
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Interrupted.into());
+            }
+            self.endpoint.progress(POLL_INTERVAL);
+        }
+    }
+
+    /// Returns the number of bytes moved, and the time in ns, including the call that requests it.
+    fn timed(&mut self, op: Op, seconds: u64) -> anyhow::Result<(u64, u64)> {
+        let began = clock::ticks();
+        let bytes = self.ask(TRANSFER, &(op, seconds * 1_000_000_000))?;
+        Ok((bytes, clock::ns(clock::ticks() - began).max(1)))
+    }
+
+    fn fill(&self, more: u64) {
+        fill((&self.memory, self.base), self.bytes, more);
+    }
+
+    fn check(&self, more: u64, bytes: u64) -> anyhow::Result<()> {
+        let wrong = first_wrong((&self.memory, self.base), bytes, more);
+        ensure!(wrong.is_none(), "what was pushed is wrong from byte {} on", wrong.unwrap_or(0));
+        Ok(())
+    }
+}
+
+/// Fills a piece: each word of eight bytes holds its index plus `more`.
+fn fill_piece(at: u64, more: u64, into: &mut [u8]) {
+    for (number, word) in (at / 8..).zip(into.chunks_mut(8)) {
+        word.copy_from_slice(&(number + more).to_ne_bytes()[..word.len()]);
+    }
+}
+
+/// Returns the offset and length of all pieces of a buffer of this size.
+fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
+    let starts = (0..bytes).step_by(PIECE_BYTES);
+    // At most PIECE_BYTES.
+    starts.map(move |at| (at, (bytes - at).min(PIECE_BYTES as u64) as usize))
+}
+
+fn fill((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) {
+    let mut made = vec![0; PIECE_BYTES];
+    for (at, piece_bytes) in pieces(bytes) {
+        fill_piece(at, more, &mut made[..piece_bytes]);
+        memory.write(base + at, &made[..piece_bytes]);
+    }
+}
+
+/// Returns the offset of the first byte that differs from the data of [`fill`].
+fn first_wrong((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) -> Option<u64> {
+    let (mut made, mut found) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
+    for (at, piece_bytes) in pieces(bytes) {
+        let (made, found) = (&mut made[..piece_bytes], &mut found[..piece_bytes]);
+        fill_piece(at, more, made);
+        memory.read(base + at, found);
+        if let Some(wrong) = made.iter().zip(&*found).position(|(made, found)| made != found) {
+            return Some(at + wrong as u64);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_byte_is_found() {
+        let bytes = PIECE_BYTES as u64 + 21;
+        let memory = BulkMemory::plain(vec![0; PIECE_BYTES + 100]);
+        fill((&memory, 3), bytes, 1);
+        assert_eq!(first_wrong((&memory, 3), bytes, 1), None);
+        assert_eq!(first_wrong((&memory, 3), bytes, 2), Some(0));
+        memory.write(3 + PIECE_BYTES as u64 + 20, &[0xee]);
+        assert_eq!(first_wrong((&memory, 3), bytes, 1), Some(PIECE_BYTES as u64 + 20));
+    }
+}

@@ -1,0 +1,126 @@
+//! A meeting of mpiexec's ranks through MPI itself, for builds with MPI on hosts with the library:
+//! no address to meet at is needed.
+
+use super::meeting::{machine, reachable};
+use super::ranks::Rank;
+use anyhow::{Context, bail, ensure};
+use handover_program::console::tell;
+use handover_rpc::{Address, EndpointError};
+use handover_suite::mpi::World;
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// Size of a message between the ranks, including its length; padded with zeros.
+const MESSAGE_BYTES: usize = 4096;
+
+/// MPI after initialisation, before any message.
+#[derive(Debug)]
+pub struct MpiMeeting {
+    world: World,
+}
+
+/// Initialises MPI with the other rank. Returns `None` if the library is not found: it is then
+/// missing for both ranks of this host, and they can meet through a file.
+pub fn begin(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
+    if !rank.is_of_mpi() {
+        return Ok(None);
+    }
+    let world = match World::begin() {
+        Ok(world) => world,
+        Err(why) => {
+            tell(format_args!("the ranks meet by a file: {why}"));
+            return Ok(None);
+        }
+    };
+    let found = world.rank()?;
+    ensure!(
+        found == (rank.number, rank.ranks_count),
+        "the launcher calls this rank {} of {}, and {} calls it {} of {}",
+        rank.number,
+        rank.ranks_count,
+        world.library()?,
+        found.0,
+        found.1
+    );
+    Ok(Some(MpiMeeting { world }))
+}
+
+impl MpiMeeting {
+    fn send(&self, to_rank: u32, text: &str) -> anyhow::Result<()> {
+        ensure!(
+            text.len() < MESSAGE_BYTES,
+            "longer than a message of {MESSAGE_BYTES} bytes: {text}"
+        );
+        let mut bytes = vec![0; MESSAGE_BYTES];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(self.world.send(to_rank, &bytes)?)
+    }
+
+    fn receive(&self, from_rank: u32) -> anyhow::Result<String> {
+        let mut bytes = vec![0; MESSAGE_BYTES];
+        self.world.receive(from_rank, &mut bytes)?;
+        let length = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .context("read the message of the other rank: it has no end")?;
+        bytes.truncate(length);
+        String::from_utf8(bytes).context("decode the message of the other rank")
+    }
+
+    /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
+    /// MPI.
+    pub fn tell(
+        self,
+        at: Address,
+        listen: impl FnOnce(&Address) -> Result<Address, EndpointError>,
+    ) -> anyhow::Result<()> {
+        let message = self.receive(1)?;
+        let (machine_1, host_1) = message
+            .split_once(' ')
+            .with_context(|| format!("parse the host of rank 1 in {message:?}"))?;
+        let is_elsewhere = machine_1 != machine();
+        let here = || address_towards(host_1).map(|host| host.to_string());
+        let listened = match at {
+            Address::Tcp(place) if place.is_empty() && is_elsewhere => here().map(Address::Tcp),
+            Address::Tls(place) if place.is_empty() && is_elsewhere => here().map(Address::Tls),
+            at => Ok(at),
+        };
+        let listened = listened.and_then(|at| Ok(listen(&at)?));
+        // The other rank waits for a message in either case.
+        let answer = match &listened {
+            Ok(address) => format!("{} {address}", machine()),
+            Err(_) => String::new(),
+        };
+        self.send(1, &answer)?;
+        self.world.end()?;
+        listened.map(drop)
+    }
+
+    /// Receives, as rank 1, the address of rank 0, and finalises MPI.
+    pub fn hear_address(self) -> anyhow::Result<Address> {
+        let host = rustix::system::uname();
+        self.send(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
+        let line = self.receive(0)?;
+        self.world.end()?;
+        if line.is_empty() {
+            bail!("rank 0 cannot listen");
+        }
+        reachable(&line)
+    }
+}
+
+/// Returns this host's address as seen from `host`, with port 0.
+fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
+    let found = (host, 9).to_socket_addrs();
+    let found = found.with_context(|| format!("resolve {host}, the host of rank 1; give an address of rank 0's host by --rendezvous HOST:PORT"))?;
+    for address in found {
+        let any: SocketAddr =
+            if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+        // Nothing is sent.
+        let socket = UdpSocket::bind(any).context("open a UDP socket")?;
+        if socket.connect(address).is_ok() {
+            let ours = socket.local_addr().context("read the local address of a UDP socket")?.ip();
+            return Ok(SocketAddr::new(ours, 0));
+        }
+    }
+    bail!("{host}, rank 1's host, cannot be reached; --rendezvous HOST:PORT")
+}

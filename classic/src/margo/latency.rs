@@ -1,0 +1,206 @@
+//! `margo-p2p-latency`: the round trip of a procedure that does nothing, between two processes.
+
+use super::{Options, Program, Side};
+use anyhow::{bail, ensure};
+use clap::Args;
+use handover_base::clock;
+use handover_program::exit::Interrupted;
+use handover_rpc::{CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer};
+use std::ffi::OsString;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const NOOP: Method = Method::named("noop");
+const STOP: Method = Method::named("stop");
+
+/// Maximum number of timed calls: 8 bytes are kept of each.
+const ITERATIONS_MAX: u64 = 1_000_000_000;
+/// Maximum payload.
+const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
+/// Deadline of each call with `-T`.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// The round trip of a no-op RPC between two processes: one serves, the other calls and prints.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints two lines of tab-separated columns, times in seconds: op, iterations, \
+warmup_iterations, size, min, q1, med, avg, q3, max. Then, as comments, p99 and p99.9 in seconds, what the \
+transport is here, how client and server wait, and the deadline of each call.\n\n\
+Alone, it starts its partner itself. By mpiexec -n 2 or srun -n 2, rank 0 serves and rank 1 calls; on one \
+host they find each other through a file of the user's that is named by the job, across hosts with \
+--rendezvous HOST:PORT."
+)]
+pub struct Latency {
+    /// Number of calls that are timed
+    #[arg(short = 'i', value_name = "ITERATIONS", allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=ITERATIONS_MAX))]
+    iterations: u64,
+    /// Bytes that each call carries there and back
+    #[arg(short = 'x', value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(0..=PAYLOAD_BYTES_MAX))]
+    payload_bytes: u64,
+    /// Number of calls before those that are timed
+    #[arg(short = 'w', value_name = "ITERATIONS", default_value_t = 100)]
+    #[arg(value_parser = crate::whole(0..=ITERATIONS_MAX), allow_negative_numbers = true)]
+    warmup_iterations: u64,
+    /// Give each call a deadline of 2 seconds
+    #[arg(short = 'T')]
+    timed: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+pub fn run(args: &Latency, out: &mut dyn Write) -> anyhow::Result<()> {
+    super::run(args, out)
+}
+
+impl Program for Latency {
+    const NAME: &'static str = "margo-p2p-latency";
+
+    fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        let bytes = self.payload_bytes.to_string();
+        ["-i", "1", "-x", &bytes].map(OsString::from).to_vec()
+    }
+
+    fn config(&self, usual: Config) -> Config {
+        // Twice PAYLOAD_BYTES_MAX fits a u32.
+        let payload_bytes = self.payload_bytes as u32;
+        let message_bytes_max = usual.message_bytes_max.max(payload_bytes);
+        Config {
+            message_bytes_max,
+            shared_bytes: usual.shared_bytes.max((2 * message_bytes_max).next_power_of_two()),
+            queued_bytes_max: usual.queued_bytes_max.max(4 * message_bytes_max),
+            ..usual
+        }
+    }
+
+    fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
+        let served = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&served);
+        endpoint.register_bytes("noop", 0, move |_, payload, answer| {
+            // Relaxed: only this thread accesses the counter.
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            answer.extend_from_slice(payload);
+            Ok(())
+        })?;
+        endpoint.register("stop", 0, move |context: &mut Context<'_>, called: u64| {
+            context.stop();
+            match served.load(Ordering::Relaxed) {
+                served if served == called => Ok(()),
+                served => Err(Failure::new(1, format!("{called} calls, of which {served} came"))),
+            }
+        })?;
+        Ok(())
+    }
+
+    fn call(
+        &self,
+        endpoint: &mut Endpoint,
+        peer: Peer,
+        interrupted: &AtomicBool,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<()> {
+        let payload = vec![b'a'; usize::try_from(self.payload_bytes)?];
+        for _ in 0..self.warmup_iterations.max(1) {
+            // Relaxed: the flag publishes no other data.
+            if interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+            let same = endpoint.call_bytes(peer, NOOP, &payload, |echo| echo == payload)?;
+            ensure!(same, "the echo is not what was sent");
+        }
+        let mut ticks = Vec::new();
+        for _ in 0..self.iterations {
+            if interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+            let began = clock::ticks();
+            let echo_bytes = self.noop(endpoint, peer, &payload)?;
+            let took = clock::ticks() - began;
+            ensure!(echo_bytes == payload.len(), "an echo of {echo_bytes} bytes");
+            ticks.push(took);
+        }
+        // With a warm-up of 0, one call more is made than printed, to verify the echo.
+        let called = endpoint.stats().calls_count;
+        endpoint.call::<_, ()>(peer, STOP, &called)?;
+        if !ticks.is_empty() {
+            self.table(ticks.into_iter().map(clock::ns).collect(), out)?;
+        }
+        // Relaxed: the flag publishes no other data.
+        match interrupted.load(Ordering::Relaxed) {
+            true => Err(Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Latency {
+    /// Makes the timed call: sends, waits, and returns the length of the result.
+    #[inline]
+    fn noop(&self, endpoint: &mut Endpoint, peer: Peer, payload: &[u8]) -> anyhow::Result<usize> {
+        let echoed = match self.timed {
+            false => endpoint.call_bytes(peer, NOOP, payload, <[u8]>::len),
+            true => endpoint.call_bytes_within(peer, NOOP, payload, DEADLINE, <[u8]>::len),
+        };
+        match echoed {
+            Err(CallError::Deadline) => bail!("a call was not answered within {DEADLINE:?}"),
+            echoed => Ok(echoed?),
+        }
+    }
+
+    fn table(&self, mut took_ns: Vec<u64>, out: &mut dyn Write) -> anyhow::Result<()> {
+        took_ns.sort_unstable();
+        let s = |ns: f64| ns / 1e9;
+        let at = |share: f64| s(quantile(&took_ns, share));
+        let sum: u128 = took_ns.iter().map(|ns| u128::from(*ns)).sum();
+        let avg = s(sum as f64 / took_ns.len() as f64);
+        writeln!(
+            out,
+            "# <op> <iterations> <warmup_iterations> <size> <min> <q1> <med> <avg> <q3> <max>"
+        )?;
+        let (count, warmup, size) = (took_ns.len(), self.warmup_iterations, self.payload_bytes);
+        let [min, q1, med, q3, max] = [0.0, 0.25, 0.5, 0.75, 1.0].map(at);
+        writeln!(
+            out,
+            "noop\t{count}\t{warmup}\t{size}\t{min:.9}\t{q1:.9}\t{med:.9}\t{avg:.9}\t{q3:.9}\t{max:.9}"
+        )?;
+        let options = &self.options;
+        let (client, server) = (options.mode(Side::Client), options.mode(Side::Server));
+        let deadline = if self.timed { "2" } else { "none" };
+        writeln!(out, "# <p99> <p99.9> <transport> <client> <server> <deadline>")?;
+        let (p99, p999, how) = (at(0.99), at(0.999), options.transport());
+        writeln!(out, "#{p99:.9}\t{p999:.9}\t{how}\t{client}\t{server}\t{deadline}")?;
+        Ok(())
+    }
+}
+
+/// Returns a quantile of sorted values, with linear interpolation.
+fn quantile(sorted: &[u64], share: f64) -> f64 {
+    let last = sorted.len() - 1;
+    let at = share * last as f64;
+    let (below, above) = (at.floor() as usize, at.ceil() as usize);
+    let (low, high) = (sorted[below] as f64, sorted[above.min(last)] as f64);
+    low + (high - low) * (at - below as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_stay_within_the_samples() {
+        assert_eq!([0.0, 0.25, 0.5, 1.0].map(|it| quantile(&[7], it)), [7.0; 4]);
+        let five = [10, 20, 30, 40, 50];
+        assert_eq!(
+            [0.0, 0.25, 0.5, 0.75, 1.0].map(|it| quantile(&five, it)),
+            [10.0, 20.0, 30.0, 40.0, 50.0]
+        );
+        assert_eq!(quantile(&[10, 20], 0.5), 15.0);
+    }
+}

@@ -1,0 +1,226 @@
+//! This process's rank in a job, as its launcher says in the environment.
+
+use handover_program::exit::usage;
+use std::fs;
+
+/// Rank of a process in a job.
+#[derive(Debug, PartialEq)]
+pub struct Rank {
+    pub number: u32,
+    pub ranks_count: u32,
+    /// Number of ranks on this host, if the launcher says so.
+    pub here_count: Option<u32>,
+    /// Name of the job, the same on all hosts, if the launcher gives one.
+    pub job: Option<String>,
+    /// The variable that gives the rank.
+    told_by: &'static str,
+}
+
+/// Variables of a launcher; of several, the first that is set counts.
+struct Launcher {
+    rank: &'static str,
+    count: &'static [&'static str],
+    here: &'static [&'static str],
+    hosts: &'static [&'static str],
+    job: &'static [&'static [&'static str]],
+}
+
+/// Inner launchers come before outer ones: mpiexec may run within a Slurm job, and srun may use
+/// PMI.
+const LAUNCHERS: &[Launcher] = &[
+    // Open MPI
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        count: &["OMPI_COMM_WORLD_SIZE"],
+        here: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
+        hosts: &[],
+        job: &[&["PMIX_NAMESPACE"], &["OMPI_MCA_ess_base_jobid"]],
+    },
+    // MPICH and its derivatives; srun --mpi=pmi2
+    Launcher {
+        rank: "PMI_RANK",
+        count: &["PMI_SIZE"],
+        here: &["MPI_LOCALNRANKS"],
+        hosts: &[],
+        job: &[&["PMI_JOBID"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
+    },
+    // srun --mpi=pmix
+    Launcher {
+        rank: "PMIX_RANK",
+        count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        here: &[],
+        hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
+        job: &[&["PMIX_NAMESPACE"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
+    },
+    // srun
+    Launcher {
+        rank: "SLURM_PROCID",
+        count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        here: &[],
+        hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
+        job: &[&["SLURM_JOB_ID", "SLURM_STEP_ID"], &["SLURM_JOB_ID"]],
+    },
+];
+
+/// Maximum number of letters of a job's name that are used.
+const JOB_LETTERS_MAX: usize = 100;
+
+impl Rank {
+    /// Reads the rank from the environment; `None` if this process was not launched as one of
+    /// several.
+    ///
+    /// # Errors
+    /// If the variables do not give a rank.
+    pub fn of(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Rank>> {
+        let is_set = |launcher: &&Launcher| variable(launcher.rank).is_some();
+        let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
+        let number = |name: &str| -> anyhow::Result<Option<u32>> {
+            let Some(text) = variable(name) else { return Ok(None) };
+            text.parse().map(Some).map_err(|_| usage(format!("{name}={text}: no number")))
+        };
+        let first = |names: &[&str]| -> anyhow::Result<Option<u32>> {
+            names.iter().find_map(|name| number(name).transpose()).transpose()
+        };
+        let rank = number(launcher.rank)?.unwrap_or_default();
+        let Some(ranks_count) = first(launcher.count)? else {
+            let (rank, counts) = (launcher.rank, launcher.count.join(" or "));
+            return Err(usage(format!("{rank} is set, but not of how many: {counts}")));
+        };
+        let hosts_count = first(launcher.hosts)?;
+        let alone_here = hosts_count.is_some_and(|hosts| hosts > 1 && hosts == ranks_count);
+        let job = launcher.job.iter().find_map(|parts| {
+            let parts: Option<Vec<String>> = parts.iter().map(|part| variable(part)).collect();
+            parts.map(|parts| clean(&parts.join(".")))
+        });
+        Ok(Some(Rank {
+            number: rank,
+            ranks_count,
+            here_count: first(launcher.here)?.or(alone_here.then_some(1)),
+            job,
+            told_by: launcher.rank,
+        }))
+    }
+
+    /// Returns a rank named on the command line, which meets the other through a rendezvous.
+    pub fn named(number: u32) -> Rank {
+        Rank { number, ranks_count: 2, here_count: None, job: None, told_by: "--rank" }
+    }
+
+    /// Returns `true` if an MPI launcher has started this rank.
+    #[cfg(feature = "mpi")]
+    pub fn is_of_mpi(&self) -> bool {
+        matches!(self.told_by, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
+    }
+
+    /// Returns a name of the job that is unique on this host and the same for all its ranks here.
+    pub fn job_here(&self) -> String {
+        self.job.clone().unwrap_or_else(|| launched_by(self.told_by))
+    }
+}
+
+/// Returns `true` if the variable gives a process's rank.
+pub fn is_told_by(variable: &std::ffi::OsStr) -> bool {
+    LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
+}
+
+/// Returns the characters of `job` that are safe in a file name.
+fn clean(job: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    job.chars().filter(|c| plain(*c)).take(JOB_LETTERS_MAX).collect()
+}
+
+/// Returns the id of the process that launched the ranks: the nearest ancestor that is not a rank
+/// itself. The start time is part of it, as process ids are reused.
+fn launched_by(variable: &str) -> String {
+    let is_rank = |pid: u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|it| {
+            it.strip_prefix(variable.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+        })
+    };
+    let mut pid = std::os::unix::process::parent_id();
+    loop {
+        let Some((parent, started)) = parent_and_start(pid) else { return pid.to_string() };
+        if parent <= 1 || !is_rank(pid) {
+            return format!("{pid}-{started}");
+        }
+        pid = parent;
+    }
+}
+
+/// Returns a process's parent, and its start time in the kernel's ticks since boot.
+pub fn parent_and_start(pid: u32) -> Option<(u32, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The fields after the program's name, which may contain any character.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    Some((parent, fields.nth(17)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> anyhow::Result<Option<Rank>> {
+        Rank::of(|name| {
+            variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn rank(variables: &[(&str, &str)]) -> Rank {
+        of(variables).expect("a rank").expect("launched")
+    }
+
+    #[test]
+    fn rank_is_read_from_each_launcher() {
+        let open = rank(&[
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+            ("PMIX_RANK", "1"),
+            ("PMIX_NAMESPACE", "766509057"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "7"),
+        ]);
+        assert_eq!((open.number, open.ranks_count, open.here_count), (1, 2, Some(2)));
+        assert_eq!(open.job.as_deref(), Some("766509057"));
+        let mpich = rank(&[("PMI_RANK", "0"), ("PMI_SIZE", "3"), ("MPI_LOCALNRANKS", "1")]);
+        assert_eq!((mpich.number, mpich.ranks_count, mpich.here_count), (0, 3, Some(1)));
+        assert_eq!(mpich.job, None);
+        let srun = rank(&[
+            ("SLURM_PROCID", "1"),
+            ("SLURM_NTASKS", "2"),
+            ("SLURM_NNODES", "2"),
+            ("SLURM_JOB_ID", "17"),
+            ("SLURM_STEP_ID", "0"),
+        ]);
+        assert_eq!((srun.number, srun.ranks_count, srun.here_count), (1, 2, Some(1)));
+        assert_eq!(srun.job_here(), "17.0");
+        assert_eq!(of(&[("HOME", "/root")]).expect("nothing wrong"), None);
+    }
+
+    #[test]
+    fn bad_rank_is_refused_with_its_variable() {
+        let said = |variables: &[(&str, &str)]| of(variables).expect_err("no rank").to_string();
+        assert_eq!(said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), "PMI_RANK=x: no number");
+        assert_eq!(
+            said(&[("PMIX_RANK", "0")]),
+            "PMIX_RANK is set, but not of how many: SLURM_STEP_NUM_TASKS or SLURM_NTASKS"
+        );
+    }
+
+    #[test]
+    fn job_without_a_name_is_named_after_its_launcher() {
+        let rank = rank(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
+        let (pid, started) = rank
+            .job_here()
+            .split_once('-')
+            .map(|(pid, started)| {
+                (pid.parse::<u32>().expect("a process"), started.parse::<u64>().expect("a time"))
+            })
+            .expect("both");
+        assert_eq!(pid, std::os::unix::process::parent_id());
+        assert_eq!(parent_and_start(pid).map(|it| it.1), Some(started));
+        assert_eq!(clean("../a b/c.0"), "..abc.0");
+    }
+}

@@ -1,0 +1,267 @@
+//! `node-microbench`: costs of small local operations, including the loop.
+
+use anyhow::Context;
+use clap::Args;
+use handover_base::clock;
+use handover_harness::Fault;
+use handover_program::console::tell;
+use handover_suite::call::{Level, Way, c_loop, library};
+use handover_suite::clock::{
+    GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Reading, Realtime, RealtimeCoarse, readings,
+};
+use handover_suite::fiber::local;
+use std::ffi::{CStr, CString};
+use std::hint::black_box;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+
+/// Variables that the original looks up: one that is set, one that is not.
+const SET: &CStr = c"LOGNAME";
+const UNSET: &CStr = c"NONEXISTENT";
+
+/// Costs of small local operations: calls, clocks, locks, look-ups. Loop overhead is included.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints a line of tab-separated columns for each operation: test case, m_ops, total s, m_ops/s, \
+ns/op. An operation that this machine does not have is a line `# \"NAME\": reason` instead."
+)]
+pub struct NodeMicrobench {
+    /// Number of times that each operation is done, in millions
+    #[arg(
+        short = 'm',
+        value_name = "MILLIONS",
+        value_parser = super::millions,
+        allow_negative_numbers = true
+    )]
+    millions: f64,
+}
+
+/// A closure that runs an operation this many times and returns the clock ticks taken.
+type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
+
+/// A row's name, and its operation or the reason why this machine does not have it.
+type Row<'a> = (&'static str, Result<Operation<'a>, String>);
+
+pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
+    clock::calibration();
+    let variable = set_variable();
+    let wtime = Wtime::begin();
+    let (millions, n) = (args.millions, (args.millions * 1e6) as u64);
+    writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
+    for (name, operation) in rows(variable.as_deref(), &wtime) {
+        match operation {
+            Ok(mut operation) => {
+                let took_ns = clock::ns(operation(n).context(name)?).max(1) as f64;
+                let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
+                let each_ns = took_ns / n as f64;
+                writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;
+            }
+            Err(why) => writeln!(out, "# \"{name}\": {why}")?,
+        }
+        // Flushed after each row, as the next may take long.
+        out.flush()?;
+    }
+    wtime.end()
+}
+
+/// Returns every row, in the order of the original's table, with rows of ours after ABT_eventual's.
+fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
+    let rdtscp = match Rdtscp::is_here() {
+        true => Ok(asked::<Rdtscp>()),
+        false => Err("this processor has none".to_owned()),
+    };
+    let set = variable.ok_or("the environment is empty");
+    vec![
+        ("fn_call_normal", Ok(called(Way::SameFile))),
+        ("fn_call_inline", Ok(called(Way::Inline))),
+        ("fn_call_cross_object", Ok(called(Way::OtherObject))),
+        ("mpi_wtime", wtime.operation()),
+        ("gettimeofday", Ok(asked::<GetTimeOfDay>())),
+        ("clock_gettime(REALTIME)", Ok(asked::<Realtime>())),
+        ("clock_gettime(REALTIME_COARSE)", Ok(asked::<RealtimeCoarse>())),
+        ("clock_gettime(MONOTONIC)", Ok(asked::<Monotonic>())),
+        ("clock_gettime(MONOTONIC_COARSE)", Ok(asked::<MonotonicCoarse>())),
+        ("pthread_mutex_lock/unlock", Ok(timed(|n| Ok(library::mutex_lock_unlock(n)?)))),
+        (
+            "pthread_mutex_recursive_lock/unlock",
+            Ok(timed(|n| Ok(library::recursive_mutex_lock_unlock(n)?))),
+        ),
+        ("pthread_spin_lock/unlock", Ok(timed(|n| Ok(library::spin_lock_unlock(n)?)))),
+        ("stdatomic lock/unlock", Ok(done(library::atomic_lock_unlock))),
+        ("rdtscp", rdtscp),
+        ("ABT_eventual dynamic per fn", Ok(Box::new(|n| Ok(local::eventual_dynamic(n))))),
+        ("ABT_eventual static per fn", Ok(Box::new(|n| Ok(local::eventual_static(n))))),
+        ("fiber create/join", Ok(in_fiber(local::Worker::create_join))),
+        ("fiber yield", Ok(in_fiber(local::Worker::yields))),
+        ("fiber switch", Ok(in_fiber(local::Worker::switches))),
+        ("pthread_self", Ok(done(library::pthread_self))),
+        ("gettid", Ok(done(library::gettid))),
+        ("getenv of set variable", set.map(|name| looked_up(name, true)).map_err(str::to_owned)),
+        ("getenv of unset variable", Ok(looked_up(UNSET, false))),
+    ]
+}
+
+/// MPI's clock, or the reason why there is none.
+struct Wtime {
+    #[cfg(feature = "mpi")]
+    world: Result<handover_suite::mpi::World, Fault>,
+}
+
+#[cfg(feature = "mpi")]
+impl Wtime {
+    fn begin() -> Self {
+        Self { world: handover_suite::mpi::World::begin() }
+    }
+
+    fn operation(&self) -> Result<Operation<'_>, String> {
+        let world = self.world.as_ref().map_err(Fault::to_string)?;
+        Ok(timed(move |n| {
+            for _ in 0..n {
+                black_box(world.wtime_s());
+            }
+            Ok(())
+        }))
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        Ok(self.world.map_or(Ok(()), handover_suite::mpi::World::end)?)
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+impl Wtime {
+    fn begin() -> Self {
+        Self {}
+    }
+
+    fn operation(&self) -> Result<Operation<'_>, String> {
+        Err("this program was built without MPI (feature `mpi`)".to_owned())
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// Wraps an operation so that it returns its time.
+fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a> {
+    Box::new(move |n| {
+        let began = clock::ticks();
+        operation(n)?;
+        Ok(clock::ticks() - began)
+    })
+}
+
+/// Wraps an operation that needs a fiber worker; the worker is started before the timing.
+fn in_fiber<'a>(
+    operation: impl Fn(&mut local::Worker, u64) -> Result<u64, Fault> + 'a,
+) -> Operation<'a> {
+    Box::new(move |n| {
+        let mut worker = local::Worker::start()?;
+        operation(&mut worker, 2)?;
+        Ok(operation(&mut worker, n)?)
+    })
+}
+
+/// Returns a call of a C function, compiled with -O3.
+fn called<'a>(way: Way) -> Operation<'a> {
+    timed(move |n| {
+        let counted = c_loop(way, Level::O3)?(black_box(n));
+        anyhow::ensure!(counted == n, "{n} calls were asked for and {counted} counted");
+        Ok(())
+    })
+}
+
+/// Returns the reading of a clock.
+fn asked<'a, R: Reading>() -> Operation<'a> {
+    done(readings::<R>)
+}
+
+/// Wraps an operation that cannot fail.
+fn done<'a>(operation: fn(u64)) -> Operation<'a> {
+    timed(move |n| {
+        operation(n);
+        Ok(())
+    })
+}
+
+/// Returns the look-up of an environment variable that exists, or does not.
+fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
+    timed(move |n| {
+        let expected = if there { "set" } else { "unset" };
+        anyhow::ensure!(library::getenv(n, name) == there, "{name:?} must be {expected}");
+        Ok(())
+    })
+}
+
+/// Returns the name of a set variable: [`SET`], or else `PATH`, or else the first of the environment, which
+/// is said, as the cost depends on the variable's place.
+fn set_variable() -> Option<CString> {
+    let set: Vec<CString> =
+        std::env::vars_os().filter_map(|(name, _)| CString::new(name.into_vec()).ok()).collect();
+    let wanted = [SET, c"PATH"].into_iter().find(|&name| set.iter().any(|it| **it == *name));
+    let name = wanted.map(CStr::to_owned).or_else(|| set.into_iter().next())?;
+    if *name != *SET {
+        tell(format_args!("node-microbench: {SET:?} is not set: getenv looks for {name:?}"));
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: [&str; 23] = [
+        "fn_call_normal",
+        "fn_call_inline",
+        "fn_call_cross_object",
+        "mpi_wtime",
+        "gettimeofday",
+        "clock_gettime(REALTIME)",
+        "clock_gettime(REALTIME_COARSE)",
+        "clock_gettime(MONOTONIC)",
+        "clock_gettime(MONOTONIC_COARSE)",
+        "pthread_mutex_lock/unlock",
+        "pthread_mutex_recursive_lock/unlock",
+        "pthread_spin_lock/unlock",
+        "stdatomic lock/unlock",
+        "rdtscp",
+        "ABT_eventual dynamic per fn",
+        "ABT_eventual static per fn",
+        "fiber create/join",
+        "fiber yield",
+        "fiber switch",
+        "pthread_self",
+        "gettid",
+        "getenv of set variable",
+        "getenv of unset variable",
+    ];
+
+    #[test]
+    fn table_has_the_documented_header_and_rows_tab_separated() {
+        let mut out = Vec::new();
+        run(&NodeMicrobench { millions: 0.01 }, &mut out).expect("a table");
+        let text = String::from_utf8(out).expect("text");
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
+        for (line, name) in lines.clone().zip(ROWS) {
+            if let Some(why) = line.strip_prefix(&format!("# \"{name}\": ")) {
+                // The MPI library is the only thing here that a machine may lack.
+                assert!(name == "mpi_wtime" && why.contains("MPI"), "{line}");
+                continue;
+            }
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [case, m_ops, total, rate, each] = fields[..] else { panic!("{line}") };
+            assert_eq!((case, m_ops), (format!("\"{name}\"").as_str(), "0.01"));
+            let numbers = [total, rate, each].map(|field| {
+                assert_eq!(field.split_once('.').map(|(_, digits)| digits.len()), Some(6));
+                field.parse::<f64>().expect("a number")
+            });
+            let [total, rate, each] = numbers;
+            assert!(total > 0.0 && rate > 0.0 && each > 0.0, "{line}");
+            // Both are rounded to six digits.
+            assert!((total * 100_000.0 - each).abs() <= 0.1, "{line}");
+        }
+        assert_eq!(lines.count(), ROWS.len());
+    }
+}

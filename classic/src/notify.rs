@@ -1,0 +1,274 @@
+//! `notify`: costs of a notification for its receiver (test A) and its sender (test B).
+
+use super::stamp::{Stamp, e3};
+use clap::{Args, ValueEnum};
+use handover_base::units::format_ns;
+use handover_base::{affinity, clock, topology};
+use handover_harness::stats::quantile_sorted;
+use handover_notify::{Adaptive, EventFd, Futex, Mechanism, Notify, Pipe, Wait};
+use handover_program::console::tell;
+use handover_suite::notify::{notify_many, notify_timed, pause};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+
+/// Default number of notifications in test A and in test B, in thousands.
+const THOUSANDS_BUSY: u64 = 2000;
+const THOUSANDS_SLOW: u64 = 40;
+/// Maximum of `-n`: weeks.
+const THOUSANDS_MAX: u64 = 1_000_000_000;
+/// Pause between two notifications of test B, in ns.
+const GAP_NS: u64 = 30_000;
+/// Maximum number of costs kept for the quantiles.
+const COSTS_MAX: usize = 1 << 20;
+
+/// Costs of a notification for its receiver (test A) and its sender (test B, -S).
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Test A notifies without pause and counts the waits that returned (#wakeups) \
+and their rate. Test B lets the receiver fall asleep, 30 us, before each notification, and prints what \
+it cost the sender."
+)]
+pub struct NotifyArgs {
+    /// Number of notifications to be sent, in thousands [default: 2000; with -S 40]
+    #[arg(short = 'n', value_name = "THOUSANDS")]
+    #[arg(value_parser = super::whole(1..=THOUSANDS_MAX), allow_negative_numbers = true)]
+    thousands: Option<u64>,
+    /// The core where the sender is run
+    #[arg(short = 's', value_name = "CORE")]
+    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    sender: Option<u32>,
+    /// The core where the receiver is run
+    #[arg(short = 'r', value_name = "CORE")]
+    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    receiver: Option<u32>,
+    /// Carry out test B: the receiver sleeps
+    #[arg(short = 'S')]
+    slow: bool,
+    /// The mechanism: an eventfd, as the original, or another
+    #[arg(long, value_enum, default_value_t = Via::Eventfd)]
+    via: Via,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Via {
+    /// Linux eventfd
+    Eventfd,
+    /// Unix pipe
+    Pipe,
+    /// futex, woken always
+    Futex,
+    /// this project's: spin, then park, and wake only who sleeps
+    Handover,
+}
+
+pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let default = if args.slow { THOUSANDS_SLOW } else { THOUSANDS_BUSY };
+    let thousands = args.thousands.unwrap_or(default);
+    let allowed = topology::allowed();
+    let (sender, receiver) = place(args.sender, args.receiver, &allowed);
+    if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
+        tell(format_args!("notify: warning: sender and receiver share CPU {sender}"));
+    }
+    let plan = Plan {
+        count: thousands * 1000,
+        cpus: [sender, receiver],
+        slow: args.slow,
+        stamp: Stamp::new(),
+    };
+    match args.via {
+        Via::Eventfd => measure::<EventFd>(&plan, out),
+        Via::Pipe => measure::<Pipe>(&plan, out),
+        Via::Futex => measure::<Futex>(&plan, out),
+        Via::Handover => measure::<Adaptive>(&plan, out),
+    }
+}
+
+/// Returns the CPUs of sender and receiver: as named, otherwise one that the other side does not
+/// use.
+fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
+    let other = |than: u32| allowed.iter().copied().find(|cpu| *cpu != than).unwrap_or(than);
+    match (sender, receiver) {
+        (Some(sender), Some(receiver)) => (sender, receiver),
+        (Some(sender), None) => (sender, other(sender)),
+        (None, Some(receiver)) => (other(receiver), receiver),
+        (None, None) => {
+            let first = allowed.first().copied().unwrap_or(0);
+            (first, other(first))
+        }
+    }
+}
+
+struct Plan {
+    count: u64,
+    cpus: [u32; 2],
+    slow: bool,
+    stamp: Stamp,
+}
+
+/// Results of one side.
+#[derive(Default)]
+struct SideResult {
+    count: u64,
+    took_ns: u64,
+    costs_ticks: Vec<u64>,
+    total_ticks: u64,
+}
+
+impl SideResult {
+    fn rate(&self) -> f64 {
+        self.count as f64 / self.took_ns.max(1) as f64 * 1e9
+    }
+}
+
+fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()> {
+    clock::calibration();
+    let (sender, receiver) = M::pair()?;
+    let receiver = Mutex::new(receiver);
+    let (start, over, waits) = (Barrier::new(2), AtomicBool::new(false), AtomicU64::new(0));
+    let crowded = plan.cpus[0] == plan.cpus[1];
+    let sides = super::on_threads(&plan.cpus, |index| {
+        affinity::pin(plan.cpus[index])?;
+        if index == 1 {
+            let mut receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            start.wait();
+            return Ok(receive(&mut *receiver, &over, &waits));
+        }
+        start.wait();
+        let result = match plan.slow {
+            true => send_slowly(&sender, plan.count, crowded, &over, &waits),
+            false => send(&sender, plan.count, &over),
+        };
+        Ok(result)
+    })?;
+    let [sent, received] = &sides[..] else {
+        anyhow::bail!("a side is missing");
+    };
+    let rate = e3(received.rate());
+    let woke = received.count;
+    if plan.slow {
+        let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
+        plan.stamp.line(out, "rcv_body", line!(), text)?;
+        let cost = clock::ps(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
+        let text = format_args!("sender cost {} ns", e3(cost));
+        plan.stamp.line(out, "snd_slow_body", line!(), text)?;
+        return quantiles(plan, sent, out);
+    }
+    let text = format_args!("sender rate {} ops", e3(sent.rate()));
+    plan.stamp.line(out, "snd_body", line!(), text)?;
+    let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
+    Ok(plan.stamp.line(out, "rcv_body", line!(), text)?)
+}
+
+/// Notifies without pause. The end is announced before the last notification rather than by an
+/// additional one, so that each wait is for one of the requested notifications.
+fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
+    let began = clock::ticks();
+    notify_many(sender, count - 1);
+    // Release: pairs with the Acquire in receive().
+    over.store(true, Ordering::Release);
+    sender.notify();
+    SideResult { count, took_ns: clock::ns(clock::ticks() - began), ..SideResult::default() }
+}
+
+/// Notifies slowly: waits until each notification has been taken, and then pauses, so that every
+/// notification finds the receiver asleep or falling asleep.
+fn send_slowly(
+    sender: &impl Notify,
+    count: u64,
+    crowded: bool,
+    over: &AtomicBool,
+    waits: &AtomicU64,
+) -> SideResult {
+    let mut result = SideResult { count, ..SideResult::default() };
+    let began = clock::ticks();
+    for turn in 1..=count {
+        pause(GAP_NS, crowded);
+        if turn == count {
+            // Release: pairs with the Acquire in receive().
+            over.store(true, Ordering::Release);
+        }
+        let (cost, _) = notify_timed(sender);
+        result.total_ticks += cost;
+        if result.costs_ticks.len() < COSTS_MAX {
+            result.costs_ticks.push(cost);
+        }
+        // Acquire: pairs with the Release in receive().
+        while waits.load(Ordering::Acquire) < turn {
+            std::thread::yield_now();
+        }
+    }
+    result.took_ns = clock::ns(clock::ticks() - began);
+    result
+}
+
+/// Waits until a wait returns after the end was announced, and counts every wait.
+fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> SideResult {
+    let began = clock::ticks();
+    let mut count = 0;
+    loop {
+        receiver.wait();
+        count += 1;
+        // Acquire: pairs with the Release in send() and send_slowly(). Read before the count is
+        // published: send_slowly() announces the end only after it has seen the last but one count.
+        let ends = over.load(Ordering::Acquire);
+        // Release: pairs with the Acquire in send_slowly().
+        waits.store(count, Ordering::Release);
+        if ends {
+            let took_ns = clock::ns(clock::ticks() - began);
+            return SideResult { count, took_ns, ..SideResult::default() };
+        }
+    }
+}
+
+fn quantiles(plan: &Plan, sent: &SideResult, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut costs: Vec<f64> =
+        sent.costs_ticks.iter().map(|ticks| clock::ps(*ticks) as f64 / 1000.0).collect();
+    costs.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
+    let text = format_args!(
+        "sender cost: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each: {}",
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        format_ns(clock::calibration().cost_ns)
+    );
+    Ok(plan.stamp.line(out, "main", line!(), text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handover_notify::{Config, adaptive};
+    use std::thread;
+
+    /// Returns the receiver's count of waits, and the count of its mechanism's statistics.
+    fn counted(count: u64, slow: bool) -> (u64, u64) {
+        let (sender, mut receiver) = adaptive::pair(Config::default()).expect("a pair");
+        let (over, waits) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| match slow {
+                true => send_slowly(&sender, count, true, &over, &waits),
+                false => send(&sender, count, &over),
+            });
+            let result = receive(&mut receiver, &over, &waits);
+            let ended = receiver.stats();
+            (result.count, ended.found_pending + ended.by_spinning + ended.by_sleeping)
+        })
+    }
+
+    #[test]
+    fn spinning_and_sleeping_waits_are_counted_once() {
+        for count in [1, 2, 1000] {
+            let (counted, ended) = counted(count, false);
+            assert_eq!(counted, ended);
+            assert!((1..=count).contains(&counted), "{counted} wake-ups by {count} notifications");
+        }
+        for count in [1, 2, 300] {
+            // Notified one by one, so that no two notifications merge.
+            assert_eq!(counted(count, true), (count, count));
+        }
+    }
+}

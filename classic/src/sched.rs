@@ -1,0 +1,776 @@
+//! `sched`: clients hand packets to an arbiter, which alone owns the scheduling algorithm.
+
+mod experiments;
+mod options;
+mod record;
+mod shares;
+mod summary;
+mod tester;
+mod watched;
+
+use super::free_bytes;
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use handover_base::units::Rate;
+use handover_base::usage::{self as cpu, Usage};
+use handover_base::{affinity, clock, topology};
+use handover_program::console::{self, tell};
+use handover_program::exit::{Interrupted, usage};
+use handover_sched::drive::{
+    self, Arbiter, Client, Config, FLOWS_MAX, Flows, IdlePolicy, LENGTH_MAX_BYTES, Ledger, Load,
+    Null, Program, Record, Recorder, Sink, Stamping, Stop, Token, Udp, WhenFull, Work, program,
+    recorder,
+};
+use handover_sched::engine::{PACKETS_LIMIT, Visitor};
+use handover_sched::fairness::Watch;
+use handover_sched::{FlowSpec, Scheduler};
+use options::Options;
+use record::{Streams, Waits, Written};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use summary::{Row, Share};
+use watched::Watched;
+
+/// Maximum number of client threads.
+const THREADS_MAX: u64 = 4096;
+/// Stack size of a client: enough for its driver and a sink's buffers.
+const CLIENT_STACK_BYTES: usize = 256 << 10;
+/// Maximum number of packets queued between a client and the scheduler.
+const QUEUE_MAX: u64 = 65536;
+/// Maximum polling interval, in µs.
+const INTERVAL_US_MAX: u64 = 1_000_000;
+/// Range of the duration, in seconds.
+const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
+/// Default duration in seconds, if neither the command line nor a client's program gives one.
+const SECONDS_DEFAULT: f64 = 10.0;
+/// Default configuration file.
+const FILE: &str = "sched.txt";
+/// Part of the available memory that the time stamps of all clients may take before they are written,
+/// and its bound.
+const STAMPS_MEMORY_PART: u64 = 4;
+const STAMPS_BYTES_MAX: u64 = 4 << 30;
+/// Minimum number of packets of each client whose stamps are kept.
+const STAMPS_KEPT_MIN: u64 = 1 << 10;
+/// Clock readings for a stamped packet, or batch: one by the client, two by the arbiter, one by the
+/// client.
+const STAMPS_COUNT: u32 = 4;
+/// Maximum time that a client waits at the end for its packets to come back.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Clients, an arbiter that alone owns the scheduling algorithm, and where each packet waited.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "handover sched [OPTIONS] [-- [-alg NAME] [-flowsets W:L:F[,...]] [-qmax N]]",
+    after_help = "Scheduler options stand after `--`, and may stand before it too:\n\
+  -alg NAME          fifo, rr (drr), rr1, prio, wf2q+ (wf2qp), qfq, qfq+ (qfqp), pacing [default: rr]\n\
+  -flowsets W:L:F[,...]  flows: weights W and packet lengths L, each MIN[-MAX[-STEPS]], F flows of each\n\
+                     [default: 1:1500:16, or as many flows as threads]\n\
+  -qmax N            packets that a flow may have queued; one more is dropped [default: no limit]\n\
+\n\
+Flow f belongs to client f mod t; a client cycles through equal flows. In the configuration file a line is\n\
+DURATION BANDWIDTH PACKET_SIZE BURST (1s 100M 64 1); the words `thread n` anywhere in a line begin those of\n\
+another client; a client without a line sends as fast as it can. PREFIXqueue-i.txt appears at the end, with\n\
+a line for each packet: cli_enq (absolute ticks of the clock), sch_enq, sch_deq, cli_deq (each since the one\n\
+before), pkt_len, flags (D: dropped). A client whose flows differ keeps all of them queued, each with its\n\
+part of SIZE packets, so that shares can follow the weights (due). The fair index is how many bytes a flow\n\
+of the client had fallen behind what its weight entitles it to, at worst, when a packet of it went, since any\n\
+moment from which it had packets queued."
+)]
+pub struct Sched {
+    /// Number of client threads
+    #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    threads: u64,
+    /// Client configuration file; it need not be there unless it is named [default: sched.txt]
+    #[arg(short = 'f', value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Size of the queue between each client and the scheduler, in packets
+    #[arg(short = 'q', value_name = "SIZE", default_value_t = 200)]
+    #[arg(value_parser = super::whole(1..=QUEUE_MAX), allow_negative_numbers = true)]
+    queue: u64,
+    /// Output bandwidth, in bit/s
+    #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = Rate::from_str)]
+    #[arg(allow_negative_numbers = true)]
+    bandwidth: Rate,
+    /// Scheduler polling interval, in us; 0: it polls all the time
+    #[arg(short = 'i', value_name = "US", default_value_t = 20)]
+    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX), allow_negative_numbers = true)]
+    interval: u64,
+    /// Client polling interval, in us; 0: they poll all the time
+    #[arg(short = 'c', value_name = "US", default_value_t = 5)]
+    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX), allow_negative_numbers = true)]
+    client_interval: u64,
+    /// Time-stamp files are called PREFIXqueue-i.txt
+    #[arg(short = 'p', value_name = "PREFIX", default_value = "")]
+    prefix: OsString,
+    /// The core of the arbiter; one that is not here is replaced, with a warning
+    #[arg(short = 'a', value_name = "CORE", allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(0..=u64::from(u16::MAX)))]
+    core: Option<u64>,
+    /// Duration; a fraction will do [default: as long as the longest program, or 10]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    seconds: Option<f64>,
+    /// Packets that the arbiter takes from a client, and marks, at once
+    #[arg(long, value_name = "PACKETS", default_value_t = 32)]
+    #[arg(value_parser = super::whole(1..=1024), allow_negative_numbers = true)]
+    batch: u64,
+    /// Events that get time stamps
+    #[arg(long, value_enum, default_value_t = Stamp::Packet)]
+    stamp: Stamp,
+    /// Reaction when there is no memory for more time stamps
+    #[arg(long, value_name = "LOSS", value_enum, default_value_t = Loss::Block)]
+    stamp_loss: Loss,
+    /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
+    #[arg(long, value_name = "SINK", default_value = "null", value_parser = Target::from_str)]
+    sink: Target,
+    /// Draw PREFIXstages.svg and PREFIXshares.svg
+    #[arg(long)]
+    plot: bool,
+    /// Test the algorithm alone, in dummynet's manner: one thread, no clients; options after `--`
+    #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
+    test: bool,
+    /// Run experiments of the classic table, A to G, by the number of clients: aggregate Mpps
+    #[arg(long, value_name = "LETTERS", value_parser = experiments::letters)]
+    #[arg(num_args = 0..=1, default_missing_value = "A,B,C,D,E,F,G")]
+    #[arg(conflicts_with_all = ["threads", "file", "bandwidth", "queue", "interval", "plot", "stamp"])]
+    #[arg(conflicts_with_all = ["stamp_loss", "prefix", "test"])]
+    experiments: Option<experiments::Letters>,
+    /// Numbers of clients of the experiments
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
+    #[arg(default_values_t = experiments::CLIENTS)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    clients: Vec<u64>,
+    #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
+    scheduler: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Stamp {
+    /// each packet: two readings of the clock on each side
+    Packet,
+    /// each batch: its packets share its stamps
+    Batch,
+    /// nothing: no files, no waits
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Loss {
+    /// the client waits until some have been written: none is lost
+    Block,
+    /// the stamps are lost and counted, and the client goes on
+    Drop,
+}
+
+/// Destination of transmitted packets.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Null,
+    Copy,
+    Udp(SocketAddr),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        match text {
+            "null" => Ok(Target::Null),
+            "copy" => Ok(Target::Copy),
+            _ => {
+                let address = text.strip_prefix("udp://").and_then(|it| it.parse().ok());
+                address.map(Target::Udp).ok_or_else(|| {
+                    "must be null, copy or udp://ADDRESS:PORT, as in udp://127.0.0.1:9000".into()
+                })
+            }
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| SECONDS.contains(value));
+    value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
+}
+
+/// Moves the options of the scheduler to behind `--`, where the parser looks for them.
+pub fn move_scheduler_options(words: &mut Vec<OsString>) {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let mut theirs = words.split_off(end);
+    let mut ours = std::mem::take(words).into_iter();
+    let mut moved = Vec::new();
+    while let Some(word) = ours.next() {
+        if options::NAMES.iter().any(|name| word == *name) {
+            moved.push(word);
+            moved.extend(ours.next());
+        } else {
+            words.push(word);
+        }
+    }
+    if theirs.is_empty() && !moved.is_empty() {
+        theirs.push("--".into());
+    }
+    words.append(&mut theirs);
+    words.append(&mut moved);
+}
+
+pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
+    if args.test {
+        return tester::run(&args.scheduler, out);
+    }
+    if let Some(letters) = &args.experiments {
+        return experiments::run(args, letters, out);
+    }
+    let plan = Plan::new(args, args.program()?)?;
+    let result = plan.run()?;
+    plan.print_result(result, out)
+}
+
+/// A run, before any thread is started.
+struct Plan<'a> {
+    args: &'a Sched,
+    options: Options,
+    program: Program,
+    /// Packet length by flow, for clients without a program.
+    lengths_bytes: Vec<u32>,
+    /// By client: `true` if its flows differ, so that taking turns would not give them the shares due.
+    flows_differ: Vec<bool>,
+    cpus: Cpus,
+    idle_policy: IdlePolicy,
+    /// Duration of the run; `None` to run until the longest program ends.
+    span: Option<Duration>,
+}
+
+/// CPUs of the threads.
+struct Cpus {
+    arbiter: u32,
+    clients: Vec<u32>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(args: &'a Sched, program: Program) -> anyhow::Result<Plan<'a>> {
+        let threads = args.threads as u32;
+        let options = Options::read(&args.scheduler, threads).map_err(usage)?;
+        let flows_count = options.flows.flows_count();
+        if flows_count > FLOWS_MAX {
+            return Err(usage(format!("-flowsets: {flows_count} flows, of at most {FLOWS_MAX}")));
+        }
+        let length_bytes = options.flows.length_max_bytes();
+        if length_bytes > LENGTH_MAX_BYTES {
+            return Err(usage(format!(
+                "-flowsets: packets of {length_bytes} bytes: clients send {LENGTH_MAX_BYTES} at most; \
+                 --test takes longer ones"
+            )));
+        }
+        for absent in program.absent(threads) {
+            tell(format_args!(
+                "sched: warning: thread {absent} is not there: its lines are ignored"
+            ));
+        }
+        if flows_count < threads {
+            tell(format_args!(
+                "sched: warning: {flows_count} flows for {threads} threads: those from {flows_count} on \
+                 have none, and send nothing"
+            ));
+        }
+        let endless = (0..threads.min(flows_count)).any(|thread| program.of(thread).is_empty());
+        let span = match (args.seconds, endless) {
+            (Some(seconds), _) => Some(seconds),
+            // As long as the longest program, or the default duration without programs.
+            (None, true) => {
+                let longest = program.threads().filter(|(thread, _)| *thread < threads);
+                let longest_ns = longest.map(|(_, specs)| duration_ns(specs)).max().unwrap_or(0);
+                Some(if longest_ns == 0 { SECONDS_DEFAULT } else { longest_ns as f64 / 1e9 })
+            }
+            (None, false) => None,
+        };
+        let cpus = args.cpus();
+        let idle_policy = IdlePolicy::for_threads(threads as usize + 1);
+        let span = span.map(Duration::from_secs_f64);
+        let lengths_bytes = options.flows.flows().map(|(_, length)| length).collect();
+        let (mut firsts, mut flows_differ) =
+            (vec![None; threads as usize], vec![false; threads as usize]);
+        for (flow, spec) in options.flows.flows().enumerate() {
+            let client = flow % threads as usize;
+            flows_differ[client] |= *firsts[client].get_or_insert(spec) != spec;
+        }
+        Ok(Plan { args, options, program, lengths_bytes, flows_differ, cpus, idle_policy, span })
+    }
+
+    fn run(&self) -> anyhow::Result<RunResult> {
+        let play = RunPlan { plan: self };
+        self.options.algorithm.visit(&self.scheduler(), play).map_err(usage)?
+    }
+
+    fn threads(&self) -> u32 {
+        self.args.threads as u32
+    }
+
+    /// Returns the flows of a client.
+    fn flows_of(&self, thread: u32) -> Flows {
+        Flows::of(thread, self.threads(), self.options.flows.flows_count())
+    }
+
+    /// Returns a scheduler configuration with room for all packets that the clients can have in
+    /// flight.
+    fn scheduler(&self) -> handover_sched::Config {
+        let in_flight = self.args.threads * self.args.queue;
+        handover_sched::Config {
+            packets_max: u32::try_from(in_flight).unwrap_or(u32::MAX).min(PACKETS_LIMIT),
+            flows_max: self.options.flows.flows_count(),
+            ..handover_sched::Config::default()
+        }
+    }
+
+    fn arbiter(&self) -> Config {
+        Config {
+            bandwidth_bps: Some(self.args.bandwidth.0),
+            mailbox_slots_count: self.args.queue as u32,
+            interval: Duration::from_micros(self.args.interval),
+            batch_max: self.args.batch as u32,
+            stamping: match self.args.stamp {
+                Stamp::Packet => Stamping::Packet,
+                Stamp::Batch => Stamping::Batch,
+                Stamp::None => Stamping::None,
+            },
+            idle_policy: self.idle_policy,
+        }
+    }
+
+    /// Returns the maximum packet length of each flow: the length of the flow set, or a longer one
+    /// in the client's program.
+    fn lengths_max_bytes(&self) -> Vec<u32> {
+        let longest: Vec<u32> = (0..self.threads())
+            .map(|thread| {
+                self.program.of(thread).iter().map(|spec| spec.length_bytes).max().unwrap_or(0)
+            })
+            .collect();
+        let flows = self.options.flows.flows().enumerate();
+        flows.map(|(flow, (_, length))| length.max(longest[flow % longest.len()])).collect()
+    }
+
+    /// Returns the load of a client: its program, or an endless load.
+    fn load(&self, thread: u32) -> Load {
+        match self.program.of(thread) {
+            [] => Load::endless(self.options.flows.length_max_bytes(), self.args.batch as u32),
+            specs => Load::program(specs),
+        }
+    }
+}
+
+fn duration_ns(specs: &[drive::Spec]) -> u64 {
+    specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
+}
+
+impl Sched {
+    /// Reads the configuration file; an empty program if the default file does not exist.
+    fn program(&self) -> anyhow::Result<Program> {
+        let path = self.file.as_deref().unwrap_or(Path::new(FILE));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(refused) if refused.kind() == ErrorKind::NotFound && self.file.is_none() => {
+                return Ok(Program::default());
+            }
+            Err(refused) => return Err(usage(format!("-f: {}: {refused}", path.display()))),
+        };
+        program::parse(&text).map_err(|refused| usage(format!("-f: {}", refused.in_file(path))))
+    }
+
+    /// Chooses a CPU for each thread; warns if threads share CPUs.
+    fn cpus(&self) -> Cpus {
+        let allowed = topology::allowed();
+        let first = allowed.first().copied().unwrap_or(0);
+        let arbiter = match self.core.map(|core| core as u32) {
+            None => first,
+            Some(core) if allowed.contains(&core) => core,
+            Some(core) => {
+                tell(format_args!(
+                    "sched: warning: -a: this process may not use CPU {core}: the arbiter runs on {first}"
+                ));
+                first
+            }
+        };
+        let mut others: Vec<u32> = allowed.into_iter().filter(|cpu| *cpu != arbiter).collect();
+        if others.is_empty() {
+            others.push(arbiter);
+        }
+        let (threads, cpus) = (self.threads as usize, others.len());
+        let clients = (0..threads).map(|thread| others[thread % cpus]).collect();
+        // The experiments have told it of all runs together.
+        if (threads > cpus || others[0] == arbiter) && self.experiments.is_none() {
+            tell(format_args!(
+                "sched: warning: {threads} clients and the arbiter on {} CPUs: they share, and the figures \
+                 are of sharing",
+                cpus + usize::from(others[0] != arbiter)
+            ));
+        }
+        Cpus { arbiter, clients }
+    }
+}
+
+/// Visitor that runs the clients on a concrete scheduler type.
+struct RunPlan<'a> {
+    plan: &'a Plan<'a>,
+}
+
+impl Visitor<Token> for RunPlan<'_> {
+    type Output = anyhow::Result<RunResult>;
+
+    fn visit<S: Scheduler<Token> + Send + 'static>(self, scheduler: S) -> Self::Output {
+        match self.plan.args.stamp {
+            // Runs without stamps are about speed, so the scheduler is not watched.
+            Stamp::None => self.plan.run_on(scheduler, |_| None),
+            Stamp::Batch | Stamp::Packet => {
+                let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
+                self.plan
+                    .run_on(Watched::new(scheduler, weights), |watched| Some(watched.into_watch()))
+            }
+        }
+    }
+}
+
+/// Results of a run.
+struct RunResult {
+    ledgers: Vec<Ledger>,
+    /// Waits by client, and the writing of them, if there were stamps.
+    written: Option<Written>,
+    /// Service of each flow, if the scheduler was watched.
+    watch: Option<Watch>,
+    took: Duration,
+    used: Usage,
+    sweeps: u64,
+    sweeps_empty: u64,
+    interrupted: bool,
+    /// The first error that did not end the run.
+    failed: Option<anyhow::Error>,
+}
+
+impl Plan<'_> {
+    fn run_on<S: Scheduler<Token> + Send + 'static>(
+        &self,
+        mut scheduler: S,
+        watch: fn(S) -> Option<Watch>,
+    ) -> anyhow::Result<RunResult> {
+        let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
+        for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
+            let spec = FlowSpec { length_max_bytes, ..spec };
+            scheduler.add_flow(spec).map_err(|refused| usage(format!("-flowsets: {refused}")))?;
+        }
+        let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(usage)?;
+        let hub = arbiter.hub();
+        let (mut setups, mut buffers) = (Vec::new(), Vec::new());
+        let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.when_full());
+        for _ in 0..self.threads() {
+            let (recorder, records) = match self.args.stamp {
+                Stamp::None => (None, None),
+                _ => {
+                    let (recorder, records) = recorder(stamps_kept_max, when_full);
+                    (Some(recorder), Some(records))
+                }
+            };
+            buffers.extend(records);
+            setups.push(ClientSetup { client: hub.join()?, sink: self.sink()?, recorder });
+        }
+        // Registered before there is any file that a signal could leave half written.
+        let stop = console::interrupted()?;
+        let streams = match buffers.is_empty() {
+            true => None,
+            false => Some(Streams::create(Path::new(&self.args.prefix), buffers)?),
+        };
+        let (core, used) = (self.cpus.arbiter, cpu::process());
+        let pin = move || drop(affinity::pin(core)); // best effort
+        // Called here because the first calibration takes some 15 ms, which would count as the
+        // run's.
+        clock::calibration();
+        let running = arbiter.spawn(pin).context("start the thread of the arbiter")?;
+        let began = Instant::now();
+        let (written, failed, took, used) = thread::scope(|scope| {
+            let writer = streams.map(|streams| scope.spawn(|| streams.write()));
+            let mut failed = self.clients(setups, &stop);
+            let (took, used) = (began.elapsed(), cpu::process() - used);
+            hub.stop(Stop::Now);
+            let mut written = match writer.map(thread::ScopedJoinHandle::join) {
+                None => None,
+                Some(Ok(written)) => Some(written),
+                Some(Err(_)) => {
+                    failed.get_or_insert(anyhow!("the thread that writes stamps panicked"));
+                    None
+                }
+            };
+            let unwritten = written.as_mut().and_then(|written| written.failed.take());
+            (written, failed.or(unwritten), took, used)
+        });
+        // Acquire: pairs with nothing of ours; a store by the handler that is seen late no longer
+        // interrupts.
+        let interrupted = stop.load(Ordering::Acquire) && failed.is_none();
+        let closed = running.join();
+        Ok(RunResult {
+            ledgers: closed.clients(),
+            written,
+            took,
+            used,
+            sweeps: closed.sweeps,
+            sweeps_empty: closed.sweeps_empty,
+            watch: watch(closed.scheduler),
+            interrupted,
+            failed,
+        })
+    }
+
+    /// Returns the number of packets of each client whose stamps are kept before they are written.
+    fn stamps_kept_max(&self) -> u32 {
+        let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_PART;
+        let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
+        let each = (records / self.args.threads).max(STAMPS_KEPT_MIN);
+        u32::try_from(each).unwrap_or(u32::MAX) // STAMPS_BYTES_MAX is below
+    }
+
+    fn when_full(&self) -> WhenFull {
+        match self.args.stamp_loss {
+            Loss::Block => WhenFull::Block,
+            Loss::Drop => WhenFull::Drop,
+        }
+    }
+
+    fn sink(&self) -> anyhow::Result<ClientSink> {
+        Ok(match self.args.sink {
+            Target::Null => ClientSink::Null(Null),
+            Target::Copy => ClientSink::Copy(drive::Copy::new()),
+            Target::Udp(to) => ClientSink::Udp(
+                Udp::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
+            ),
+        })
+    }
+
+    /// Runs all clients until they end; returns the first error.
+    fn clients(&self, setups: Vec<ClientSetup>, stop: &AtomicBool) -> Option<anyhow::Error> {
+        let until_ns = self.span.map(|span| clock::now_ns() + span.as_nanos() as u64);
+        thread::scope(|scope| {
+            let (mut threads, mut failed) = (Vec::new(), None);
+            for (thread, setup) in setups.into_iter().enumerate() {
+                let plays = move || self.client(thread as u32, setup, stop, until_ns);
+                let builder = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
+                match builder.spawn_scoped(scope, plays) {
+                    Ok(started) => threads.push(started),
+                    Err(refused) => {
+                        stop.store(true, Ordering::Relaxed); // the other clients end
+                        let text = format!(
+                            "start the thread of client {thread} of {} (ask for fewer with -t, or \
+                             allow more with `ulimit -u` and `ulimit -v`)",
+                            self.threads()
+                        );
+                        failed = Some(anyhow::Error::new(refused).context(text));
+                        break;
+                    }
+                }
+            }
+            for (thread, running) in threads.into_iter().enumerate() {
+                let ended = running.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
+                if let Err(refused) = ended {
+                    failed.get_or_insert(refused.context(format!("run client {thread}")));
+                }
+            }
+            failed
+        })
+    }
+
+    fn client(
+        &self,
+        thread: u32,
+        setup: ClientSetup,
+        stop: &AtomicBool,
+        until_ns: Option<u64>,
+    ) -> anyhow::Result<()> {
+        let ClientSetup { client, sink, recorder } = setup;
+        let _ = affinity::pin(self.cpus.clients[thread as usize]); // best effort
+        let work = Work {
+            load: self.load(thread),
+            flows: self.flows_of(thread),
+            has_window_per_flow: self.flows_differ[thread as usize],
+            lengths_bytes: match self.program.of(thread) {
+                [] => &self.lengths_bytes,
+                _ => &[],
+            },
+            in_flight_max: self.args.queue,
+            poll_interval: Duration::from_micros(self.args.client_interval),
+            idle_policy: self.idle_policy,
+            stop,
+            until_ns,
+            linger: LINGER,
+        };
+        match sink {
+            ClientSink::Null(sink) => send(client, work, sink, recorder),
+            ClientSink::Copy(sink) => send(client, work, sink, recorder),
+            ClientSink::Udp(sink) => send(client, work, sink, recorder),
+        }
+    }
+
+    /// Prints the results.
+    fn print_result(&self, result: RunResult, out: &mut dyn Write) -> anyhow::Result<()> {
+        let RunResult { ledgers, mut written, watch, took, used, .. } = result;
+        let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
+        let rows = self.rows(&ledgers, waits, watch.as_ref());
+        let seconds = took.as_secs_f64();
+        summary::print(&rows, seconds, out)?;
+        writeln!(
+            out,
+            "\n{}, {}, -b {}, stamps: {}; {seconds:.3} s, user {:.3} s, system {:.3} s; {} sweeps, {} of \
+             them empty",
+            self.options.algorithm,
+            self.options.flows,
+            self.args.bandwidth,
+            self.arbiter().stamping,
+            used.user_ns as f64 / 1e9,
+            used.system_ns as f64 / 1e9,
+            result.sweeps,
+            result.sweeps_empty,
+        )?;
+        if let Some(written) = written {
+            self.print_stamp_cost(&rows, &written, out)?;
+        }
+        for line in shares::notes(self, &rows, seconds) {
+            writeln!(out, "{line}")?;
+        }
+        if self.args.plot {
+            for path in summary::draw(&rows, Path::new(&self.args.prefix))? {
+                writeln!(out, "drawn: {}", path.display())?;
+            }
+        }
+        match (result.failed, result.interrupted) {
+            (Some(failed), _) => Err(failed),
+            (None, true) => Err(Interrupted.into()),
+            (None, false) => Ok(()),
+        }
+    }
+
+    /// Prints what the time stamps have cost.
+    fn print_stamp_cost(
+        &self,
+        rows: &[Row],
+        written: &Written,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let of_clients = rows[..self.threads() as usize].iter();
+        let mut sum = Waits::default();
+        of_clients.filter_map(|row| row.waits.as_ref()).for_each(|waits| sum.add(waits));
+        let of_each = match self.args.stamp {
+            Stamp::Batch => "batch",
+            Stamp::Packet | Stamp::None => "packet",
+        };
+        writeln!(
+            out,
+            "stamps: {STAMPS_COUNT} readings of the clock a {of_each}, {:.1} ns each; {} lines, the last of \
+             them {:.3} s after the run; clients waited {:.3} s for room",
+            clock::calibration().cost_ns,
+            sum.written,
+            written.took.as_secs_f64(),
+            sum.held_up.as_secs_f64(),
+        )?;
+        if sum.unwritten > 0 {
+            writeln!(
+                out,
+                "{} stamped packets were not written: there was no room for them, or the file failed",
+                sum.unwritten
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Returns a row for each client, and one for all clients together.
+    fn rows(&self, ledgers: &[Ledger], waits: Vec<Waits>, watch: Option<&Watch>) -> Vec<Row> {
+        let threads = self.threads() as usize;
+        let weights_sum = self.options.flows.weights_sum() as f64;
+        let bytes: u64 = ledgers.iter().map(|ledger| ledger.counts.transmitted_bytes).sum();
+        let mut due = vec![0.0; threads];
+        for (flow, (weight, _)) in self.options.flows.flows().enumerate() {
+            due[flow % threads] += f64::from(weight) / weights_sum;
+        }
+        let (mut lags_bytes, mut emptied) = (vec![0.0_f64; threads], vec![0; threads]);
+        if let Some(watch) = watch {
+            let of_flows = watch.flows_backlogged_bytes().zip(watch.flows_emptied_counts());
+            for (flow, (lag_bytes, count)) in of_flows.enumerate() {
+                lags_bytes[flow % threads] = lags_bytes[flow % threads].max(lag_bytes);
+                emptied[flow % threads] += count;
+            }
+        }
+        let by_weight = self.options.algorithm.has_weights();
+        let mut all = Row { name: "all".into(), ..Row::default() };
+        let mut waits = waits.into_iter();
+        let mut rows = Vec::with_capacity(threads + 1);
+        for (thread, ledger) in ledgers.iter().enumerate() {
+            let counts = ledger.counts;
+            let got = counts.transmitted_bytes as f64 / bytes.max(1) as f64;
+            let lag_bytes = watch.map(|_| lags_bytes[thread]);
+            let emptied = watch.map(|_| emptied[thread]);
+            let waits = waits.next();
+            all.counts.add(&counts);
+            if let Some(lag) = lag_bytes {
+                all.lag_bytes = Some(all.lag_bytes.unwrap_or(0.0).max(lag));
+            }
+            if let Some(waits) = &waits {
+                all.waits.get_or_insert_with(Waits::default).add(waits);
+            }
+            let share = by_weight.then_some(Share { got, due: due[thread] });
+            rows.push(Row { name: thread.to_string(), counts, share, lag_bytes, emptied, waits });
+        }
+        if threads > 1 {
+            rows.push(all);
+        }
+        rows
+    }
+}
+
+/// A client before its thread starts.
+struct ClientSetup {
+    client: Client,
+    sink: ClientSink,
+    recorder: Option<Recorder>,
+}
+
+/// Sink of one client's packets.
+enum ClientSink {
+    Null(Null),
+    Copy(drive::Copy),
+    Udp(Udp),
+}
+
+/// Runs a client. Generic over the sink, as a virtual call for every packet would show in the
+/// figures.
+fn send<K: Sink>(
+    mut client: Client,
+    work: Work<'_>,
+    mut sink: K,
+    recorder: Option<Recorder>,
+) -> anyhow::Result<()> {
+    match recorder {
+        Some(mut recorder) => drive::work(&mut client, work, &mut sink, &mut recorder)?,
+        None => drive::work(&mut client, work, &mut sink, &mut ())?,
+    };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_scheduler_move_behind_the_dashes() {
+        for (typed, parsed) in [
+            ("sched -b 5G -q 9 -i 5 -alg rr", "sched -b 5G -q 9 -i 5 -- -alg rr"),
+            ("sched -alg rr -t 2 -- -qmax 3", "sched -t 2 -- -qmax 3 -alg rr"),
+            ("sched -t 2 -flowsets 1:1:1 -alg", "sched -t 2 -- -flowsets 1:1:1 -alg"),
+            ("sched -t 2 -- -alg rr", "sched -t 2 -- -alg rr"),
+            ("sched -a 1", "sched -a 1"),
+        ] {
+            let mut words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+            move_scheduler_options(&mut words);
+            assert_eq!(words, parsed.split(' ').map(OsString::from).collect::<Vec<_>>(), "{typed}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The experiments of the classic table: aggregate rates by the number of clients.
+
+use super::options::Options;
+use super::{Plan, Sched, Stamp};
+use anyhow::Context;
+use handover_base::topology;
+use handover_base::units::Rate;
+use handover_program::console::tell;
+use handover_program::exit::{Interrupted, usage};
+use handover_sched::drive::program;
+use std::io::Write;
+
+/// Numbers of clients of the classic table's rows.
+pub const CLIENTS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 23];
+/// Duration of one experiment in seconds, by default.
+const SECONDS: f64 = 0.5;
+/// Length of all packets.
+const LENGTH_BYTES: u32 = 1500;
+/// Bandwidth of the link.
+const LINK_BPS: u64 = 500_000_000_000;
+
+/// An experiment: each client offers packets of 1500 bytes in bursts.
+#[derive(Clone, Copy, Debug)]
+struct Experiment {
+    letter: char,
+    /// Bandwidth that each client offers.
+    offered: &'static str,
+    burst_packets: u32,
+    queue: u64,
+    interval_us: u64,
+}
+
+/// A to E share a configuration, as F and G do; all run with `-b 500G`, and `-alg rr` by default.
+const EXPERIMENTS: [Experiment; 7] = {
+    const fn short(letter: char, burst_packets: u32) -> Experiment {
+        Experiment { letter, offered: "200G", burst_packets, queue: 500, interval_us: 5 }
+    }
+    const fn long(letter: char, burst_packets: u32) -> Experiment {
+        Experiment { letter, offered: "500G", burst_packets, queue: 14_000, interval_us: 20 }
+    }
+    [
+        short('A', 1),
+        short('B', 10),
+        short('C', 50),
+        short('D', 200),
+        short('E', 1000),
+        long('F', 100),
+        long('G', 1000),
+    ]
+};
+
+/// Experiments chosen by their letters.
+#[derive(Clone, Debug)]
+pub struct Letters(Vec<Experiment>);
+
+/// Parses letters, with or without commas between them.
+pub fn letters(text: &str) -> Result<Letters, String> {
+    let chosen = text.chars().filter(|letter| *letter != ',').map(|letter| {
+        let found = EXPERIMENTS.iter().find(|it| it.letter == letter.to_ascii_uppercase());
+        found
+            .copied()
+            .ok_or_else(|| format!("no experiment {letter:?}: there are A to G, as in A,F"))
+    });
+    let chosen: Vec<Experiment> = chosen.collect::<Result<_, _>>()?;
+    match chosen.is_empty() {
+        true => Err("names no experiment: there are A to G, as in A,F".into()),
+        false => Ok(Letters(chosen)),
+    }
+}
+
+/// Runs each experiment with each number of clients, and prints the table row by row.
+pub fn run(args: &Sched, letters: &Letters, out: &mut dyn Write) -> anyhow::Result<()> {
+    let seconds = args.seconds.unwrap_or(SECONDS);
+    let algorithm = Options::read(&args.scheduler, 1).map_err(usage)?.algorithm;
+    for it in &letters.0 {
+        writeln!(
+            out,
+            "{}:\t{}, {LENGTH_BYTES}, {}, -b 500G -q {} -i {} -alg {algorithm}",
+            it.letter, it.offered, it.burst_packets, it.queue, it.interval_us
+        )?;
+    }
+    let cpus = topology::allowed().len();
+    if args.clients.iter().any(|threads| *threads >= cpus as u64) {
+        tell(format_args!(
+            "sched: warning: {cpus} CPUs: from {cpus} clients on they share CPUs with each other or with \
+             the arbiter, and the figures are of sharing"
+        ));
+    }
+    writeln!(out, "\nClients\t\taggregate Mpps\n")?;
+    let heads: Vec<String> = letters.0.iter().map(|it| it.letter.to_string()).collect();
+    writeln!(out, "\t\t{}", heads.join("\t"))?;
+    for &threads in &args.clients {
+        write!(out, "{threads}\t")?;
+        for experiment in &letters.0 {
+            let mpps = experiment.mpps(args, threads, seconds)?;
+            write!(out, "\t{mpps:.1}")?;
+            out.flush()?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+impl Experiment {
+    /// Runs with so many clients; returns the rate of all together.
+    fn mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
+        let args = Sched {
+            threads,
+            bandwidth: Rate(LINK_BPS),
+            queue: self.queue,
+            interval: self.interval_us,
+            stamp: Stamp::None,
+            ..args.clone()
+        };
+        let Experiment { offered, burst_packets, .. } = self;
+        let nanoseconds = (seconds * 1e9) as u64;
+        let line = format!("{nanoseconds}ns {offered} {LENGTH_BYTES} {burst_packets}\n");
+        let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
+        let program = program::parse(&text).context("parse the load of the experiment")?;
+        let plan = Plan::new(&args, program)?;
+        let played = plan.run()?;
+        if let Some(failed) = played.failed {
+            return Err(failed);
+        }
+        if played.interrupted {
+            return Err(Interrupted.into());
+        }
+        let packets: u64 = played.ledgers.iter().map(|it| it.counts.transmitted).sum();
+        Ok(packets as f64 / played.took.as_secs_f64() / 1e6)
+    }
+}

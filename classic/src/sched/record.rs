@@ -1,0 +1,188 @@
+//! Waits of packets: the time-stamp files, and the quantiles.
+
+use anyhow::Context;
+use handover_base::clock;
+use handover_program::files::Replacement;
+use handover_sched::drive::{Record, Records};
+use hdrhistogram::Histogram;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Maximum number of records taken from one client before the next one's turn.
+const TURN_RECORDS: usize = 8192;
+/// Pause between two looks at the clients' buffers during the run.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Size of a file's buffer.
+const BUFFER_BYTES: usize = 1 << 18;
+/// Significant digits of waits, and their maximum of 10 minutes; longer waits count as the maximum.
+const DIGITS: u8 = 3;
+const WAIT_NS_MAX: u64 = 600_000_000_000;
+
+/// Stages of a packet's wait, in order.
+pub const STAGES: [&str; 3] = ["client to arbiter", "in the scheduler", "mark to sink"];
+
+/// Waits of one client's packets.
+pub struct Waits {
+    /// Waits by stage, in ns.
+    pub stages: [Histogram<u64>; 3],
+    /// Number of lines in the client's file.
+    pub written: u64,
+    /// Number of records lost because there was no room for them or the file failed.
+    pub unwritten: u64,
+    /// Time for which the client waited for room for its records.
+    pub held_up: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Waits {
+        let stage = || match Histogram::new_with_bounds(1, WAIT_NS_MAX, DIGITS) {
+            Ok(stage) => stage,
+            Err(refused) => unreachable!("bounds known to be good: {refused}"),
+        };
+        let stages = [stage(), stage(), stage()];
+        Waits { stages, written: 0, unwritten: 0, held_up: Duration::ZERO }
+    }
+}
+
+impl Waits {
+    /// Adds the waits of another client.
+    pub fn add(&mut self, other: &Waits) {
+        for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
+            match sum.add(stage) {
+                Ok(()) => {}
+                Err(refused) => unreachable!("the same bounds: {refused}"),
+            }
+        }
+        self.written += other.written;
+        self.unwritten += other.unwritten;
+        self.held_up += other.held_up;
+    }
+
+    fn take(&mut self, record: &Record) {
+        let ticks = [
+            record.cli_enq_ticks,
+            record.sch_enq_ticks,
+            record.sch_deq_ticks,
+            record.cli_deq_ticks,
+        ];
+        // A dropped packet was never queued: it has no wait in the scheduler.
+        let stages = if record.dropped { 1 } else { 3 };
+        for (stage, pair) in self.stages.iter_mut().zip(ticks.windows(2)).take(stages) {
+            // The stamps of two CPUs may differ by some ticks.
+            stage.saturating_record(clock::ns(pair[1].saturating_sub(pair[0])));
+        }
+    }
+}
+
+/// One client's records, and its file.
+struct Stream {
+    records: Records,
+    path: PathBuf,
+    /// `None` after a failure.
+    file: Option<BufWriter<Replacement>>,
+    waits: Waits,
+    failed: Option<io::Error>,
+}
+
+impl Stream {
+    fn take(&mut self) -> usize {
+        let Stream { records, file, waits, failed, .. } = self;
+        records.drain(TURN_RECORDS, |record| {
+            waits.take(&record);
+            let written = file.as_mut().map(|file| record.write_line(file));
+            match written {
+                Some(Ok(())) => waits.written += 1,
+                Some(Err(refused)) => {
+                    waits.unwritten += 1;
+                    failed.get_or_insert(refused);
+                    // The buffered data is discarded: writing it on drop would fail again.
+                    let _ = file.take().map(BufWriter::into_parts);
+                }
+                None => waits.unwritten += 1,
+            }
+        })
+    }
+
+    fn close(mut self) -> (Waits, Option<anyhow::Error>) {
+        if let Some(file) = self.file.take() {
+            let written = file.into_inner().map_err(|refused| {
+                let (refused, file) = refused.into_parts();
+                let _ = file.into_parts();
+                refused
+            });
+            if let Err(refused) = written.and_then(Replacement::commit) {
+                self.failed.get_or_insert(refused);
+            }
+        }
+        let Stream { records, path, mut waits, failed, .. } = self;
+        waits.held_up = records.waited();
+        waits.unwritten += records.lost();
+        let failed = failed.map(|refused| {
+            // The lines that were written went with the partial file.
+            waits.unwritten += std::mem::take(&mut waits.written);
+            anyhow::Error::new(refused)
+                .context(format!("{}: time stamps were lost", path.display()))
+        });
+        (waits, failed)
+    }
+}
+
+/// The record streams of all clients.
+pub struct Streams(Vec<Stream>);
+
+/// Results of writing all files.
+pub struct Written {
+    /// Waits by client.
+    pub waits: Vec<Waits>,
+    /// Time that it took after the clients had ended.
+    pub took: Duration,
+    /// The first failure.
+    pub failed: Option<anyhow::Error>,
+}
+
+impl Streams {
+    /// Creates the partial files of `PREFIXqueue-0.txt` and so on, one for each buffer.
+    ///
+    /// # Errors
+    /// If a file cannot be created.
+    pub fn create(prefix: &Path, buffers: Vec<Records>) -> anyhow::Result<Streams> {
+        let mut streams = Vec::with_capacity(buffers.len());
+        for (client, records) in buffers.into_iter().enumerate() {
+            let mut path = prefix.as_os_str().to_os_string();
+            path.push(format!("queue-{client}.txt"));
+            let path = PathBuf::from(path);
+            let file = Replacement::begin(&path)
+                .with_context(|| format!("-p: create {}", path.display()))?;
+            let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
+            streams.push(Stream { records, path, file, waits: Waits::default(), failed: None });
+        }
+        Ok(Streams(streams))
+    }
+
+    /// Writes all records; each file appears when it is complete. A failure does not stop the other
+    /// files or the quantiles.
+    ///
+    /// Writing takes a CPU, which the clients may be using: until they have ended, only those records are
+    /// written for which there would soon be no room.
+    pub fn write(mut self) -> Written {
+        while !self.0.iter().all(|stream| stream.records.is_closed()) {
+            let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());
+            if pressing.map(Stream::take).sum::<usize>() == 0 {
+                thread::sleep(PAUSE);
+            }
+        }
+        let began = Instant::now();
+        let (mut all, mut failed) = (Vec::with_capacity(self.0.len()), None);
+        for mut stream in self.0 {
+            while !stream.records.is_finished() {
+                stream.take();
+            }
+            let (waits, refused) = stream.close();
+            all.push(waits);
+            failed = failed.or(refused);
+        }
+        Written { waits: all, took: began.elapsed(), failed }
+    }
+}

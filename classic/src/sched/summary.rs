@@ -1,0 +1,200 @@
+//! Results of a run: the closing table and the charts.
+
+use super::record::{STAGES, Waits};
+use anyhow::Context;
+use handover_base::units::format_ns;
+use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use handover_sched::drive::Counts;
+use hdrhistogram::Histogram;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Quantiles shown for each stage.
+const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+
+/// Results of a client, or of all clients together.
+#[derive(Default)]
+pub struct Row {
+    /// The client's number, or `all`.
+    pub name: String,
+    /// Counts of packets and bytes by outcome.
+    pub counts: Counts,
+    /// Share of all bytes that the client got, and the share due by its weights.
+    pub share: Option<Share>,
+    /// Maximum number of bytes by which the client fell behind its due while it had packets queued.
+    pub lag_bytes: Option<f64>,
+    /// Number of times that a flow of the client was left without a packet, if the scheduler was watched.
+    pub emptied: Option<u64>,
+    /// Waits of the client's packets.
+    pub waits: Option<Waits>,
+}
+
+/// Shares between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// Share obtained.
+    pub got: f64,
+    /// Share due by the weights of the client's flows.
+    pub due: f64,
+}
+
+/// Unit of a column, chosen by its largest value.
+struct Scale {
+    prefix: &'static str,
+    unit: f64,
+}
+
+impl Scale {
+    fn of(most: f64) -> Scale {
+        let (prefix, unit) = match most {
+            most if most >= 1e9 => ("G", 1e9),
+            most if most >= 1e6 => ("M", 1e6),
+            most if most >= 1e3 => ("k", 1e3),
+            _ => ("", 1.0),
+        };
+        Scale { prefix, unit }
+    }
+}
+
+/// Prints the table of clients and the table of waits.
+pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
+    let per_second = |n: u64| n as f64 / seconds.max(1e-9);
+    let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
+    let packets = Scale::of(per_second(most(|it| it.transmitted)));
+    let bits = Scale::of(per_second(most(|it| it.transmitted_bytes)) * 8.0);
+    writeln!(
+        out,
+        "{:>6} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12}",
+        "client",
+        "packets",
+        format!("{}pps", packets.prefix),
+        format!("{}bit/s", bits.prefix),
+        "drops",
+        "queued",
+        "share",
+        "due",
+        "fair index"
+    )?;
+    for row in rows {
+        let counts = &row.counts;
+        let percent =
+            |part: Option<f64>| part.map_or("-".into(), |it| format!("{:.2} %", it * 100.0));
+        writeln!(
+            out,
+            "{:>6} {:>14} {:>9.3} {:>10.3} {:>10} {:>8} {:>8} {:>8} {:>12}",
+            row.name,
+            counts.transmitted,
+            per_second(counts.transmitted) / packets.unit,
+            per_second(counts.transmitted_bytes) * 8.0 / bits.unit,
+            counts.dropped,
+            counts.queued(),
+            percent(row.share.map(|it| it.got)),
+            percent(row.share.map(|it| it.due)),
+            row.lag_bytes.map_or("-".into(), |bytes| format!("{bytes:.0} B")),
+        )?;
+    }
+    if rows.iter().any(|row| row.waits.is_some()) {
+        writeln!(out)?;
+        write!(out, "{:>6}", "client")?;
+        for stage in STAGES {
+            write!(out, "  {:>30}", format!("{stage}, {}", names().join("/")))?;
+        }
+        writeln!(out, " {:>12}", "stamped")?;
+    }
+    for row in rows {
+        let Some(waits) = &row.waits else { continue };
+        write!(out, "{:>6}", row.name)?;
+        for stage in &waits.stages {
+            write!(out, "  {:>30}", quantiles(stage))?;
+        }
+        writeln!(out, " {:>12}", waits.stages[0].len())?;
+    }
+    Ok(())
+}
+
+fn names() -> [&'static str; 3] {
+    QUANTILES.map(|(_, name)| name)
+}
+
+fn quantiles(stage: &Histogram<u64>) -> String {
+    if stage.is_empty() {
+        return "-".into();
+    }
+    QUANTILES.map(|(q, _)| format_ns(stage.value_at_quantile(q) as f64)).join(" / ")
+}
+
+/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the files made.
+pub fn draw(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
+        made.push(write(prefix, "stages.svg", &stages(rows))?);
+    }
+    made.push(write(prefix, "shares.svg", &shares(rows))?);
+    Ok(made)
+}
+
+fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
+    let mut path = OsString::from(prefix);
+    path.push(name);
+    let path = PathBuf::from(path);
+    fs::write(&path, chart.draw_alone())
+        .with_context(|| format!("--plot: write {}", path.display()))?;
+    Ok(path)
+}
+
+/// Draws a row for each stage of each client: the median, with a line to the p99.9.
+fn stages(rows: &[Row]) -> Chart {
+    let mut labels = Vec::new();
+    let mut points = [Vec::new(), Vec::new(), Vec::new()];
+    for row in rows {
+        let Some(waits) = &row.waits else { continue };
+        for (index, (stage, points)) in waits.stages.iter().zip(&mut points).enumerate() {
+            let at = |q: f64| stage.value_at_quantile(q).max(1) as f64;
+            let place = labels.len() as f64;
+            labels.push(Name {
+                label: format!("{} {}", row.name, STAGES[index]),
+                note: quantiles(stage),
+                opens_group: index == 0,
+            });
+            if !stage.is_empty() {
+                let point = Point::at(at(0.5), place).between(at(0.5), at(0.999));
+                points.push(point.titled(format!("{}: {}", names().join(" / "), quantiles(stage))));
+            }
+        }
+    }
+    let time = Axis::log("waited, p50 to p99.9", Quantity::Nanos);
+    let mut chart = Chart::new("Where packets waited", time, Axis::names(labels))
+        .described("For each client and stage the median wait, with a line to its p99.9.");
+    for (index, points) in points.into_iter().enumerate() {
+        chart = chart.with(Series::new(STAGES[index], Role::Nth(index as u8), Mark::Dot, points));
+    }
+    chart
+}
+
+/// Draws a row for each client: the share obtained, with a tick at the share due.
+fn shares(rows: &[Row]) -> Chart {
+    let clients: Vec<(&Row, Share)> =
+        rows.iter().filter_map(|row| row.share.map(|share| (row, share))).collect();
+    let name = |(row, share): &(&Row, Share)| Name {
+        label: format!("client {}", row.name),
+        note: format!("{:.2} %", share.got * 100.0),
+        opens_group: false,
+    };
+    let points = |part: fn(&Share) -> f64| {
+        let place = |(index, (_, share)): (usize, &(&Row, Share))| {
+            let Share { got, due } = *share;
+            let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
+            Point::at(part(share), index as f64).titled(label)
+        };
+        clients.iter().enumerate().map(place).collect::<Vec<_>>()
+    };
+    let axis = Axis::linear("share of all bytes", Quantity::Share).from(0.0);
+    Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
+        .described(
+            "For each client the share of all bytes that it got, and a tick at what was due.",
+        )
+        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
+        .with(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
+}

@@ -1,0 +1,92 @@
+//! `sched --test`: an algorithm alone, in the style of dummynet's tester.
+
+use handover_base::{affinity, clock};
+use handover_harness::stats::quantile_sorted;
+use handover_program::exit::usage;
+use handover_sched::engine::Visitor;
+use handover_sched::tester::{Nothing, Options, Report, Tester};
+use handover_sched::{FlowError, Scheduler};
+use std::io::Write;
+
+/// Number of parts of the test, each run beside the same steps without a scheduler.
+const PARTS: u64 = 25;
+
+/// Runs the test; prints dummynet's line, and then the algorithm's cost without the generator's.
+pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
+    let options = Options::parse(words).map_err(usage)?;
+    clock::calibration();
+    let _ = affinity::pin(affinity::current_cpu()); // a thread that cannot be pinned may migrate
+    let (algorithm, config) = (options.algorithm, options.config());
+    let fair = algorithm.visit(&config, Watch(&options)).map_err(usage)??;
+    let Timed { report, took_ns, mut net_ns } =
+        algorithm.visit(&config, Time(&options)).map_err(usage)??;
+    let report = Report { wfi_bytes: fair.wfi_bytes, ..report };
+    writeln!(out, "{}", report.line(algorithm.name(), took_ns, &options.flows.to_string()))?;
+    net_ns.sort_unstable_by(f64::total_cmp);
+    writeln!(
+        out,
+        "\tnet of the generator: {:.2} nsec a packet (median of {PARTS} parts; quartiles {:.2} and \
+         {:.2}); {} flows, {} dropped",
+        quantile_sorted(&net_ns, 0.5),
+        quantile_sorted(&net_ns, 0.25),
+        quantile_sorted(&net_ns, 0.75),
+        options.flows.flows_count(),
+        report.dropped,
+    )?;
+    if options.debug_level > 0 {
+        writeln!(out, "\t{options:?}")?;
+    }
+    Ok(())
+}
+
+/// Visitor that measures fairness. Not timed, as watching costs as much as scheduling.
+struct Watch<'a>(&'a Options);
+
+impl Visitor<u64> for Watch<'_> {
+    type Output = anyhow::Result<Report>;
+
+    fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
+        let mut tester = Tester::new(self.0, &mut scheduler).map_err(of_flows)?;
+        Ok(tester.run(&mut scheduler, self.0.steps_count))
+    }
+}
+
+/// Visitor that measures time, beside the same steps without a scheduler.
+struct Time<'a>(&'a Options);
+
+struct Timed {
+    report: Report,
+    took_ns: u64,
+    /// Time of each part beyond the generator's, in ns per packet.
+    net_ns: Vec<f64>,
+}
+
+impl Visitor<u64> for Time<'_> {
+    type Output = anyhow::Result<Timed>;
+
+    fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
+        let options = self.0;
+        let mut nothing = Nothing::<u64>::new(options.packets_max());
+        let mut tester = Tester::new(options, &mut scheduler).map_err(of_flows)?.unwatched();
+        let mut generator = Tester::new(options, &mut nothing).map_err(of_flows)?.unwatched();
+        let mut timed = Timed { report: Report::default(), took_ns: 0, net_ns: Vec::new() };
+        for part in 0..PARTS {
+            let steps = options.steps_count / PARTS + u64::from(part < options.steps_count % PARTS);
+            let began = clock::ticks();
+            timed.report = tester.run(&mut scheduler, steps);
+            let between = clock::ticks();
+            generator.run(&mut nothing, steps);
+            let ended = clock::ticks();
+            let (tested_ns, generator_ns) =
+                (clock::ns(between - began), clock::ns(ended - between));
+            timed.took_ns += tested_ns;
+            // Half of the steps offer a packet.
+            timed.net_ns.push((tested_ns as f64 - generator_ns as f64) * 2.0 / steps.max(1) as f64);
+        }
+        Ok(timed)
+    }
+}
+
+fn of_flows(refused: FlowError) -> anyhow::Error {
+    usage(format!("-flowsets: {refused}"))
+}

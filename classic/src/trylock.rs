@@ -1,0 +1,328 @@
+//! `trylock`: contention on a lock that is always busy (test A), or passed around (test B).
+
+use super::stamp::{Stamp, e3, e6};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use handover_base::units::format_ns;
+use handover_base::{affinity, clock, topology};
+use handover_harness::stats::quantile_sorted;
+use handover_lock::contend::{Contender, Handover, PosixSem, PthreadMutex, PthreadSpin, RawCas};
+use handover_program::console::tell;
+use handover_program::exit::usage;
+use handover_suite::lock::{Turn, try_busy, turn};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Maximum number of threads.
+const THREADS_MAX: u64 = 1024;
+/// Maximum number of tries, in millions: a year at a nanosecond each.
+const MILLIONS_MAX: u64 = 30_000_000;
+/// Default tries of a thread in test A and in test B, in millions.
+const MILLIONS_BUSY: u64 = 200;
+const MILLIONS_FREE: u64 = 40;
+/// Number of busy tries whose costs each thread keeps: the last ones, in a circular buffer.
+const COSTS_KEPT_MAX: usize = 1 << 20;
+/// Tries between two checks of whether all threads are done.
+const TRIES_PER_LOOK: u64 = 1 << 12;
+
+/// Arguments of `handover trylock`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each thread is pinned to a CPU of its own, as long as there are enough, and goes on until every \
+thread has done its tries, so that the contention stays the same to the end.
+
+Test A prints, for each thread, how many tries found the lock busy and how \
+many tries it did a second. Test B prints the mean cost of a try that found the lock busy, of one that \
+found it free, and of the unlock (post), each between two readings of the clock, which are part of it."
+)]
+pub struct Trylock {
+    /// Number of threads
+    #[arg(short = 'n', value_name = "THREADS", default_value_t = 2)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    threads: u64,
+    /// The core which allocates the lock
+    #[arg(short = 'x', value_name = "CORE")]
+    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    core: Option<u32>,
+    /// Tries of each thread, in millions [default: 200; with -F 40]
+    #[arg(short = 't', value_name = "MILLIONS")]
+    #[arg(value_parser = super::whole(1..=MILLIONS_MAX), allow_negative_numbers = true)]
+    millions: Option<u64>,
+    /// Carry out test B: the lock is free, and passed around
+    #[arg(short = 'F')]
+    free: bool,
+    /// Test B: write the costs of busy tries to this file, in ns, one a line: of each thread the last
+    /// 1048576 at most
+    #[arg(short = 'o', value_name = "FILE", requires = "free")]
+    dump: Option<PathBuf>,
+    /// The lock: a POSIX semaphore, as the original, or another
+    #[arg(long, value_enum, default_value_t = Via::Sem)]
+    via: Via,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Via {
+    /// POSIX semaphore
+    Sem,
+    /// pthread mutex
+    Mutex,
+    /// pthread spinlock
+    Spin,
+    /// compare-and-swap on each try
+    Cas,
+    /// this project's lock: test, then exchange
+    Handover,
+}
+
+pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
+    let plan = Plan::new(args)?;
+    let stamp = Stamp::new();
+    match args.via {
+        Via::Sem => measure::<PosixSem>(&plan, stamp, out),
+        Via::Mutex => measure::<PthreadMutex>(&plan, stamp, out),
+        Via::Spin => measure::<PthreadSpin>(&plan, stamp, out),
+        Via::Cas => measure::<RawCas>(&plan, stamp, out),
+        Via::Handover => measure::<Handover>(&plan, stamp, out),
+    }
+}
+
+/// The checked arguments.
+struct Plan {
+    cpus: Vec<u32>,
+    core: Option<u32>,
+    tries: u64,
+    free: bool,
+    dump: Option<BufWriter<File>>,
+    dump_path: PathBuf,
+}
+
+impl Plan {
+    fn new(args: &Trylock) -> anyhow::Result<Plan> {
+        let threads = args.threads as usize;
+        let default = if args.free { MILLIONS_FREE } else { MILLIONS_BUSY };
+        let millions = args.millions.unwrap_or(default);
+        let allowed = topology::allowed();
+        if threads > allowed.len() {
+            let count = allowed.len();
+            tell(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
+        }
+        let dump = match &args.dump {
+            Some(path) => Some(BufWriter::new(File::create(path).map_err(|error| {
+                usage(format!("-o {}: {error}; name a file that can be written", path.display()))
+            })?)),
+            None => None,
+        };
+        Ok(Plan {
+            cpus: (0..threads).map(|index| allowed[index % allowed.len()]).collect(),
+            core: args.core,
+            tries: millions * 1_000_000,
+            free: args.free,
+            dump,
+            dump_path: args.dump.clone().unwrap_or_default(),
+        })
+    }
+}
+
+fn measure<L: Contender>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
+    let lock = allocate::<L>(plan.core)?;
+    if plan.free {
+        return pass_around(&*lock, plan, stamp, out);
+    }
+    let held = lock.try_lock().context("take the new lock: it is busy")?;
+    let threads = contend(plan, |finished| {
+        let began = clock::ticks();
+        let (mut tries, mut busy) = (0, 0);
+        while !finished.all(tries >= plan.tries) {
+            busy += try_busy(&*lock, TRIES_PER_LOOK);
+            tries += TRIES_PER_LOOK;
+        }
+        (tries, busy, clock::ns(clock::ticks() - began).max(1))
+    })?;
+    drop(held);
+    let mut total = 0.0;
+    for (index, (tries, busy, took_ns)) in threads.iter().enumerate() {
+        let rate = *tries as f64 / *took_ns as f64 * 1e9;
+        total += rate;
+        let (busy, free, rate) = (e3(*busy as f64), e6((tries - busy) as f64), e3(rate));
+        let text = format_args!(
+            "#{index:02} busy: {busy} samples {rate} ops, free: {free} samples 0.000e+00 ops"
+        );
+        stamp.line(out, "fn_busy", line!(), text)?;
+    }
+    let (total, each) = (e3(total), e3(total / threads.len() as f64));
+    let text = format_args!("BUSY: total {total} ops, per-thread {each} ops");
+    Ok(stamp.line(out, "main", line!(), text)?)
+}
+
+/// Results of a thread in test B.
+#[derive(Default)]
+struct Costs {
+    busy: u64,
+    busy_ticks: u64,
+    free: u64,
+    free_ticks: u64,
+    post_ticks: u64,
+    took_ns: u64,
+    /// Costs of the last busy tries, in ticks; once full, `next` is the index of the oldest.
+    kept: Vec<u32>,
+    next: usize,
+}
+
+impl Costs {
+    fn keep(&mut self, ticks: u64) {
+        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        if self.kept.len() < COSTS_KEPT_MAX {
+            self.kept.push(ticks);
+        } else {
+            self.kept[self.next] = ticks;
+            self.next = (self.next + 1) % COSTS_KEPT_MAX;
+        }
+    }
+}
+
+fn pass_around<L: Contender>(
+    lock: &L,
+    plan: &Plan,
+    stamp: Stamp,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let threads = contend(plan, |finished| {
+        let mut costs = Costs { kept: Vec::with_capacity(COSTS_KEPT_MAX), ..Costs::default() };
+        let began = clock::ticks();
+        let mut tries = 0;
+        while !finished.all(tries >= plan.tries) {
+            for _ in 0..TRIES_PER_LOOK {
+                match turn(lock, || ()) {
+                    Turn::Busy { tried } => {
+                        costs.busy += 1;
+                        costs.busy_ticks += tried;
+                        costs.keep(tried);
+                    }
+                    Turn::Free { tried, posted } => {
+                        costs.free += 1;
+                        costs.free_ticks += tried;
+                        costs.post_ticks += posted;
+                    }
+                }
+            }
+            tries += TRIES_PER_LOOK;
+        }
+        costs.took_ns = clock::ns(clock::ticks() - began).max(1);
+        costs
+    })?;
+    let mean = |ticks: u64, count: u64| clock::ps(ticks) as f64 / 1000.0 / count.max(1) as f64;
+    let (mut busy_ns, mut free_ns) = (0.0, 0.0);
+    for (index, it) in threads.iter().enumerate() {
+        let busy = mean(it.busy_ticks, it.busy);
+        let free = mean(it.free_ticks, it.free);
+        let post = mean(it.post_ticks, it.free);
+        busy_ns += busy / threads.len() as f64;
+        free_ns += free / threads.len() as f64;
+        let text = format_args!(
+            "#{index:02} busy: {} samples {} ns, free: {} samples {} ns, post: {} ns, duration {:.6} s",
+            e3(it.busy as f64),
+            e3(busy),
+            e3(it.free as f64),
+            e3(free),
+            e3(post),
+            it.took_ns as f64 / 1e9
+        );
+        stamp.line(out, "fn_free", line!(), text)?;
+    }
+    let text = format_args!("t_busy {} ns, t_free {} ns", e3(busy_ns), e3(free_ns));
+    stamp.line(out, "main", line!(), text)?;
+    quantiles(&threads, stamp, out)?;
+    dump(plan, &threads)
+}
+
+/// Prints quantiles of the costs, which the original leaves to the analysis of its dump.
+fn quantiles(threads: &[Costs], stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut costs: Vec<f64> = threads
+        .iter()
+        .flat_map(|it| &it.kept)
+        .map(|ticks| clock::ps(u64::from(*ticks)) as f64 / 1000.0)
+        .collect();
+    if costs.is_empty() {
+        return Ok(());
+    }
+    costs.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
+    let text = format_args!(
+        "busy: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each cost: {}",
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        format_ns(clock::calibration().cost_ns)
+    );
+    Ok(stamp.line(out, "main", line!(), text)?)
+}
+
+/// Writes one cost a line, in ns, thread by thread, each thread's in order of time.
+fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
+    let Some(file) = &plan.dump else {
+        return Ok(());
+    };
+    let shown = plan.dump_path.display();
+    let mut file = BufWriter::new(
+        file.get_ref().try_clone().context("duplicate the descriptor of the dump file")?,
+    );
+    let mut write = || -> std::io::Result<()> {
+        for it in threads {
+            let (newer, older) = it.kept.split_at(it.next);
+            for ticks in older.iter().chain(newer) {
+                writeln!(file, "{}", clock::ns(u64::from(*ticks)))?;
+            }
+        }
+        file.flush()
+    };
+    write().with_context(|| format!("-o {shown}: write the costs"))
+}
+
+/// Counter of the threads that have done their tries.
+struct Finished<'a> {
+    count: &'a AtomicUsize,
+    of: usize,
+    is_counted: std::cell::Cell<bool>,
+}
+
+impl Finished<'_> {
+    /// Counts this thread once, when `mine` is `true`; returns `true` if all threads are done.
+    fn all(&self, mine: bool) -> bool {
+        if mine && !self.is_counted.replace(true) {
+            // Relaxed: the counter publishes no other data; the threads are joined before their
+            // results are read.
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.count.load(Ordering::Relaxed) == self.of
+    }
+}
+
+/// Runs a body on every thread of the plan, pinned, all starting together.
+fn contend<T: Send>(plan: &Plan, body: impl Fn(&Finished) -> T + Sync) -> anyhow::Result<Vec<T>> {
+    clock::calibration();
+    let (count, start) = (AtomicUsize::new(0), Barrier::new(plan.cpus.len()));
+    super::on_threads(&plan.cpus, |index| {
+        affinity::pin(plan.cpus[index])?;
+        start.wait();
+        let finished = Finished { count: &count, of: plan.cpus.len(), is_counted: false.into() };
+        Ok(body(&finished))
+    })
+}
+
+/// Allocates the lock on the given core, so that its memory is local to that core.
+fn allocate<L: Contender>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>> {
+    let Some(core) = core else {
+        return Ok(L::new_free());
+    };
+    thread::scope(|scope| {
+        let made = scope.spawn(move || affinity::pin(core).map(|()| L::new_free()));
+        let made = made.join().map_err(|_| anyhow::anyhow!("the allocating thread panicked"))?;
+        Ok(made?)
+    })
+}

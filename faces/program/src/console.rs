@@ -1,0 +1,227 @@
+//! The terminal: its width, colour and characters; and the signals that ask the process to end.
+
+use crate::raw;
+use handover_report::Style;
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{self, IsTerminal, Read, Stdout, Write, stderr, stdout};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+/// Width used if there is no terminal, and the minimum width.
+const WIDTH_DEFAULT: usize = 120;
+const WIDTH_MIN: usize = 30;
+
+/// Standard output. Its error messages begin with "standard output".
+pub struct Out(Stdout);
+
+/// Returns standard output.
+pub fn out() -> Out {
+    Out(stdout())
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if raw::is_stdout_closed() {
+            return Err(of_output(Errno::BADF.into()));
+        }
+        self.0.write(bytes).map_err(of_output)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(of_output)
+    }
+}
+
+/// Prints the requested help or version, coloured on a terminal.
+///
+/// # Errors
+/// If standard output fails.
+pub fn print_help(help: &clap::Error) -> io::Result<()> {
+    match raw::is_stdout_closed() {
+        true => Err(of_output(Errno::BADF.into())),
+        false => help.print().map_err(of_output),
+    }
+}
+
+/// Prefixes an error of standard output with its origin.
+fn of_output(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+/// Writes one line to standard error. Control characters are escaped, and the middle of a line
+/// longer than 1,000 characters is left out, as it may repeat an argument or a name from a file.
+/// A failure to write (no reader, a full disk) is ignored.
+pub fn tell(line: impl fmt::Display) {
+    let mut text = printable(&shortened(&line.to_string()));
+    text.push('\n');
+    let _ = stderr().lock().write_all(text.as_bytes());
+}
+
+/// Maximum length of a line, and the length of the kept end of a longer line: an error ends with
+/// its cause and the remedy.
+const LINE_CHARS_MAX: usize = 1000;
+const LINE_END_CHARS: usize = 400;
+
+fn shortened(line: &str) -> String {
+    let count = line.chars().count();
+    if count <= LINE_CHARS_MAX {
+        return line.to_string();
+    }
+    let start: String = line.chars().take(LINE_CHARS_MAX - LINE_END_CHARS).collect();
+    let end: String = line.chars().skip(count - LINE_END_CHARS).collect();
+    format!("{start} … {end}")
+}
+
+/// Escapes the control characters of a text from an unknown source, so that it cannot control the
+/// terminal.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match handover_report::steers(char) {
+            true => shown.extend(char.escape_default()),
+            false => shown.push(char),
+        }
+    }
+    shown
+}
+
+/// Returns the number of columns, from `COLUMNS` or the terminal.
+pub fn width() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
+    let seen = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    asked.or_else(seen).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
+}
+
+/// Returns the style of standard output.
+pub fn style(all: bool) -> Style {
+    Style { color: stdout().is_terminal() && !no_color() && !is_dumb(), unicode: unicode(), all }
+}
+
+/// Returns `true` if a full-screen view is wanted: on a capable terminal, unless colour is
+/// declined.
+pub fn live_wanted() -> bool {
+    stderr().is_terminal() && !no_color() && !is_dumb()
+}
+
+/// Returns `true` if standard error is a terminal, so that a progress bar makes sense.
+pub fn bar_wanted() -> bool {
+    stderr().is_terminal()
+}
+
+fn is_dumb() -> bool {
+    std::env::var("TERM").is_ok_and(|term| term == "dumb")
+}
+
+fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
+}
+
+/// Returns `true` if the locale is UTF-8 or is not set.
+fn unicode() -> bool {
+    let said = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
+    said.is_none_or(|text| {
+        let text = text.to_ascii_lowercase();
+        text.contains("utf-8") || text.contains("utf8")
+    })
+}
+
+/// Makes a write beyond the limit on file sizes fail, as on a full disk; otherwise SIGXFSZ would
+/// end the process.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn outlive_file_size_limit() -> io::Result<()> {
+    let nobody_asks = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
+}
+
+/// Signals that ask a program to end; a second one ends it at once.
+const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+/// Exit code after a second signal.
+const INTERRUPTED: i32 = 130;
+
+/// Returns a flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP raise. A second SIGINT or
+/// SIGTERM ends the process at once, with 130. A second SIGHUP does not: the kernel and a shell
+/// both send one.
+///
+/// # Errors
+/// If the system refuses a handler.
+pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in SIGNALS {
+        // The order matters: the first signal only raises the flag, the second finds it raised.
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())?;
+        signal_hook::flag::register(signal, flag.clone())?;
+    }
+    raise_on_hangup(&flag)?;
+    Ok(flag)
+}
+
+/// Makes SIGHUP raise a flag too, unless the process was started with SIGHUP ignored.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn raise_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
+    const SIGHUP: i32 = signal_hook::consts::SIGHUP;
+    match raw::is_ignored(SIGHUP) {
+        true => Ok(()),
+        false => signal_hook::flag::register(SIGHUP, flag.clone()).map(drop),
+    }
+}
+
+/// Returns a flag as [`interrupted`] does, and calls `farewell` before a second signal ends the
+/// process. `farewell` may do more than a signal handler may, and hence runs in a thread that waits
+/// for signals.
+///
+/// # Errors
+/// If the system refuses a handler or the thread.
+pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let (mut signals, told) = UnixStream::pair()?;
+    for signal in SIGNALS {
+        signal_hook::flag::register(signal, flag.clone())?;
+        signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
+    }
+    raise_on_hangup(&flag)?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut one = [0];
+        for _ in 0..2 {
+            if signals.read_exact(&mut one).is_err() {
+                return;
+            }
+        }
+        let (said, heard) = channel();
+        let last = thread::Builder::new().name("farewell".into()).spawn(move || {
+            farewell();
+            said.send(())
+        });
+        // A blocked terminal must not keep the process from ending.
+        let _ = last.map(|_| heard.recv_timeout(FAREWELL_MAX));
+        signal_hook::low_level::exit(INTERRUPTED);
+    })?;
+    Ok(flag)
+}
+
+/// Maximum duration of the farewell.
+const FAREWELL_MAX: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_line_keeps_its_start_and_its_end() {
+        assert_eq!(shortened("short"), "short");
+        let line = format!("bad argument {}: write 1..=9", "é".repeat(100_000));
+        let told = shortened(&line);
+        assert_eq!(told.chars().count(), LINE_CHARS_MAX + 3);
+        assert!(told.starts_with("bad argument é") && told.ends_with("é: write 1..=9"), "{told}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Exit codes, decided in one place: 0 success, 1 a failure of the system or of a check, 2 an error
+//! in the command line or in a file named on it, 130 after SIGINT.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// An error in the command line, or in a file named on it.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Turns any error into a usage error.
+pub fn usage(refused: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Usage(refused.to_string()))
+}
+
+/// The error of work that SIGINT, SIGTERM or SIGHUP ended.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; what was measured is kept")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// The error of work that a signal ended before there was anything to keep.
+#[derive(Debug)]
+pub struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; nothing was measured to its end")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// Exit code of a program that was run, to be passed on without a message.
+#[derive(Debug)]
+pub struct Passed(pub u8);
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the program has ended with {}", self.0)
+    }
+}
+
+impl std::error::Error for Passed {}
+
+/// Returns the exit code and the error to show, if any.
+pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
+    let Err(error) = outcome else {
+        return (ExitCode::SUCCESS, None);
+    };
+    if is_closed_pipe(&error) {
+        // The reader of the output has closed it, which is not an error.
+        return (ExitCode::SUCCESS, None);
+    }
+    if let Some(Passed(code)) = error.downcast_ref() {
+        return (ExitCode::from(*code), None);
+    }
+    if error.is::<Interrupted>() || error.is::<Stopped>() {
+        return (ExitCode::from(130), Some(error));
+    }
+    let code = if error.is::<Usage>() { 2 } else { 1 };
+    (ExitCode::from(code), Some(error))
+}
+
+/// Returns an error with its causes, the outermost first. A cause whose text is contained already
+/// is left out, as many errors repeat theirs.
+pub fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// Returns `true` if the output went to a pipe without a reader.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chain;
+    use anyhow::Context;
+    use std::io;
+
+    #[derive(Debug)]
+    struct Repeats(io::Error);
+
+    impl std::fmt::Display for Repeats {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "no.db: {}", self.0)
+        }
+    }
+
+    impl std::error::Error for Repeats {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn cause_that_an_error_repeats_is_shown_once() {
+        let refused = || Repeats(io::Error::other("no space left"));
+        assert_eq!(chain(&refused().into()), "no.db: no space left");
+        let told: anyhow::Result<()> = Err(refused()).context("not all could be stored");
+        assert_eq!(
+            chain(&told.expect_err("refused")),
+            "not all could be stored: no.db: no space left"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+#![doc = include_str!("../README.md")]
+#![deny(unsafe_code)]
+
+pub mod child;
+pub mod console;
+pub mod exit;
+pub mod files;
+#[allow(unsafe_code)]
+mod raw;
+
+pub use raw::{end_with_parent, trim_heap};
