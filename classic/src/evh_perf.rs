@@ -34,9 +34,9 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if args.part.is_some() {
         return match (args.connect, args.eventhandler) {
-            (true, _) => connect::be_part(args),
-            (_, true) => serve::be_part(args),
-            _ => client::be_part(args),
+            (true, _) => connect::run_part(args),
+            (_, true) => serve::run_part(args),
+            _ => client::run_part(args),
         };
     }
     let signals = Signals::new()?;
@@ -54,7 +54,7 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     args.port = server.address().port();
     let mut printer = printer::Printer::new(out, args.json);
     printer.settings("EventHandler", &serve::settings(&args))?;
-    serve::tell_started(&args, server.took, &mut printer)?;
+    serve::print_started(&args, server.took, &mut printer)?;
     let ran = client::run(&args, &signals, out);
     server.stop(&args, &mut printer::Printer::new(out, args.json))?;
     ran

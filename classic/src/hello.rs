@@ -251,13 +251,13 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
             )));
         }
     };
-    let stage = Stage::set("DEMO1EVM", &args.options, 0)?;
+    let environment = Environment::new("DEMO1EVM", &args.options, 0)?;
     let cpu = args.options.cpus(1)?[0];
     let pace = args.options.main_pace(Speaks::FirstWhenIdle, cpu, IDLE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
     let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
     let machine = made(drive::alone(via, pace, config))?;
-    play(&stage, machine, no_others(), |it| &it.pace)
+    run_machines(&environment, machine, no_others(), |it| &it.pace)
 }
 
 pub fn run3(args: &Hello3) -> anyhow::Result<()> {
@@ -265,7 +265,7 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
         return Err(wrong(format!("--ids {ids}: --lookup match has no ids; use direct or search")));
     }
     let ids_count = args.ids.unwrap_or(IDS_DEFAULT) as usize; // at most IDS_MAX
-    let stage = Stage::set("DEMO3EVM", &args.options, 1)?;
+    let environment = Environment::new("DEMO3EVM", &args.options, 1)?;
     let options = &args.options;
     let cpus = options.cpus(2)?;
     let to = |evm_id| SentLine::To { evm_id };
@@ -276,17 +276,17 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
     let config = args.notifying.config();
     match args.lookup {
         Find::Direct => {
-            play_by_id::<Table<Caller<Demo>, Numbered>>(&stage, paces, ids_count, config)
+            play_by_id::<Table<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
         }
         Find::Search => {
-            play_by_id::<Search<Caller<Demo>, Numbered>>(&stage, paces, ids_count, config)
+            play_by_id::<Search<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
         }
-        Find::Match => play_two(&stage, made(drive::pair(paces, config))?, |it| &it.pace),
+        Find::Match => play_two(&environment, made(drive::pair(paces, config))?, |it| &it.pace),
     }
 }
 
 fn play_by_id<L>(
-    stage: &Stage,
+    environment: &Environment,
     paces: [Demo; 2],
     ids_count: usize,
     config: Config,
@@ -295,13 +295,13 @@ where
     L: Lookup<Demo> + Send + 'static,
 {
     let machines = made(drive::pair_by_id::<Demo, L>(paces, ids_count, config))?;
-    play_two(stage, machines, |it| &it.caller().pace)
+    play_two(environment, machines, |it| &it.caller().pace)
 }
 
 /// Plays two machines, the first of which opens before the second one's thread is started: its line
 /// comes first.
 fn play_two<H>(
-    stage: &Stage,
+    environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
     pace: impl Fn(&H) -> &Demo,
 ) -> anyhow::Result<()>
@@ -312,31 +312,31 @@ where
     if first.poll()?.ended.is_some() {
         first.stopper().stop(); // the QUIT timer has expired already: the run will end at once
     }
-    play(stage, first, vec![second], pace)
+    run_machines(environment, first, vec![second], pace)
 }
 
 pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
     // With this tag and this text in all documented transcripts.
-    let stage = Stage::set("DEMO3EVM", &args.options, args.threads)?;
+    let environment = Environment::new("DEMO3EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
     let clients = clients.into_iter().map(|client| client.sent_line(SentLine::FirstJoined));
     let (server, clients) = made(drive::served(server, clients, args.notifying.config()))?;
-    play(&stage, server, clients, |it| &it.pace)
+    run_machines(&environment, server, clients, |it| &it.pace)
 }
 
 pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
-    let stage = Stage::set("DEMO5EVM", &args.options, args.threads)?;
+    let environment = Environment::new("DEMO5EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
     let (server, clients) = made(drive::served_by_topic(server, clients, args.notifying.config()))?;
-    play(&stage, server, clients, |it| &it.pace)
+    run_machines(&environment, server, clients, |it| &it.pace)
 }
 
 /// Adds a remedy to the error of machines that lack descriptors.
 fn made<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::Refused { .. } => anyhow::Error::new(refused).context(
-            "a thread that is notified through an eventfd needs two descriptors; allow more with \
-             `ulimit -n`, or ask for fewer threads",
+            "create a thread that is notified through an eventfd (it needs two descriptors; allow more with \
+             `ulimit -n`, or ask for fewer threads)",
         ),
         refused => refused.into(),
     })
@@ -358,14 +358,14 @@ fn no_others() -> Vec<Machine<drive::Alone<Demo>>> {
 }
 
 /// Environment of a demo: its log, and the signals that can stop it early.
-struct Stage {
+struct Environment {
     log: Arc<Log>,
     signals: std::cell::Cell<Option<Signals>>,
     interrupted: Arc<AtomicBool>,
 }
 
 /// Results of a demo.
-struct Played {
+struct Outcome {
     handled: u64,
     took: Duration,
     used: Usage,
@@ -373,21 +373,21 @@ struct Played {
     quit: bool,
 }
 
-impl Stage {
+impl Environment {
     /// Sets up the log and blocks the signals. Must be called before any thread is started, so that
     /// the signals are blocked in all threads, and before memory is allocated for `others_count`
     /// threads, as it checks that there is enough.
-    fn set(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Stage> {
+    fn new(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Environment> {
         room::for_threads(others_count + 1)?; // one more thread waits for signals
         let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
-        tracing::subscriber::set_global_default(Arc::clone(&log)).context("the log")?;
+        tracing::subscriber::set_global_default(Arc::clone(&log)).context("install the log")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
         let signals = std::cell::Cell::new(Some(signals));
-        Ok(Stage { log, signals, interrupted: Arc::default() })
+        Ok(Environment { log, signals, interrupted: Arc::default() })
     }
 
     /// Makes signals, and failures to write a line, stop the run.
-    fn stops(&self, stopper: &Stopper) -> anyhow::Result<()> {
+    fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
         self.log.on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };
         let (interrupted, stopper) = (Arc::clone(&self.interrupted), stopper.clone());
@@ -398,7 +398,7 @@ impl Stage {
                 if signals.take().is_none() {
                     continue;
                 }
-                // AcqRel: Release pairs with the Acquire in told().
+                // AcqRel: Release pairs with the Acquire in print_outcome().
                 if interrupted.swap(true, Ordering::AcqRel) {
                     std::process::exit(130); // second signal
                 }
@@ -406,15 +406,15 @@ impl Stage {
             }
         };
         let watching = thread::Builder::new().name("signals".into()).stack_size(1 << 16);
-        watching.spawn(watch).context("the thread that waits for signals could not be started")?;
+        watching.spawn(watch).context("start the thread that waits for signals")?;
         Ok(())
     }
 
     /// Prints the results of a demo.
-    fn told(&self, played: &Played) -> anyhow::Result<()> {
-        // Acquire: pairs with the Release in stops().
+    fn print_outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
+        // Acquire: pairs with the Release in stop_on_signal().
         let interrupted = self.interrupted.load(Ordering::Acquire);
-        let Played { handled, took, used, quit } = played;
+        let Outcome { handled, took, used, quit } = outcome;
         if *quit {
             tracing::info!(target: TARGET, "QUIT timer expired ({handled} messages sent)!");
         } else if interrupted {
@@ -454,8 +454,8 @@ impl Stage {
 
 /// Runs one machine here and the others on threads of their own, until the QUIT timer or a signal.
 /// Then stops all of them and prints the number of messages handled.
-fn play<M, O>(
-    stage: &Stage,
+fn run_machines<M, O>(
+    environment: &Environment,
     mut main: Machine<M>,
     others: Vec<Machine<O>>,
     pace: impl Fn(&M) -> &Demo,
@@ -466,7 +466,7 @@ where
     O::Message: Send,
 {
     let used = usage::process();
-    stage.stops(&main.stopper())?;
+    environment.stop_on_signal(&main.stopper())?;
     let others = start(others)?;
     let began = Instant::now();
     let ended = main.run();
@@ -482,11 +482,11 @@ where
         fault = fault.or_else(|| fault_of(&ended));
     }
     let used = usage::process() - used;
-    let played = Played { handled, took, used, quit: pace(main.handler()).has_quit() };
-    let told = stage.told(&played);
+    let outcome = Outcome { handled, took, used, quit: pace(main.handler()).has_quit() };
+    let printed = environment.print_outcome(&outcome);
     match fault {
         Some(fault) => Err(fault),
-        None => told,
+        None => printed,
     }
 }
 
@@ -508,8 +508,8 @@ where
                 }
                 return Err(why).with_context(|| {
                     format!(
-                        "thread {} of {count} could not be started; ask for fewer, or allow \
-                         more: with `ulimit -u`, or with the cgroup's pids.max",
+                        "start thread {} of {count} (ask for fewer, or allow more: with `ulimit -u`, \
+                         or with the cgroup's pids.max)",
                         index + 1
                     )
                 });
@@ -533,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_used_if_asked_for_or_if_each_message_is_notified() {
+    fn descriptors_are_used_with_fds_or_wake_always() {
         let asleep = (ParkOn::Whatever, WakeWhen::Asleep);
         let always = (ParkOn::Descriptor, WakeWhen::EachMessage);
         for (fds, wake, expected) in [

@@ -90,7 +90,7 @@ impl Program {
             Program::MargoP2pBw(args) => margo::bw::run(args, out),
             Program::AbtEventualBench(args) => eventual::bench::run(args, out),
             Program::SweepAbtEventualBench(args) => eventual::sweep::run(args, out),
-            Program::PlotAbtEventualBench(args) => eventual::plot::run(args, out),
+            Program::PlotAbtEventualBench(args) => eventual::plot::run(args),
         }
     }
 
@@ -169,17 +169,15 @@ fn on_threads<T: Send>(
                 Err(error) => {
                     open(false);
                     let count = cpus.len();
-                    return Err(error).with_context(|| {
-                        format!("thread {index} of {count} could not be started")
-                    });
+                    return Err(error).with_context(|| format!("start thread {index} of {count}"));
                 }
             }
         }
         open(true);
         let mut results = Vec::new();
         for thread in started {
-            let said = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            results.push(said.context("a thread was not begun")??);
+            let result = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            results.push(result.context("run a thread: it was not begun")??);
         }
         Ok(results)
     })

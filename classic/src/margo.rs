@@ -20,7 +20,7 @@ use handover_program::end_with_parent;
 use handover_program::exit::usage;
 use handover_program::files;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
-use meeting::{Patience, Place};
+use meeting::{MeetingFile, Patience};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -36,11 +36,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit until rank 1 connects.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time from the release of the meeting place until the rank's connection is seen here.
-const RELEASED: Duration = Duration::from_secs(1);
+const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a side to end after it is told to stop.
-const END: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of `--wait`, in seconds.
 const WAIT_S_MAX: u64 = 86_400;
 
@@ -50,7 +50,7 @@ pub struct Options {
     /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
     /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
-    transport: Given,
+    transport: TransportArg,
     /// Wait of client and server in ms: 0 spins; otherwise they poll for 20 us, then sleep until
     /// they are woken, whatever the bound
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
@@ -97,16 +97,16 @@ pub struct Options {
 
 /// A transport as given by the user, and the address that it stands for.
 #[derive(Debug, Clone)]
-struct Given {
+struct TransportArg {
     text: String,
     address: Address,
 }
 
-impl FromStr for Given {
+impl FromStr for TransportArg {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        Ok(Given { text: text.to_owned(), address: text.parse()? })
+        Ok(TransportArg { text: text.to_owned(), address: text.parse()? })
     }
 }
 
@@ -140,10 +140,10 @@ enum Via {
     /// Rank 1 has started rank 0, or is about to.
     Alone,
     /// A file named after the job.
-    File(Place),
+    File(MeetingFile),
     /// An MPI message; this process has initialised MPI.
     #[cfg(feature = "mpi")]
-    Mpi(by_mpi::ByMpi),
+    Mpi(by_mpi::MpiMeeting),
     /// An address of rank 0's host, and the name of the job, which is the same on both ranks.
     Host(String, String),
 }
@@ -155,7 +155,7 @@ pub trait Program {
     fn options(&self) -> &Options;
 
     /// Returns the server's arguments besides the options of both programs.
-    fn words(&self) -> Vec<OsString>;
+    fn arguments(&self) -> Vec<OsString>;
 
     /// Returns `usual` with the limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config;
@@ -175,17 +175,17 @@ pub trait Program {
 
 /// Runs the side that this process is.
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
-    play(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
+    run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
         Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 is gone"),
         _ => error,
     })
 }
 
-fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
+fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
     options.check_certificates()?;
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let (side, via) = options.role(P::NAME)?;
     let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
     match side {
@@ -200,7 +200,7 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
             serve(program, via, patience, out)
         }
         Side::Client => {
-            options.say_what_is_meant(P::NAME);
+            options.note_transport(P::NAME);
             let config = program.config(options.config()?);
             // Rank 0 waits for this rank to connect while `meeting` is open.
             let (partner, (address, meeting)) = match via {
@@ -208,8 +208,10 @@ fn play<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
                     let (partner, address) = Partner::start(program, patience)?;
                     (Some(partner), (address, None))
                 }
-                Via::File(place) => (None, held(place.hear(patience)?)),
-                Via::Host(place, job) => (None, held(meeting::hear_at(&place, &job, patience)?)),
+                Via::File(place) => (None, with_meeting(place.wait_for_address(patience)?)),
+                Via::Host(place, job) => {
+                    (None, with_meeting(meeting::address_from_host(&place, &job, patience)?))
+                }
                 #[cfg(feature = "mpi")]
                 Via::Mpi(met) => (None, (met.hear_address()?, None)),
             };
@@ -248,11 +250,11 @@ fn serve<P: Program>(
         }
         Via::File(place) => {
             let address = endpoint.listen(&at)?;
-            let told = place.tell(&address)?;
-            first_peer(&mut endpoint, patience, || told.is_released())?
+            let published = place.publish(&address)?;
+            first_peer(&mut endpoint, patience, || published.is_released())?
         }
         Via::Host(place, job) => {
-            let mut met = meeting::wait_at(&place, &job, patience)?;
+            let mut met = meeting::wait_at_host(&place, &job, patience)?;
             // The address by which the other rank has reached this host.
             let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
             at = match at {
@@ -277,7 +279,7 @@ fn serve<P: Program>(
     }
 }
 
-fn held((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
+fn with_meeting((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
     (address, Some(meeting))
 }
 
@@ -298,10 +300,12 @@ fn first_peer(
             bail!("rank 1 is gone before it had begun");
         }
         patience.check(|| "rank 1 has not connected".into())?;
-        if is_released() && released.get_or_insert_with(Instant::now).elapsed() > RELEASED {
+        if is_released()
+            && released.get_or_insert_with(Instant::now).elapsed() > CONNECT_AFTER_RELEASE_MAX
+        {
             bail!("rank 1 has ended before it connected");
         }
-        endpoint.progress(LOOK);
+        endpoint.progress(POLL_INTERVAL);
     }
 }
 
@@ -346,13 +350,13 @@ impl Options {
                     "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
                 return Err(usage(say));
             }
-            (None, _) => Via::File(Place::of(program, &rank.job_here())?),
+            (None, _) => Via::File(MeetingFile::of(program, &rank.job_here())?),
         };
         Ok((side, via))
     }
 
     /// Prints what the transport stands for, if it is named differently here.
-    fn say_what_is_meant(&self, program: &str) {
+    fn note_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
             tell(format_args!("{program}: {text} stands for {meant} here"));
@@ -453,11 +457,11 @@ impl Options {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Side::Client));
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
-        files::write(path.as_ref(), text.as_bytes()).with_context(|| path.clone())
+        files::write(path.as_ref(), text.as_bytes()).with_context(|| format!("-d: write {path}"))
     }
 
     /// Returns these options as arguments for the partner.
-    fn words(&self) -> Vec<OsString> {
+    fn arguments(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["-n".into(), self.transport.text.clone().into()];
         if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
             words.extend(["-t".into(), format!("{client_ms},{server_ms}").into()]);
@@ -498,22 +502,24 @@ impl Drop for Partner {
 
 impl Partner {
     fn start<P: Program>(program: &P, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
-        let binary = std::env::current_exe().context("the path of this binary")?;
+        let binary = std::env::current_exe().context("find the path of this program")?;
         let mut command = Command::new(binary);
-        command.arg0("handover").arg(P::NAME).args(program.words());
-        command.args(program.options().words());
+        command.arg0("handover").arg(P::NAME).args(program.arguments());
+        command.args(program.options().arguments());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("the second process could not be started")?;
-        let said = child.stdout.take();
+        let mut child = command.spawn().context("start the second process")?;
+        let stdout = child.stdout.take();
         let partner = Partner { child: Some(child) };
-        let said = said.context("the second process has no output")?;
-        let look = Timespec::try_from(LOOK).unwrap_or_default();
-        while poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&look)) == Ok(0) {
+        let stdout = stdout.context("take the standard output of the second process")?;
+        let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
+        while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
             patience.check(|| "the second process has not begun to listen".into())?;
         }
         let mut line = String::new();
-        BufReader::new(said).read_line(&mut line).context("the second process")?;
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context("read the output of the second process")?;
         match line.strip_suffix('\n') {
             Some(address) => Ok((partner, address.parse()?)),
             None => bail!("the second process has ended: {}", partner.status()?),
@@ -521,8 +527,9 @@ impl Partner {
     }
 
     fn status(mut self) -> anyhow::Result<std::process::ExitStatus> {
-        let mut child = self.child.take().context("ended already")?;
-        child.wait().context("the second process")
+        let mut child =
+            self.child.take().context("wait for the second process: it has ended already")?;
+        child.wait().context("wait for the second process")
     }
 
     /// Waits for the partner to end, after it was told to stop.
@@ -530,10 +537,10 @@ impl Partner {
         let began = Instant::now();
         let Some(child) = &mut self.child else { return Ok(()) };
         loop {
-            match child.try_wait().context("the second process")? {
+            match child.try_wait().context("wait for the second process")? {
                 Some(status) if status.success() => break,
                 Some(status) => bail!("the second process failed: {status}"),
-                None if began.elapsed() > END => bail!("the second process does not end"),
+                None if began.elapsed() > STOP_TIMEOUT => bail!("the second process does not end"),
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -556,7 +563,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_outs_come_in_pairs() {
+    fn timeouts_parse_in_pairs_only() {
         assert_eq!("0,5".parse(), Ok(Timeouts { client_ms: 0, server_ms: 5 }));
         for text in ["", "0", "0,", "1,2,3", "-1,0", "a,b"] {
             assert!(text.parse::<Timeouts>().is_err(), "{text}");

@@ -238,7 +238,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_table_is_tab_separated_with_the_original_s_header_and_rows() {
+    fn table_has_the_documented_header_and_rows_tab_separated() {
         let mut out = Vec::new();
         run(&NodeMicrobench { millions: 0.01 }, &mut out).expect("a table");
         let text = String::from_utf8(out).expect("text");

@@ -108,14 +108,14 @@ struct Plan {
 
 /// Results of one side.
 #[derive(Default)]
-struct Seen {
+struct SideResult {
     count: u64,
     took_ns: u64,
     costs_ticks: Vec<u64>,
     total_ticks: u64,
 }
 
-impl Seen {
+impl SideResult {
     fn rate(&self) -> f64 {
         self.count as f64 / self.took_ns.max(1) as f64 * 1e9
     }
@@ -135,11 +135,11 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
             return Ok(receive(&mut *receiver, &over, &waits));
         }
         start.wait();
-        let seen = match plan.slow {
+        let result = match plan.slow {
             true => send_slowly(&sender, plan.count, crowded, &over, &waits),
             false => send(&sender, plan.count, &over),
         };
-        Ok(seen)
+        Ok(result)
     })?;
     let [sent, received] = &sides[..] else {
         anyhow::bail!("a side is missing");
@@ -162,13 +162,13 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
 
 /// Notifies without pause. The end is announced before the last notification rather than by an
 /// additional one, so that each wait is for one of the requested notifications.
-fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> Seen {
+fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     let began = clock::ticks();
     notify_many(sender, count - 1);
     // Release: pairs with the Acquire in receive().
     over.store(true, Ordering::Release);
     sender.notify();
-    Seen { count, took_ns: clock::ns(clock::ticks() - began), ..Seen::default() }
+    SideResult { count, took_ns: clock::ns(clock::ticks() - began), ..SideResult::default() }
 }
 
 /// Notifies slowly: waits until each notification has been taken, and then pauses, so that every
@@ -179,8 +179,8 @@ fn send_slowly(
     crowded: bool,
     over: &AtomicBool,
     waits: &AtomicU64,
-) -> Seen {
-    let mut seen = Seen { count, ..Seen::default() };
+) -> SideResult {
+    let mut result = SideResult { count, ..SideResult::default() };
     let began = clock::ticks();
     for turn in 1..=count {
         pause(GAP_NS, crowded);
@@ -189,21 +189,21 @@ fn send_slowly(
             over.store(true, Ordering::Release);
         }
         let (cost, _) = notify_timed(sender);
-        seen.total_ticks += cost;
-        if seen.costs_ticks.len() < COSTS_MAX {
-            seen.costs_ticks.push(cost);
+        result.total_ticks += cost;
+        if result.costs_ticks.len() < COSTS_MAX {
+            result.costs_ticks.push(cost);
         }
         // Acquire: pairs with the Release in receive().
         while waits.load(Ordering::Acquire) < turn {
             std::thread::yield_now();
         }
     }
-    seen.took_ns = clock::ns(clock::ticks() - began);
-    seen
+    result.took_ns = clock::ns(clock::ticks() - began);
+    result
 }
 
 /// Waits until a wait returns after the end was announced, and counts every wait.
-fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Seen {
+fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> SideResult {
     let began = clock::ticks();
     let mut count = 0;
     loop {
@@ -216,12 +216,12 @@ fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Se
         waits.store(count, Ordering::Release);
         if ends {
             let took_ns = clock::ns(clock::ticks() - began);
-            return Seen { count, took_ns, ..Seen::default() };
+            return SideResult { count, took_ns, ..SideResult::default() };
         }
     }
 }
 
-fn quantiles(plan: &Plan, sent: &Seen, out: &mut dyn Write) -> anyhow::Result<()> {
+fn quantiles(plan: &Plan, sent: &SideResult, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut costs: Vec<f64> =
         sent.costs_ticks.iter().map(|ticks| clock::ps(*ticks) as f64 / 1000.0).collect();
     costs.sort_unstable_by(f64::total_cmp);
@@ -253,14 +253,14 @@ mod tests {
                 true => send_slowly(&sender, count, true, &over, &waits),
                 false => send(&sender, count, &over),
             });
-            let seen = receive(&mut receiver, &over, &waits);
+            let result = receive(&mut receiver, &over, &waits);
             let ended = receiver.stats();
-            (seen.count, ended.found_pending + ended.by_spinning + ended.by_sleeping)
+            (result.count, ended.found_pending + ended.by_spinning + ended.by_sleeping)
         })
     }
 
     #[test]
-    fn every_wait_is_counted_once_whether_it_spun_or_slept() {
+    fn spinning_and_sleeping_waits_are_counted_once() {
         for count in [1, 2, 1000] {
             let (counted, ended) = counted(count, false);
             assert_eq!(counted, ended);

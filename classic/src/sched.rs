@@ -228,8 +228,8 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
         return experiments::run(args, letters, out);
     }
     let plan = Plan::new(args, args.program()?)?;
-    let played = plan.run()?;
-    plan.tell(played, out)
+    let result = plan.run()?;
+    plan.print_result(result, out)
 }
 
 /// A run, before any thread is started.
@@ -303,8 +303,8 @@ impl<'a> Plan<'a> {
         Ok(Plan { args, options, program, lengths_bytes, flows_differ, cpus, idle_policy, span })
     }
 
-    fn run(&self) -> anyhow::Result<Played> {
-        let play = Play { plan: self };
+    fn run(&self) -> anyhow::Result<RunResult> {
+        let play = RunPlan { plan: self };
         self.options.algorithm.visit(&self.scheduler(), play).map_err(usage)?
     }
 
@@ -415,28 +415,28 @@ impl Sched {
 }
 
 /// Visitor that runs the clients on a concrete scheduler type.
-struct Play<'a> {
+struct RunPlan<'a> {
     plan: &'a Plan<'a>,
 }
 
-impl Visitor<Token> for Play<'_> {
-    type Output = anyhow::Result<Played>;
+impl Visitor<Token> for RunPlan<'_> {
+    type Output = anyhow::Result<RunResult>;
 
     fn visit<S: Scheduler<Token> + Send + 'static>(self, scheduler: S) -> Self::Output {
         match self.plan.args.stamp {
             // Runs without stamps are about speed, so the scheduler is not watched.
-            Stamp::None => self.plan.play(scheduler, |_| None),
+            Stamp::None => self.plan.run_on(scheduler, |_| None),
             Stamp::Batch | Stamp::Packet => {
                 let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
                 self.plan
-                    .play(Watched::new(scheduler, weights), |watched| Some(watched.into_watch()))
+                    .run_on(Watched::new(scheduler, weights), |watched| Some(watched.into_watch()))
             }
         }
     }
 }
 
 /// Results of a run.
-struct Played {
+struct RunResult {
     ledgers: Vec<Ledger>,
     /// Waits by client, and the writing of them, if there were stamps.
     written: Option<Written>,
@@ -452,11 +452,11 @@ struct Played {
 }
 
 impl Plan<'_> {
-    fn play<S: Scheduler<Token> + Send + 'static>(
+    fn run_on<S: Scheduler<Token> + Send + 'static>(
         &self,
         mut scheduler: S,
         watch: fn(S) -> Option<Watch>,
-    ) -> anyhow::Result<Played> {
+    ) -> anyhow::Result<RunResult> {
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
             let spec = FlowSpec { length_max_bytes, ..spec };
@@ -464,7 +464,7 @@ impl Plan<'_> {
         }
         let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(usage)?;
         let hub = arbiter.hub();
-        let (mut crew, mut buffers) = (Vec::new(), Vec::new());
+        let (mut setups, mut buffers) = (Vec::new(), Vec::new());
         let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.when_full());
         for _ in 0..self.threads() {
             let (recorder, records) = match self.args.stamp {
@@ -475,7 +475,7 @@ impl Plan<'_> {
                 }
             };
             buffers.extend(records);
-            crew.push(Member { client: hub.join()?, exit: self.exit()?, recorder });
+            setups.push(ClientSetup { client: hub.join()?, sink: self.sink()?, recorder });
         }
         // Registered before there is any file that a signal could leave half written.
         let stop = console::interrupted()?;
@@ -488,11 +488,11 @@ impl Plan<'_> {
         // Called here because the first calibration takes some 15 ms, which would count as the
         // run's.
         clock::calibration();
-        let running = arbiter.spawn(pin).context("the arbiter's thread could not be started")?;
+        let running = arbiter.spawn(pin).context("start the thread of the arbiter")?;
         let began = Instant::now();
         let (written, failed, took, used) = thread::scope(|scope| {
             let writer = streams.map(|streams| scope.spawn(|| streams.write()));
-            let mut failed = self.clients(crew, &stop);
+            let mut failed = self.clients(setups, &stop);
             let (took, used) = (began.elapsed(), cpu::process() - used);
             hub.stop(Stop::Now);
             let mut written = match writer.map(thread::ScopedJoinHandle::join) {
@@ -510,7 +510,7 @@ impl Plan<'_> {
         // interrupts.
         let interrupted = stop.load(Ordering::Acquire) && failed.is_none();
         let closed = running.join();
-        Ok(Played {
+        Ok(RunResult {
             ledgers: closed.clients(),
             written,
             took,
@@ -538,29 +538,31 @@ impl Plan<'_> {
         }
     }
 
-    fn exit(&self) -> anyhow::Result<Exit> {
+    fn sink(&self) -> anyhow::Result<ClientSink> {
         Ok(match self.args.sink {
-            Target::Null => Exit::Null(Null),
-            Target::Copy => Exit::Copy(drive::Copy::new()),
-            Target::Udp(to) => Exit::Udp(Udp::connect(to).context("--sink")?),
+            Target::Null => ClientSink::Null(Null),
+            Target::Copy => ClientSink::Copy(drive::Copy::new()),
+            Target::Udp(to) => ClientSink::Udp(
+                Udp::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
+            ),
         })
     }
 
     /// Runs all clients until they end; returns the first error.
-    fn clients(&self, crew: Vec<Member>, stop: &AtomicBool) -> Option<anyhow::Error> {
+    fn clients(&self, setups: Vec<ClientSetup>, stop: &AtomicBool) -> Option<anyhow::Error> {
         let until_ns = self.span.map(|span| clock::now_ns() + span.as_nanos() as u64);
         thread::scope(|scope| {
             let (mut threads, mut failed) = (Vec::new(), None);
-            for (thread, member) in crew.into_iter().enumerate() {
-                let plays = move || self.client(thread as u32, member, stop, until_ns);
+            for (thread, setup) in setups.into_iter().enumerate() {
+                let plays = move || self.client(thread as u32, setup, stop, until_ns);
                 let builder = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
                 match builder.spawn_scoped(scope, plays) {
                     Ok(started) => threads.push(started),
                     Err(refused) => {
                         stop.store(true, Ordering::Relaxed); // the other clients end
                         let text = format!(
-                            "client {thread} of {} could not be started; ask for fewer with -t, or \
-                             allow more with `ulimit -u` and `ulimit -v`",
+                            "start the thread of client {thread} of {} (ask for fewer with -t, or \
+                             allow more with `ulimit -u` and `ulimit -v`)",
                             self.threads()
                         );
                         failed = Some(anyhow::Error::new(refused).context(text));
@@ -571,7 +573,7 @@ impl Plan<'_> {
             for (thread, running) in threads.into_iter().enumerate() {
                 let ended = running.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
                 if let Err(refused) = ended {
-                    failed.get_or_insert(refused.context(format!("client {thread}")));
+                    failed.get_or_insert(refused.context(format!("run client {thread}")));
                 }
             }
             failed
@@ -581,11 +583,11 @@ impl Plan<'_> {
     fn client(
         &self,
         thread: u32,
-        member: Member,
+        setup: ClientSetup,
         stop: &AtomicBool,
         until_ns: Option<u64>,
     ) -> anyhow::Result<()> {
-        let Member { client, exit, recorder } = member;
+        let ClientSetup { client, sink, recorder } = setup;
         let _ = affinity::pin(self.cpus.clients[thread as usize]); // best effort
         let work = Work {
             load: self.load(thread),
@@ -602,16 +604,16 @@ impl Plan<'_> {
             until_ns,
             linger: LINGER,
         };
-        match exit {
-            Exit::Null(sink) => send(client, work, sink, recorder),
-            Exit::Copy(sink) => send(client, work, sink, recorder),
-            Exit::Udp(sink) => send(client, work, sink, recorder),
+        match sink {
+            ClientSink::Null(sink) => send(client, work, sink, recorder),
+            ClientSink::Copy(sink) => send(client, work, sink, recorder),
+            ClientSink::Udp(sink) => send(client, work, sink, recorder),
         }
     }
 
     /// Prints the results.
-    fn tell(&self, played: Played, out: &mut dyn Write) -> anyhow::Result<()> {
-        let Played { ledgers, mut written, watch, took, used, .. } = played;
+    fn print_result(&self, result: RunResult, out: &mut dyn Write) -> anyhow::Result<()> {
+        let RunResult { ledgers, mut written, watch, took, used, .. } = result;
         let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
         let rows = self.rows(&ledgers, waits, watch.as_ref());
         let seconds = took.as_secs_f64();
@@ -626,11 +628,11 @@ impl Plan<'_> {
             self.arbiter().stamping,
             used.user_ns as f64 / 1e9,
             used.system_ns as f64 / 1e9,
-            played.sweeps,
-            played.sweeps_empty,
+            result.sweeps,
+            result.sweeps_empty,
         )?;
         if let Some(written) = written {
-            self.tell_stamps(&rows, &written, out)?;
+            self.print_stamp_cost(&rows, &written, out)?;
         }
         for line in shares::notes(self, &rows, seconds) {
             writeln!(out, "{line}")?;
@@ -640,7 +642,7 @@ impl Plan<'_> {
                 writeln!(out, "drawn: {}", path.display())?;
             }
         }
-        match (played.failed, played.interrupted) {
+        match (result.failed, result.interrupted) {
             (Some(failed), _) => Err(failed),
             (None, true) => Err(Interrupted.into()),
             (None, false) => Ok(()),
@@ -648,7 +650,12 @@ impl Plan<'_> {
     }
 
     /// Prints what the time stamps have cost.
-    fn tell_stamps(&self, rows: &[Row], written: &Written, out: &mut dyn Write) -> io::Result<()> {
+    fn print_stamp_cost(
+        &self,
+        rows: &[Row],
+        written: &Written,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let of_clients = rows[..self.threads() as usize].iter();
         let mut sum = Waits::default();
         of_clients.filter_map(|row| row.waits.as_ref()).for_each(|waits| sum.add(waits));
@@ -686,8 +693,8 @@ impl Plan<'_> {
         }
         let (mut lags_bytes, mut emptied) = (vec![0.0_f64; threads], vec![0; threads]);
         if let Some(watch) = watch {
-            let seen = watch.flows_backlogged_bytes().zip(watch.flows_emptied_counts());
-            for (flow, (lag_bytes, count)) in seen.enumerate() {
+            let of_flows = watch.flows_backlogged_bytes().zip(watch.flows_emptied_counts());
+            for (flow, (lag_bytes, count)) in of_flows.enumerate() {
                 lags_bytes[flow % threads] = lags_bytes[flow % threads].max(lag_bytes);
                 emptied[flow % threads] += count;
             }
@@ -720,14 +727,14 @@ impl Plan<'_> {
 }
 
 /// A client before its thread starts.
-struct Member {
+struct ClientSetup {
     client: Client,
-    exit: Exit,
+    sink: ClientSink,
     recorder: Option<Recorder>,
 }
 
 /// Sink of one client's packets.
-enum Exit {
+enum ClientSink {
     Null(Null),
     Copy(drive::Copy),
     Udp(Udp),

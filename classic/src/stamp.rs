@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_printed_as_c_prints_them() {
+    fn exponents_print_as_printf_prints_them() {
         assert_eq!(e3(203_100_000.0), "2.031e+08");
         assert_eq!(e6(0.0), "0.000000e+00");
         assert_eq!(e3(0.0), "0.000e+00");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_begins_as_the_classic_programs_begin_it() {
+    fn line_starts_with_time_function_and_source_line() {
         let mut out = Vec::new();
         Stamp::new().line(&mut out, "snd_slow_body", 109, format_args!("x")).expect("memory");
         let text = String::from_utf8(out).expect("text");

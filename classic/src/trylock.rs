@@ -134,7 +134,7 @@ fn measure<L: Lock>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::R
     if plan.free {
         return pass_around(&*lock, plan, stamp, out);
     }
-    let held = lock.try_lock().context("a new lock was found busy")?;
+    let held = lock.try_lock().context("take the new lock: it is busy")?;
     let threads = contend(plan, |finished| {
         let began = clock::ticks();
         let (mut tries, mut busy) = (0, 0);
@@ -271,7 +271,9 @@ fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
         return Ok(());
     };
     let shown = plan.dump_path.display();
-    let mut file = BufWriter::new(file.get_ref().try_clone().context("the dump")?);
+    let mut file = BufWriter::new(
+        file.get_ref().try_clone().context("duplicate the descriptor of the dump file")?,
+    );
     let mut write = || -> std::io::Result<()> {
         for it in threads {
             let (newer, older) = it.kept.split_at(it.next);
@@ -281,20 +283,20 @@ fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
         }
         file.flush()
     };
-    write().with_context(|| format!("-o {shown}: the costs above could not all be written"))
+    write().with_context(|| format!("-o {shown}: write the costs"))
 }
 
 /// Counter of the threads that have done their tries.
 struct Finished<'a> {
     count: &'a AtomicUsize,
     of: usize,
-    said: std::cell::Cell<bool>,
+    is_counted: std::cell::Cell<bool>,
 }
 
 impl Finished<'_> {
     /// Counts this thread once, when `mine` is `true`; returns `true` if all threads are done.
     fn all(&self, mine: bool) -> bool {
-        if mine && !self.said.replace(true) {
+        if mine && !self.is_counted.replace(true) {
             // Relaxed: the counter publishes no other data; the threads are joined before their
             // results are read.
             self.count.fetch_add(1, Ordering::Relaxed);
@@ -310,7 +312,7 @@ fn contend<T: Send>(plan: &Plan, body: impl Fn(&Finished) -> T + Sync) -> anyhow
     super::on_threads(&plan.cpus, |index| {
         affinity::pin(plan.cpus[index])?;
         start.wait();
-        let finished = Finished { count: &count, of: plan.cpus.len(), said: false.into() };
+        let finished = Finished { count: &count, of: plan.cpus.len(), is_counted: false.into() };
         Ok(body(&finished))
     })
 }

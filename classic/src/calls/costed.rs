@@ -187,13 +187,14 @@ pub(super) struct Cost {
 /// Starts this program once more, for `calls` calls, and returns the cost.
 pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
-    let mut command = Command::new(std::env::current_exe().context("the path of this binary")?);
+    let mut command =
+        Command::new(std::env::current_exe().context("find the path of this program")?);
     // As a subcommand, by whatever name this process was called, and its binary has.
     command.arg0("handover").arg("calls");
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {
-        command.arg(option).arg(value.context("a value without a name")?.get_name());
+        command.arg(option).arg(value.context("name the value of an option")?.get_name());
     }
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
@@ -207,35 +208,35 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let began = clock::ticks();
-    let mut child = command.spawn().context("a process that is to be measured")?;
-    let (mut said, mut complaint) = (String::new(), String::new());
+    let mut child = command.spawn().context("start the process to measure")?;
+    let (mut stdout, mut stderr) = (String::new(), String::new());
     // Read one after the other: the child prints one line on either, which fits into a pipe.
-    let heard = child.stdout.take().map_or(Ok(0), |mut it| it.read_to_string(&mut said));
-    let told = child.stderr.take().map_or(Ok(0), |mut it| it.read_to_string(&mut complaint));
+    let read_stdout = child.stdout.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stdout));
+    let read_stderr = child.stderr.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stderr));
     let ended = raw::wait(child);
     let wall_ticks = clock::ticks().saturating_sub(began);
     for file in files {
         // The file exists or not, depending on how far the process came.
         let _ = std::fs::remove_file(file);
     }
-    heard.and(told).context("what a measured process says")?;
-    let (status, mut spent) = ended.context("waiting for a measured process")?;
+    read_stdout.and(read_stderr).context("read the output of the measured process")?;
+    let (status, mut spent) = ended.context("wait for the measured process")?;
     if !status.success() {
-        let complaint = complaint.trim();
-        let complaint = complaint.strip_prefix("handover: ").unwrap_or(complaint);
-        match complaint {
+        let stderr = stderr.trim();
+        let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
+        match stderr {
             "" => bail!("the measured process ended with {status}"),
-            _ => bail!("{complaint}"),
+            _ => bail!("{stderr}"),
         }
     }
-    let (recorded, resident_bytes) =
-        parse(&said).with_context(|| format!("a measured process said {said:?}"))?;
+    let (recorded, resident_bytes) = parse(&stdout)
+        .with_context(|| format!("parse the output {stdout:?} of the measured process"))?;
     spent.usage.rss_max_bytes = resident_bytes;
     Ok(Cost { wall_ticks, spent, recorded })
 }
 
-fn parse(said: &str) -> Option<(Recorded, u64)> {
-    let numbers = said.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
+fn parse(stdout: &str) -> Option<(Recorded, u64)> {
+    let numbers = stdout.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
     let [events_count, lost_count, bytes, resident_bytes] = numbers[..] else { return None };
     Some((Recorded { events_count, lost_count, bytes }, resident_bytes))
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_process_tells_is_four_numbers() {
+    fn report_of_a_process_has_four_numbers() {
         let recorded = Recorded { events_count: 1, lost_count: 2, bytes: 3 };
         assert_eq!(parse("COST 1 2 3 4\n"), Some((recorded, 4)));
         for wrong in ["", "COST", "COST 1 2 3", "COST 1 2 3 4 5", "COST 1 2 3 x"] {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_had_some_memory() {
+    fn resident_memory_of_this_process_is_above_zero() {
         assert!(resident_bytes() > 100_000);
     }
 }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_are_those_of_the_documented_runs() {
+    fn resource_lines_match_the_documented_runs() {
         let usage = Usage {
             user_ns: 8_210_000_000,
             system_ns: 3_709_999_999,

@@ -55,28 +55,28 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
 /// # Errors
 /// A message for the command line, if the file cannot be read, has another format, or has no row.
 pub fn read(path: &Path) -> Result<Vec<Row>, String> {
-    let told = |why: &str| format!("{}: {why}", path.display());
-    let meta = std::fs::metadata(path).map_err(|error| told(&error.to_string()))?;
+    let error = |why: &str| format!("{}: {why}", path.display());
+    let meta = std::fs::metadata(path).map_err(|failed| error(&failed.to_string()))?;
     if !meta.is_file() {
-        return Err(told("not a regular file"));
+        return Err(error("not a regular file"));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| told(&error.to_string()))?;
+        .map_err(|failed| error(&failed.to_string()))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(told("longer than any sweep's file: 16 MiB at most"));
+        return Err(error("longer than any sweep's file: 16 MiB at most"));
     }
-    let text = String::from_utf8(bytes).map_err(|_| told("not a text file"))?;
+    let text = String::from_utf8(bytes).map_err(|_| error("not a text file"))?;
     let mut rows = Vec::new();
     for (place, line) in text.lines().enumerate() {
         match row(line) {
             Ok(row) => rows.extend(row),
-            Err(why) => return Err(told(&format!("line {}: {why}", place + 1))),
+            Err(why) => return Err(error(&format!("line {}: {why}", place + 1))),
         }
     }
     if rows.is_empty() {
-        return Err(told("no rows: sweep-abt-eventual-bench writes such files"));
+        return Err(error("no rows: sweep-abt-eventual-bench writes such files"));
     }
     rows.sort_by(|a, b| a.fibers.total_cmp(&b.fibers));
     Ok(rows)
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_and_comments_are_not() {
+    fn rows_parse_and_comments_are_skipped() {
         let read = row("16\t5\t1\t15952.800000\t4.255606").expect("a row").expect("no comment");
         assert_eq!((read.fibers, read.ops_per_s, read.cpu_s), (16.0, 15952.8, 4.255606));
         assert_eq!(read.ideal_per_s(), 16_000.0);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_said_with_its_column() {
+    fn bad_row_is_refused_with_its_column() {
         for (line, why) in [
             ("1 2 3", "it has 3 columns"),
             ("1 2 3 4 5 6", "it has 6 columns"),

@@ -20,8 +20,9 @@ pub struct Plot {
     file: PathBuf,
 }
 
-pub fn run(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
-    draw(&args.file, &args.file, out)
+/// Draws the pictures and prints nothing, as the original script does.
+pub fn run(args: &Plot) -> anyhow::Result<()> {
+    draw(&args.file, &args.file, &mut std::io::sink())
 }
 
 /// Draws a file of `sweep-abt-eventual-bench` into pictures whose paths begin with `prefix`, and writes
@@ -48,7 +49,7 @@ fn write(
     let mut path = file.as_os_str().to_os_string();
     path.push(format!(".{name}.{kind}"));
     let path = PathBuf::from(path);
-    std::fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    std::fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
     Ok(writeln!(out, "{}", path.display())?)
 }
 

@@ -20,7 +20,7 @@ const PROGRAM: &str = "abt-eventual-bench";
 /// Maximum number of points.
 const POINTS_MAX: u64 = 10_000;
 /// Interval for polling the interrupt flag, in case the signal comes just before the wait.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Maximum output of a program, in bytes.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
 
@@ -53,9 +53,9 @@ pub struct Sweep {
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = points(args)?;
     let command = command(&args.command)?;
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
-    let mut file = File::create(&name).with_context(|| format!("{name} cannot be written"))?;
+    let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
     writeln!(out, "writing results to {name}")?;
     let mut has_head = false;
     for (place, fibers) in points.into_iter().enumerate() {
@@ -65,13 +65,13 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
             Ok(Some(printed)) => printed,
             ended => {
                 let kept = end_early(place, &name)?;
-                ended.with_context(|| format!("with {fibers} ULTs; {kept}"))?;
+                ended.with_context(|| format!("run the benchmark with {fibers} ULTs ({kept})"))?;
                 writeln!(out, "{kept}")?;
                 return Err(Interrupted.into());
             }
         };
         let kept = lines_kept(&printed, &mut has_head);
-        file.write_all(kept.as_bytes()).with_context(|| format!("{name} cannot be written"))?;
+        file.write_all(kept.as_bytes()).with_context(|| format!("write {name}"))?;
     }
     writeln!(out, "results are in {name}")?;
     Ok(())
@@ -82,7 +82,7 @@ fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points before are in {name}"));
     }
-    std::fs::remove_file(name).with_context(|| format!("{name} cannot be removed"))?;
+    std::fs::remove_file(name).with_context(|| format!("remove {name}"))?;
     Ok("no point was measured".to_string())
 }
 
@@ -108,7 +108,7 @@ fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
         name.is_some_and(|name| name.to_string_lossy().contains(PROGRAM))
     };
     if !words.iter().any(|word| names_it(word)) {
-        let own = std::env::current_exe().context("this program cannot find itself")?;
+        let own = std::env::current_exe().context("find the path of this program")?;
         words.extend([own.into_os_string(), PROGRAM.into()]);
     }
     Ok(words)
@@ -121,10 +121,12 @@ fn measure(
     fibers: u64,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Option<String>> {
-    let (program, words) = command.split_first().context("there is no command")?;
+    let (program, words) =
+        command.split_first().context("run the benchmark: the command is empty")?;
     let shown = program.to_string_lossy();
     // A file rather than a pipe: it takes any amount of output without a concurrent reader.
-    let mut printed = tempfile::tempfile().context("no file for what it prints")?;
+    let mut printed = tempfile::tempfile()
+        .with_context(|| format!("create a temporary file for the output of {shown}"))?;
     let mut started = Command::new(program);
     started.args(words).arg("-n").arg(fibers.to_string());
     started.stdin(Stdio::null()).stdout(printed.try_clone()?);
@@ -141,15 +143,18 @@ fn measure(
     printed.rewind()?;
     let mut text = Vec::new();
     printed.take(PRINTED_BYTES_MAX + 1).read_to_end(&mut text)?;
-    let text = String::from_utf8(text).with_context(|| format!("{shown} has printed no text"))?;
+    let text =
+        String::from_utf8(text).with_context(|| format!("read the output of {shown} as UTF-8"))?;
     if text.len() as u64 > PRINTED_BYTES_MAX {
         bail!("{shown} has printed more than {PRINTED_BYTES_MAX} bytes");
     }
     let mut rows = 0;
     for line in text.lines() {
         let row = dat::row(line).map_err(anyhow::Error::msg);
-        rows +=
-            usize::from(row.with_context(|| format!("{shown} has printed {line:?}"))?.is_some());
+        rows += usize::from(
+            row.with_context(|| format!("parse the line {line:?} that {shown} has printed"))?
+                .is_some(),
+        );
     }
     if rows == 0 {
         bail!("{shown} has printed no row of figures");
@@ -159,7 +164,7 @@ fn measure(
 
 fn wait(child: &mut Child, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(child);
-    let ends = pidfd_open(pid, PidfdFlags::empty()).context("its end cannot be waited for")?;
+    let ends = pidfd_open(pid, PidfdFlags::empty()).context("wait for the end of the command")?;
     let mut is_told = false;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -172,9 +177,9 @@ fn wait(child: &mut Child, interrupted: &AtomicBool) -> anyhow::Result<ExitStatu
             let _ = kill_process(pid, Signal::TERM);
             is_told = true;
         }
-        match poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&LOOK)) {
+        match poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&POLL_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).context("its end cannot be waited for"),
+            Err(error) => return Err(error).context("wait for the end of the command"),
         }
     }
 }
@@ -202,20 +207,20 @@ mod tests {
     }
 
     #[test]
-    fn the_points_are_those_of_the_original_script() {
+    fn default_points_match_the_original_script() {
         let points = points(&args(100, 4850, 250)).expect("points");
         assert_eq!((points.len(), points[0], points[1], points[19]), (20, 100, 350, 4850));
     }
 
     #[test]
-    fn no_points_and_too_many_are_refused() {
+    fn zero_points_and_too_many_points_are_refused() {
         let refused = |args| points(&args).expect_err("refused").to_string();
         assert!(refused(args(10, 9, 1)).contains("beyond the last"));
         assert!(refused(args(1, 1_000_000, 1)).contains("longer step"));
     }
 
     #[test]
-    fn a_launcher_launches_this_program_and_a_command_that_names_one_stands() {
+    fn launcher_alone_starts_this_program_and_a_full_command_is_unchanged() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
         let told = command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
         assert_eq!(told, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_kept_once() {
+    fn header_is_kept_once() {
         let mut has_head = false;
         let printed = "#<num_ults>\tx\n1\n#late\n";
         assert_eq!(lines_kept(printed, &mut has_head), printed);

@@ -16,11 +16,11 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Interval between progress reports.
-const PROGRESS_EVERY: Duration = Duration::from_secs(3);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Interval between checks for signals.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between progress reports of one of several processes.
-const TELL_EVERY: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// First rate of a search, and its upper limit, in messages a second.
 const SEARCHED_FROM: f64 = 1000.0;
 const SEARCHED_TO: f64 = 1e8;
@@ -127,7 +127,7 @@ struct Ticker {
     whole: Duration,
     view: View,
     /// Progress when the live view was last drawn.
-    seen: Progress,
+    previous: Progress,
 }
 
 impl Ticker {
@@ -138,15 +138,15 @@ impl Ticker {
         };
         let total = plan.total_count().map(|total| total.saturating_mul(processes));
         let now = Instant::now();
-        let (before, seen) = (Progress::default(), Progress::default());
-        Self { began: now, last: now, before, total, whole, view: View::new(), seen }
+        let (before, previous) = (Progress::default(), Progress::default());
+        Self { began: now, last: now, before, total, whole, view: View::new(), previous }
     }
 
     /// Draws the live view, if it is due.
     fn show(&mut self, so_far: Progress) {
         let Some(since) = self.view.due() else { return };
-        let fresh = so_far.received_count.saturating_sub(self.seen.received_count);
-        let latency_ns = so_far.latency_ns.wrapping_sub(self.seen.latency_ns);
+        let fresh = so_far.received_count.saturating_sub(self.previous.received_count);
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.previous.latency_ns);
         let rate = fresh as f64 / since.as_secs_f64();
         let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
         let open = so_far.open_count;
@@ -155,19 +155,19 @@ impl Ticker {
             (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
             (open as f64, format!("{} connections", commas(open))),
         ]);
-        self.seen = so_far;
+        self.previous = so_far;
     }
 
     /// Draws the live view and prints the progress, each if it is due.
     fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
         self.show(so_far);
         let now = Instant::now();
-        if now - self.last < PROGRESS_EVERY {
+        if now - self.last < PROGRESS_INTERVAL {
             return Ok(());
         }
         self.view.above(|| self.block(now, so_far, printer))?;
         self.before = so_far;
-        self.last += PROGRESS_EVERY;
+        self.last += PROGRESS_INTERVAL;
         Ok(())
     }
 
@@ -243,7 +243,7 @@ fn make(
     let mut ticker = Ticker::new(plan, 1);
     loop {
         let is_over = load.is_over();
-        let mut within = if is_over { Duration::ZERO } else { LOOK_EVERY };
+        let mut within = if is_over { Duration::ZERO } else { CHECK_INTERVAL };
         while let Some(event) = load.event(within) {
             within = Duration::ZERO;
             ticker.view.above(|| match event {
@@ -311,8 +311,8 @@ fn conclude(
     for (outcome, costs) in &loads {
         if is_alone {
             outcome.tell(&mut printer)?;
-            outcome.tell_histogram(&mut printer)?;
-            outcome.tell_percentiles(&mut printer)?;
+            outcome.print_histogram(&mut printer)?;
+            outcome.print_percentiles(&mut printer)?;
             costs.tell(&mut printer)?;
             warnings.extend(costs.bottleneck(args, outcome));
         }
@@ -467,31 +467,31 @@ fn found(args: &EvhPerf, highest: Option<f64>, printer: &mut Printer<'_>) -> any
 
 /// Runs as one of several processes: generates its share of the load on command and reports the
 /// result.
-pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
+pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut args = args.clone();
     // Each process has as many threads and clients as requested; the rate is divided.
     args.rate = args.rate.map(|rate| rate / args.processes as f64);
     let plan = plan(&args, work(&args))?;
     let mut orders = Orders::new()?;
-    parts::tell(&json!({ "ready": true }))?;
+    parts::report(&json!({ "ready": true }))?;
     if orders.next().is_none() {
         return Ok(());
     }
     let load = start(&args, &plan)?;
     while !load.is_over() {
-        if orders.is_over(TELL_EVERY) {
+        if orders.is_over(REPORT_INTERVAL) {
             load.stop();
             break;
         }
         let Progress { received_count, latency_ns, open_count, .. } = load.progress();
-        parts::tell(&json!({
+        parts::report(&json!({
             "received": received_count,
             "latency_ns": latency_ns,
             "open": open_count,
         }))?;
     }
     let outcome = Outcome::from(load.finish()?);
-    parts::tell(&json!({ "outcome": outcome.to_json() }))?;
+    parts::report(&json!({ "outcome": outcome.to_json() }))?;
     orders.wait();
     Ok(())
 }
@@ -525,13 +525,13 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     while outcomes.iter().any(Option::is_none) {
         for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
             while outcome.is_none()
-                && let Some(told) = part.hear(Duration::from_millis(1))?
+                && let Some(line) = part.next_line(Duration::from_millis(1))?
             {
-                if let found @ Value::Object(_) = &told["outcome"] {
+                if let found @ Value::Object(_) = &line["outcome"] {
                     *outcome = Some(Outcome::from_json(found)?);
                 }
-                if let Some(received) = told["received"].as_u64() {
-                    let number = |name: &str| told[name].as_u64().unwrap_or(0);
+                if let Some(received) = line["received"].as_u64() {
+                    let number = |name: &str| line[name].as_u64().unwrap_or(0);
                     *so_far = Progress {
                         received_count: received,
                         latency_ns: number("latency_ns"),
@@ -556,7 +556,7 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
         ticker.tick(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
-    let mut sum = outcomes.next().context("there are no processes")?;
+    let mut sum = outcomes.next().context("add up the outcomes: there are no processes")?;
     outcomes.for_each(|outcome| sum.add(outcome));
     let costs = costs.unwrap_or_else(|| watch.end());
     drop(ticker);

@@ -23,31 +23,31 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Interval between progress reports.
-const PROGRESS_EVERY: Duration = Duration::from_secs(3);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Default number of connections that echo a message once all are open.
 const SAMPLED: u64 = 1000;
 /// Interval between checks of signals and other processes while one process opens connections.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum kernel memory of a connection (its socket, inode and file). A smaller figure means that
 /// other processes have freed memory meanwhile.
 const SOCKET_BYTES_MIN: u64 = 1024;
 /// Interval between progress reports of one of several processes.
-const TELL_EVERY: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Time for the server to close the connections that it rejects.
-const SETTLE: Duration = Duration::from_millis(50);
+const REJECT_DELAY: Duration = Duration::from_millis(50);
 /// Interval between checks for connections that the server has closed.
-const CLOSED_EVERY: Duration = Duration::from_secs(1);
+const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for a part to answer.
-const SOON: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Result of opening the connections of one process.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct OpenResult {
     open: u64,
     took_ns: u64,
     limit: Option<String>,
     /// Command that raises the limit.
-    mend: Option<String>,
+    remedy: Option<String>,
 }
 
 /// Connections of this process.
@@ -92,13 +92,13 @@ impl Holder {
         })
     }
 
-    fn told(&self, args: &EvhPerf) -> Told {
+    fn result(&self, args: &EvhPerf) -> OpenResult {
         let limit = self.held.iter().find_map(|held| held.limit.as_ref());
-        Told {
+        OpenResult {
             open: self.held.iter().map(HeldConnections::len).sum(),
             took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
             limit: limit.map(Limit::to_string),
-            mend: limit.map(|limit| mend(limit, args)),
+            remedy: limit.map(|limit| remedy(limit, args)),
         }
     }
 
@@ -122,7 +122,7 @@ impl Holder {
 }
 
 /// Returns the command that raises a limit.
-fn mend(limit: &Limit, args: &EvhPerf) -> String {
+fn remedy(limit: &Limit, args: &EvhPerf) -> String {
     let count = args.count();
     match limit {
         Limit::ProcessDescriptors => {
@@ -161,14 +161,14 @@ fn mend(limit: &Limit, args: &EvhPerf) -> String {
 }
 
 /// A process that holds connections: this one, or another.
-enum Party {
-    Here(Box<Here>),
-    There(Part),
+enum HolderProcess {
+    Local(Box<Local>),
+    Remote(Part),
 }
 
 /// Connections held by this process.
 #[derive(Default)]
-struct Here {
+struct Local {
     opened: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     /// Receiver of the opening thread's result, while the thread runs.
@@ -176,12 +176,12 @@ struct Here {
     holder: Option<Holder>,
 }
 
-impl Party {
+impl HolderProcess {
     /// Begins to open `count` connections.
     fn begin(&mut self, args: &EvhPerf, count: u64, first: u64) -> anyhow::Result<()> {
         match self {
-            Self::There(part) => part.order(&format!("open {count} {first}")),
-            Self::Here(here) => {
+            Self::Remote(part) => part.order(&format!("open {count} {first}")),
+            Self::Local(here) => {
                 let (args, stop) = (args.clone(), Arc::clone(&here.stop));
                 let opened = Arc::clone(&here.opened);
                 let (sender, opening) = channel();
@@ -189,7 +189,10 @@ impl Party {
                     // The receiver is gone if the process is about to end.
                     let _ = sender.send(Holder::open(&args, count, first, &stop, &opened));
                 };
-                thread::Builder::new().name("open".into()).spawn(open).context("a thread")?;
+                thread::Builder::new()
+                    .name("open".into())
+                    .spawn(open)
+                    .context("start the thread open")?;
                 here.opening = Some(opening);
                 Ok(())
             }
@@ -198,25 +201,25 @@ impl Party {
 
     /// Returns the number of open connections so far, and the result once opening is done. Waits at
     /// most `within` for either.
-    fn look(
+    fn poll(
         &mut self,
         args: &EvhPerf,
         within: Duration,
-    ) -> anyhow::Result<(Option<u64>, Option<Told>)> {
+    ) -> anyhow::Result<(Option<u64>, Option<OpenResult>)> {
         match self {
-            Self::There(part) => {
-                let Some(told) = part.hear(within)? else {
+            Self::Remote(part) => {
+                let Some(line) = part.next_line(within)? else {
                     return Ok((None, None));
                 };
-                let done = told["took_ns"].as_u64().map(|took_ns| Told {
-                    open: told["opened"].as_u64().unwrap_or(0),
+                let done = line["took_ns"].as_u64().map(|took_ns| OpenResult {
+                    open: line["opened"].as_u64().unwrap_or(0),
                     took_ns,
-                    limit: told["limit"].as_str().map(str::to_string),
-                    mend: told["mend"].as_str().map(str::to_string),
+                    limit: line["limit"].as_str().map(str::to_string),
+                    remedy: line["remedy"].as_str().map(str::to_string),
                 });
-                Ok((told["opened"].as_u64(), done))
+                Ok((line["opened"].as_u64(), done))
             }
-            Self::Here(here) => {
+            Self::Local(here) => {
                 let Some(opening) = &here.opening else { return Ok((None, None)) };
                 let holder = match opening.recv_timeout(within) {
                     Ok(holder) => holder?,
@@ -227,17 +230,17 @@ impl Party {
                     Err(RecvTimeoutError::Disconnected) => bail!("a thread panicked"),
                 };
                 here.opening = None;
-                let told = holder.told(args);
+                let result = holder.result(args);
                 here.holder = Some(holder);
-                Ok((Some(told.open), Some(told)))
+                Ok((Some(result.open), Some(result)))
             }
         }
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {
         match self {
-            Self::There(part) => part.order("stop"),
-            Self::Here(here) => {
+            Self::Remote(part) => part.order("stop"),
+            Self::Local(here) => {
                 // Relaxed: the flag publishes no other data.
                 here.stop.store(true, Ordering::Relaxed);
                 Ok(())
@@ -247,16 +250,18 @@ impl Party {
 
     fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
         match self {
-            Self::There(part) => {
+            Self::Remote(part) => {
                 part.order(&format!("sample {count}"))?;
-                let told = part.expect(SOON + timeout)?;
-                if let Some(fault) = told["fault"].as_str() {
+                let line = part.expect(ANSWER_TIMEOUT + timeout)?;
+                if let Some(fault) = line["fault"].as_str() {
                     bail!("{fault}");
                 }
-                let took_ns = told["took_ns"].as_array().context("no sample")?;
+                let took_ns = line["took_ns"]
+                    .as_array()
+                    .context("read the sample of a process: it has sent none")?;
                 Ok(took_ns.iter().filter_map(Value::as_u64).collect())
             }
-            Self::Here(here) => match &mut here.holder {
+            Self::Local(here) => match &mut here.holder {
                 Some(holder) => holder.sample(count, timeout),
                 None => Ok(Vec::new()),
             },
@@ -265,48 +270,50 @@ impl Party {
 
     fn id(&self) -> u32 {
         match self {
-            Self::There(part) => part.id(),
-            Self::Here(_) => std::process::id(),
+            Self::Remote(part) => part.id(),
+            Self::Local(_) => std::process::id(),
         }
     }
 }
 
 /// Runs as one of several processes: opens and holds connections on command.
-pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
+pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
     let mut orders = Orders::new()?;
-    parts::tell(&json!({ "ready": true }))?;
-    let mut party = Party::Here(Box::default());
+    parts::report(&json!({ "ready": true }))?;
+    let mut process = HolderProcess::Local(Box::default());
     while let Some(order) = orders.next() {
         let words: Vec<&str> = order.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         match (words[0], number(1), number(2)) {
             ("open", Some(count), Some(first)) => {
-                party.begin(args, count, first)?;
-                let told = loop {
-                    let (opened, told) = party.look(args, TELL_EVERY)?;
-                    if let Some(told) = told {
-                        break told;
+                process.begin(args, count, first)?;
+                let result = loop {
+                    let (opened, result) = process.poll(args, REPORT_INTERVAL)?;
+                    if let Some(result) = result {
+                        break result;
                     }
                     if orders.is_stopped() {
-                        party.stop()?;
+                        process.stop()?;
                     }
-                    parts::tell(&json!({ "opened": opened }))?;
+                    parts::report(&json!({ "opened": opened }))?;
                 };
-                parts::tell(&json!({
-                    "opened": told.open,
-                    "took_ns": told.took_ns,
-                    "limit": told.limit,
-                    "mend": told.mend,
+                parts::report(&json!({
+                    "opened": result.open,
+                    "took_ns": result.took_ns,
+                    "limit": result.limit,
+                    "remedy": result.remedy,
                 }))?;
             }
-            ("sample", Some(count), _) => parts::tell(&match party.sample(count, args.timeout) {
-                Ok(took_ns) => json!({ "took_ns": took_ns }),
-                Err(error) => json!({ "fault": error.to_string() }),
-            })?,
+            ("sample", Some(count), _) => {
+                parts::report(&match process.sample(count, args.timeout) {
+                    Ok(took_ns) => json!({ "took_ns": took_ns }),
+                    Err(error) => json!({ "fault": error.to_string() }),
+                })?
+            }
             ("closed", ..) => {
-                let closed = closed_since(std::slice::from_mut(&mut party))?;
-                parts::tell(&json!({ "closed": closed }))?;
+                let closed = closed_since(std::slice::from_mut(&mut process))?;
+                parts::report(&json!({ "closed": closed }))?;
             }
             _ => {}
         }
@@ -322,7 +329,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn now(parties: &[Party], servers: &[u32]) -> Self {
+    fn now(processes: &[HolderProcess], servers: &[u32]) -> Self {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
             processes
                 .filter_map(process::used)
@@ -330,7 +337,7 @@ impl Memory {
                 .anon_bytes
         };
         Self {
-            client: sum(&mut parties.iter().map(Party::id)),
+            client: sum(&mut processes.iter().map(HolderProcess::id)),
             server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
             kernel: process::kernel_bytes(),
         }
@@ -363,26 +370,26 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let address = args.address()?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Connect", &settings(args))?;
-    let mut parties = Vec::new();
+    let mut processes = Vec::new();
     if args.processes == 1 {
-        parties.push(Party::Here(Box::default()));
+        processes.push(HolderProcess::Local(Box::default()));
     }
     for index in 0..args.processes * u64::from(args.processes > 1) {
-        parties.push(Party::There(Part::start(index, &[])?));
+        processes.push(HolderProcess::Remote(Part::start(index, &[])?));
     }
-    for party in &mut parties {
-        if let Party::There(part) = party {
-            part.expect(SOON)?;
+    for process in &mut processes {
+        if let HolderProcess::Remote(part) = process {
+            part.expect(ANSWER_TIMEOUT)?;
         }
     }
     printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
     let servers = process::listeners(address);
-    let before = Memory::now(&parties, &servers);
-    let (opened, took) = open(args, &mut parties, signals, &mut printer)?;
-    let mut failed = tell_opened(args, &opened, took, &mut printer)?;
-    let open: u64 = opened.iter().map(|told| told.open).sum();
-    let memory = Memory::now(&parties, &servers);
+    let before = Memory::now(&processes, &servers);
+    let (opened, took) = open(args, &mut processes, signals, &mut printer)?;
+    let mut failed = print_opened(args, &opened, took, &mut printer)?;
+    let open: u64 = opened.iter().map(|result| result.open).sum();
+    let memory = Memory::now(&processes, &servers);
     let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
     let user = each(memory.client, before.client);
     let server = memory.server.map(|now| each(now, before.server.unwrap_or(0)));
@@ -397,7 +404,9 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
             format!("{} bytes in the kernel, both ends together", commas(kernel))
         }
         (Some(kernel), None) => format!("{} bytes in the kernel", commas(kernel)),
-        (None, _) => "the kernel's is not to be told, as it freed others' meanwhile".to_string(),
+        (None, _) => {
+            "the kernel's is unknown, as other connections were freed meanwhile".to_string()
+        }
     };
     printer.info(format_args!(
         "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",
@@ -416,12 +425,12 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let mut closed = 0;
     if !signals.came() {
         // The server closes the connections that it rejects at about this time.
-        thread::sleep(SETTLE);
-        closed = closed_since(&mut parties)?;
-        let sampled = sample(args, &mut parties, address, &mut printer);
+        thread::sleep(REJECT_DELAY);
+        closed = closed_since(&mut processes)?;
+        let sampled = sample(args, &mut processes, address, &mut printer);
         if sampled.is_err() {
-            thread::sleep(SETTLE);
-            closed += closed_since(&mut parties)?;
+            thread::sleep(REJECT_DELAY);
+            closed += closed_since(&mut processes)?;
         }
         let why = match sampled {
             Ok(sampled) => {
@@ -444,7 +453,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let held = open - closed;
     let closed = match open {
         0 => 0,
-        _ => hold(args, &mut parties, held, signals, &mut printer)?,
+        _ => hold(args, &mut processes, held, signals, &mut printer)?,
     };
     let left = held.saturating_sub(closed);
     if left > 0 {
@@ -453,12 +462,12 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         printer.flush()?;
     }
     // All parts close at the same time.
-    for party in &mut parties {
-        if let Party::There(part) = party {
+    for process in &mut processes {
+        if let HolderProcess::Remote(part) = process {
             part.end();
         }
     }
-    drop(parties);
+    drop(processes);
     if signals.came() {
         return signals.ended();
     }
@@ -469,38 +478,38 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
-/// Lets every party open its share and waits until all are done.
+/// Lets every process open its share and waits until all are done.
 fn open(
     args: &EvhPerf,
-    parties: &mut [Party],
+    processes: &mut [HolderProcess],
     signals: &Signals,
     printer: &mut Printer<'_>,
-) -> anyhow::Result<(Vec<Told>, Duration)> {
-    let (count, parties_count) = (args.count(), parties.len() as u64);
+) -> anyhow::Result<(Vec<OpenResult>, Duration)> {
+    let (count, processes_count) = (args.count(), processes.len() as u64);
     let began = Instant::now();
-    for (party, index) in parties.iter_mut().zip(0..) {
-        let from = count * index / parties_count;
-        party.begin(args, count * (index + 1) / parties_count - from, from)?;
+    for (process, index) in processes.iter_mut().zip(0..) {
+        let from = count * index / processes_count;
+        process.begin(args, count * (index + 1) / processes_count - from, from)?;
     }
-    let mut so_far = vec![0; parties.len()];
-    let mut done: Vec<Option<Told>> = vec![None; parties.len()];
-    let mut next = began + PROGRESS_EVERY;
+    let mut so_far = vec![0; processes.len()];
+    let mut done: Vec<Option<OpenResult>> = vec![None; processes.len()];
+    let mut next = began + PROGRESS_INTERVAL;
     let mut is_stopped = false;
     let (mut view, mut shown) = (View::new(), 0);
     while done.iter().any(Option::is_none) {
-        // Waits for the first party that is not done, and then polls the others.
-        let mut within = LOOK_EVERY;
-        for ((party, so_far), done) in parties.iter_mut().zip(&mut so_far).zip(&mut done) {
+        // Waits for the first process that is not done, and then polls the others.
+        let mut within = CHECK_INTERVAL;
+        for ((process, so_far), done) in processes.iter_mut().zip(&mut so_far).zip(&mut done) {
             if done.is_none() {
-                let (opened, told) = party.look(args, std::mem::take(&mut within))?;
+                let (opened, result) = process.poll(args, std::mem::take(&mut within))?;
                 *so_far = opened.unwrap_or(*so_far);
-                *done = told;
+                *done = result;
             }
         }
         if signals.came() && !is_stopped {
             is_stopped = true;
-            for party in parties.iter_mut() {
-                party.stop()?;
+            for process in processes.iter_mut() {
+                process.stop()?;
             }
         }
         let open: u64 = so_far.iter().sum();
@@ -513,7 +522,7 @@ fn open(
             ]);
         }
         if Instant::now() >= next {
-            next += PROGRESS_EVERY;
+            next += PROGRESS_INTERVAL;
             view.above(|| {
                 printer.rule()?;
                 printer.info(format_args!(
@@ -530,13 +539,13 @@ fn open(
 }
 
 /// Reports the number of open connections; returns the reason if some are missing.
-fn tell_opened(
+fn print_opened(
     args: &EvhPerf,
-    opened: &[Told],
+    opened: &[OpenResult],
     took: Duration,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<String>> {
-    let open: u64 = opened.iter().map(|told| told.open).sum();
+    let open: u64 = opened.iter().map(|result| result.open).sum();
     printer.rule()?;
     printer.info(format_args!(
         "{} of {} connections open in {:.2} s.",
@@ -546,13 +555,13 @@ fn tell_opened(
     ))?;
     let rate = open as f64 / took.as_secs_f64().max(1e-9);
     printer.info(format_args!("connections_per_second=[{}]", commas(rate as u64)))?;
-    let Some(told) = opened.iter().find(|told| told.limit.is_some()) else { return Ok(None) };
+    let Some(result) = opened.iter().find(|result| result.limit.is_some()) else { return Ok(None) };
     let why = format!(
         "{} of {} connections are open: {}; {}",
         commas(open),
         commas(args.count()),
-        told.limit.as_deref().unwrap_or_default(),
-        told.mend.as_deref().unwrap_or_default()
+        result.limit.as_deref().unwrap_or_default(),
+        result.remedy.as_deref().unwrap_or_default()
     );
     printer.error(format_args!("{why}"))?;
     Ok(Some(why))
@@ -560,17 +569,21 @@ fn tell_opened(
 
 /// Returns the number of connections that the server has closed since the last check. All processes
 /// check at the same time.
-fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
-    for party in parties.iter_mut() {
-        if let Party::There(part) = party {
+fn closed_since(processes: &mut [HolderProcess]) -> anyhow::Result<u64> {
+    for process in processes.iter_mut() {
+        if let HolderProcess::Remote(part) = process {
             part.order("closed")?;
         }
     }
     let mut closed = 0;
-    for party in parties {
-        closed += match party {
-            Party::There(part) => part.expect(SOON)?["closed"].as_u64().unwrap_or(0),
-            Party::Here(here) => here.holder.as_mut().map_or(Ok(0), Holder::count_closed)?,
+    for process in processes {
+        closed += match process {
+            HolderProcess::Remote(part) => {
+                part.expect(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0)
+            }
+            HolderProcess::Local(here) => {
+                here.holder.as_mut().map_or(Ok(0), Holder::count_closed)?
+            }
         };
     }
     Ok(closed)
@@ -579,27 +592,30 @@ fn closed_since(parties: &mut [Party]) -> anyhow::Result<u64> {
 /// Returns the error for connections that the server closed right after it accepted them; `None` if
 /// there are none.
 fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
-    let (limit, mend) = (Limit::ClosedByServer, mend(&Limit::ClosedByServer, args));
-    let text =
-        format!("{} of {} connections were closed: {limit}; {mend}", commas(closed), commas(open));
+    let (limit, remedy) = (Limit::ClosedByServer, remedy(&Limit::ClosedByServer, args));
+    let text = format!(
+        "{} of {} connections were closed: {limit}; {remedy}",
+        commas(closed),
+        commas(open)
+    );
     (closed > 0).then_some(text)
 }
 
 /// Lets some of the connections echo a message, and reports the times.
 fn sample(
     args: &EvhPerf,
-    parties: &mut [Party],
+    processes: &mut [HolderProcess],
     address: SocketAddr,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<Value>> {
     let wanted = args.sample.unwrap_or(SAMPLED);
-    let parties_count = parties.len() as u64;
+    let processes_count = processes.len() as u64;
     // Range up to an hour, with three significant digits.
-    let mut echoes: Histogram<u64> =
-        Histogram::new_with_bounds(1, 3_600_000_000_000, 3).context("a histogram")?;
-    for (party, index) in parties.iter_mut().zip(0..) {
-        let share = wanted * (index + 1) / parties_count - wanted * index / parties_count;
-        let took_ns = party.sample(share, args.timeout);
+    let mut echoes: Histogram<u64> = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+        .context("make the histogram of echo times")?;
+    for (process, index) in processes.iter_mut().zip(0..) {
+        let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
+        let took_ns = process.sample(share, args.timeout);
         let took_ns =
             took_ns.with_context(|| format!("a connection to {address} does not echo"))?;
         took_ns.into_iter().for_each(|ns| echoes.saturating_record(ns));
@@ -628,7 +644,7 @@ fn sample(
 /// meanwhile.
 fn hold(
     args: &EvhPerf,
-    parties: &mut [Party],
+    processes: &mut [HolderProcess],
     count: u64,
     signals: &Signals,
     printer: &mut Printer<'_>,
@@ -645,19 +661,19 @@ fn hold(
     }
     printer.flush()?;
     let until = args.hold.map(|hold| Instant::now() + hold);
-    let (mut closed, mut next) = (0, Instant::now() + CLOSED_EVERY);
+    let (mut closed, mut next) = (0, Instant::now() + CLOSED_CHECK_INTERVAL);
     while !signals.came() && until.is_none_or(|until| Instant::now() < until) && closed < count {
         if entered.as_ref().is_some_and(|entered| entered.try_recv() == Ok(())) {
             break;
         }
         thread::sleep(Duration::from_millis(20));
         if Instant::now() >= next {
-            closed += closed_since(parties)?;
-            next = Instant::now() + CLOSED_EVERY;
+            closed += closed_since(processes)?;
+            next = Instant::now() + CLOSED_CHECK_INTERVAL;
         }
     }
     if closed < count {
-        closed += closed_since(parties)?;
+        closed += closed_since(processes)?;
     }
     if closed > 0 {
         printer.error(format_args!("the server has closed {} of them", commas(closed)))?;
@@ -669,7 +685,9 @@ fn hold(
 /// input is a device such as /dev/null, which stands for a closed one.
 fn enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
-    let kind = FileType::from_raw_mode(fstat(&stdin).context("standard input")?.st_mode);
+    let kind = FileType::from_raw_mode(
+        fstat(&stdin).context("find the file type of standard input")?.st_mode,
+    );
     if kind == FileType::CharacterDevice && !stdin.is_terminal() {
         return Ok(None);
     }
@@ -679,6 +697,6 @@ fn enter() -> anyhow::Result<Option<Receiver<()>>> {
         let _ = stdin.lock().bytes().find(|byte| !matches!(byte, Ok(byte) if *byte != b'\n'));
         let _ = sender.send(());
     };
-    thread::Builder::new().name("enter".into()).spawn(wait).context("a thread")?;
+    thread::Builder::new().name("enter".into()).spawn(wait).context("start the thread enter")?;
     Ok(Some(entered))
 }

@@ -123,7 +123,7 @@ impl Log {
     /// # Errors
     /// If writing fails, because the disk is full for example.
     pub fn write(&mut self, outcomes: &[Outcome]) -> anyhow::Result<()> {
-        let told = || format!("--hdr {}: it could not all be written", self.shown);
+        let context = || format!("--hdr: write {}", self.shown);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()
             .add_comment("[evh_perf: latencies in ns]")
@@ -131,7 +131,7 @@ impl Log {
             .with_base_time(SystemTime::now())
             .with_max_value_divisor(1e6)
             .begin_log_with(&mut self.file, &mut serializer)
-            .with_context(told)?;
+            .with_context(context)?;
         let mut start = Duration::ZERO;
         for outcome in outcomes {
             let took = Duration::from_nanos(outcome.elapsed_ns);
@@ -140,12 +140,12 @@ impl Log {
             {
                 if !histogram.is_empty() {
                     let written = log.write_histogram(histogram, start, took, Tag::new(name));
-                    written.map_err(|error| anyhow::anyhow!("{error:?}")).with_context(told)?;
+                    written.map_err(|error| anyhow::anyhow!("{error:?}")).with_context(context)?;
                 }
             }
             start += took;
         }
         drop(log);
-        self.file.flush().with_context(|| format!("--hdr {}", self.shown))
+        self.file.flush().with_context(|| format!("--hdr: write {}", self.shown))
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Interval between updates of the view.
-const SHOWN_EVERY: Duration = Duration::from_millis(250);
+const DRAW_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of columns of history.
 const PAST_COLUMNS: usize = 40;
 /// Columns of the text before the history.
@@ -47,7 +47,7 @@ impl View {
     /// Returns the time since the last update, if another one is due.
     pub fn due(&mut self) -> Option<Duration> {
         let since = self.last.elapsed();
-        if self.bar.is_none() || since < SHOWN_EVERY {
+        if self.bar.is_none() || since < DRAW_INTERVAL {
             return None;
         }
         self.last += since;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_past_is_as_high_as_its_share_of_the_highest() {
+    fn history_columns_are_scaled_to_the_highest() {
         let skyline = |values: &[f64]| skyline(&values.iter().copied().collect(), &HEIGHTS);
         assert_eq!(skyline(&[0.0, 3.5, 7.0, 1.0]), "▁▅█▂");
         assert_eq!(skyline(&[0.0, 0.0]), "▁▁");

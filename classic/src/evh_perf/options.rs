@@ -526,7 +526,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_ramps_and_bounds_are_read_as_people_write_them() {
+    fn rates_ramps_and_bounds_parse_with_suffixes() {
         assert_eq!(rate("50k"), Ok(50_000.0));
         assert_eq!(rate("1.5M"), Ok(1_500_000.0));
         assert!(rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err());

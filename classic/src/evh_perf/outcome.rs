@@ -78,14 +78,14 @@ impl Outcome {
         self.is_stopped || self.lost == 0 && self.faults_count == 0
     }
 
-    /// Returns the bounds that do not hold, with the values seen, in words.
+    /// Returns the bounds that do not hold, with the values measured, in words.
     pub fn misses(&self, slo: &Slo) -> Vec<String> {
         let felt = self.felt();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
-            let seen_ns = felt.value_at_percentile(percentile);
-            (seen_ns > bound_ns).then(|| {
-                let (seen, bound) = (format_ns(seen_ns as f64), format_ns(bound_ns as f64));
-                format!("p{percentile} is {seen}, where {bound} was to hold")
+            let measured_ns = felt.value_at_percentile(percentile);
+            (measured_ns > bound_ns).then(|| {
+                let (measured, bound) = (format_ns(measured_ns as f64), format_ns(bound_ns as f64));
+                format!("p{percentile} is {measured}, where {bound} was to hold")
             })
         });
         over.collect()
@@ -221,7 +221,7 @@ impl Outcome {
     }
 
     /// Prints the classic program's histogram.
-    pub fn tell_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+    pub fn print_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.latencies.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();
         // As wide as the bounds of the last step.
@@ -247,7 +247,7 @@ impl Outcome {
     }
 
     /// Prints percentiles and shares, which the classic program does not print.
-    pub fn tell_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+    pub fn print_percentiles(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.latencies.raw.is_empty() && self.latencies.corrected.is_empty() {
             return Ok(());
         }
@@ -335,10 +335,10 @@ mod tests {
     }
 
     #[test]
-    fn the_histogram_is_the_classic_program_s_to_the_column() {
+    fn histogram_matches_the_documented_one_to_the_column() {
         let mut all = vec![44_295; 1];
         all.extend([105; 2].into_iter().chain([115; 3]).chain([145; 26]));
-        let text = printed(|printer| outcome(&all).tell_histogram(printer));
+        let text = printed(|printer| outcome(&all).print_histogram(printer));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "Latency Histogram");
         assert_eq!(lines[3], "[100µs   - 110µs  ]======> 2 (6.25%)");
@@ -348,14 +348,14 @@ mod tests {
         // 9.62 % are ten characters, and the columns are no wider than their numbers.
         let mut all = vec![5; 10];
         all.extend([995; 94]);
-        let text = printed(|printer| outcome(&all).tell_histogram(printer));
+        let text = printed(|printer| outcome(&all).print_histogram(printer));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[3], "[0µs   - 10µs  ]==========> 10 (9.62%)");
         assert!(lines[4].starts_with("[990µs - 1000µs]==="), "{text}");
     }
 
     #[test]
-    fn what_goes_to_another_process_comes_back_as_it_was() {
+    fn outcome_survives_json_round_trip() {
         let mut one = outcome(&[100, 200, 44_295]);
         one.faults = vec!["a fault".into()];
         let mut sum = Outcome::from_json(&one.to_json()).expect("an outcome");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_what_is_missed_is_said_with_its_number() {
+    fn missing_messages_and_missed_bounds_are_printed_with_their_figures() {
         let mut it = outcome(&[100; 1000]);
         assert_eq!(it.missing(), None);
         let slo: Slo = "p50=1ms,p99=50us".parse().expect("bounds");
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_that_is_the_slowest_message_alone_is_not_told() {
+    fn percentile_of_the_slowest_message_alone_is_not_printed() {
         let it = outcome(&[100; 150]);
         let names: Vec<_> = percentiles(&it.latencies.raw).map(|(name, _)| name).collect();
         assert_eq!(names, ["p50", "p90", "p99", "max"]);

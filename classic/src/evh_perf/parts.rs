@@ -37,7 +37,10 @@ impl Orders {
             }
         };
         // The thread ends with the process.
-        thread::Builder::new().name("orders".into()).spawn(listen).context("a thread")?;
+        thread::Builder::new()
+            .name("orders".into())
+            .spawn(listen)
+            .context("start the thread orders")?;
         Ok(Self { lines, kept: VecDeque::new() })
     }
 
@@ -72,7 +75,7 @@ impl Orders {
 }
 
 /// Writes a line to the main process.
-pub fn tell(line: &Value) -> anyhow::Result<()> {
+pub fn report(line: &Value) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -88,7 +91,7 @@ pub struct Part {
 impl Part {
     /// Starts the process, with this process's command line and added words.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
-        let binary = std::env::current_exe().context("the path of this binary")?;
+        let binary = std::env::current_exe().context("find the path of this program")?;
         let mut command = Command::new(binary);
         // As a subcommand, by whatever name this process was called, and its binary has.
         command.arg0("handover").arg("evh_perf").args(own_words()).args(added);
@@ -97,9 +100,9 @@ impl Part {
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
         end_with_parent(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("a process could not be started")?;
+        let mut child = command.spawn().context("start a process")?;
         let orders = child.stdin.take();
-        let out = child.stdout.take().context("its standard output")?;
+        let out = child.stdout.take().context("take the standard output of a process")?;
         let (sender, lines) = channel();
         let listen = move || {
             for line in BufReader::new(out).lines() {
@@ -109,7 +112,10 @@ impl Part {
                 }
             }
         };
-        thread::Builder::new().name("part".into()).spawn(listen).context("a thread")?;
+        thread::Builder::new()
+            .name("part".into())
+            .spawn(listen)
+            .context("start the thread part")?;
         Ok(Self { child, orders, lines })
     }
 
@@ -117,9 +123,12 @@ impl Part {
     ///
     /// # Errors
     /// If the process has ended.
-    pub fn hear(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
+    pub fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
         match self.lines.recv_timeout(within) {
-            Ok(line) => Ok(Some(serde_json::from_str(&line).context("a part's line")?)),
+            Ok(line) => Ok(Some(
+                serde_json::from_str(&line)
+                    .with_context(|| format!("parse the line {line:?} of a process"))?,
+            )),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
                 bail!("one of the processes has ended: {}", self.child.wait()?)
@@ -129,13 +138,15 @@ impl Part {
 
     /// Returns the next line of the part, which must come in time.
     pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
-        self.hear(within)?.context("one of the processes does not answer")
+        self.next_line(within)?.context("one of the processes does not answer")
     }
 
     /// Sends an order to the part.
     pub fn order(&mut self, order: &str) -> anyhow::Result<()> {
-        let orders = self.orders.as_mut().context("it was told to end")?;
-        writeln!(orders, "{order}").context("one of the processes")?;
+        let orders =
+            self.orders.as_mut().context("give an order to a process that was told to end")?;
+        writeln!(orders, "{order}")
+            .with_context(|| format!("give the order {order} to a process"))?;
         Ok(orders.flush()?)
     }
 
@@ -178,7 +189,9 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     let began = Instant::now();
     let soon = Duration::from_secs(20);
     let mut parts = vec![Part::start(0, &[])?];
-    let port = parts[0].expect(soon)?["port"].as_u64().context("a port")?;
+    let port = parts[0].expect(soon)?["port"]
+        .as_u64()
+        .context("read the port of the first process: it has sent none")?;
     let at = ["-p".to_string(), port.to_string()];
     for index in 1..args.processes {
         parts.push(Part::start(index, &at)?);
@@ -189,11 +202,11 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     let listed = EvhPerf { port: u16::try_from(port)?, ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &serve::settings(&listed))?;
-    serve::tell_started(args, began.elapsed(), &mut printer)?;
+    serve::print_started(args, began.elapsed(), &mut printer)?;
     while !signals.came() {
         for part in &mut parts {
             // Before the end, a part prints nothing; this call finds a part that has ended.
-            part.hear(Duration::ZERO)?;
+            part.next_line(Duration::ZERO)?;
         }
         thread::sleep(Duration::from_millis(50));
     }
@@ -203,7 +216,7 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
         stats = stats.and(serve::stats_from_json(&part.expect(soon)?));
     }
     if args.stats {
-        serve::tell_stats(&stats, &mut printer)?;
+        serve::print_stats(&stats, &mut printer)?;
     }
     let (accepted, messages) = (commas(stats.accepted_count), commas(stats.messages_count));
     printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
@@ -225,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_for_a_stop_keeps_the_other_orders_in_their_sequence() {
+    fn check_for_stop_keeps_other_orders_in_sequence() {
         let (mut orders, sender) = orders(&["sample 3", "stop", "closed"]);
         assert!(orders.is_stopped());
         assert!(!orders.is_stopped(), "one stop is for one work");
@@ -237,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_end_keeps_orders_and_a_stop() {
+    fn wait_for_end_keeps_orders_and_stop() {
         let (mut orders, sender) = orders(&["go", "stop"]);
         assert!(!orders.is_over(Duration::from_millis(1)));
         assert!(orders.is_stopped());

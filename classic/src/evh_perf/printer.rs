@@ -53,8 +53,8 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the program's role, and the settings by name.
-    pub fn settings(&mut self, who: &str, settings: &[(&str, String)]) -> io::Result<()> {
-        self.timed(format_args!("evh_perf {who}/{}", env!("CARGO_PKG_VERSION")))?;
+    pub fn settings(&mut self, role: &str, settings: &[(&str, String)]) -> io::Result<()> {
+        self.timed(format_args!("evh_perf {role}/{}", env!("CARGO_PKG_VERSION")))?;
         self.rule()?;
         for (name, value) in settings {
             self.timed(format_args!("{:<23} '{value}'", format!("{name}:")))?;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_printed_as_the_classic_program_prints_them() {
+    fn numbers_print_with_commas_and_two_decimals() {
         assert_eq!(commas(20_000_000), "20,000,000");
         assert_eq!(
             (commas(999), commas(1000), commas(0)),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_is_a_line_with_its_value_in_quotes() {
+    fn setting_prints_a_line_with_its_value_in_quotes() {
         let mut out = Vec::new();
         let settings = [("max_handles_per_thread", commas(300)), ("min", "3".to_string())];
         Printer::new(&mut out, false).settings("Client", &settings).expect("memory");

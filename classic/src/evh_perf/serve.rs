@@ -19,14 +19,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Interval between statistics.
-const STATS_EVERY: Duration = Duration::from_secs(3);
+const STATS_INTERVAL: Duration = Duration::from_secs(3);
 /// Interval between checks for memory to give back.
-const TRIM_EVERY: Duration = Duration::from_secs(1);
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of closed connections for returning memory: that briefly takes the allocator's
 /// locks.
 const TRIMMED_MIN: u64 = 64;
 /// Maximum duration of a stop.
-const GRACE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes queued for one peer: a few of the longest messages.
 const QUEUED_BYTES_MAX: u32 = 8 << 20;
 /// Bytes of the header that the length on the wire does not include.
@@ -34,8 +34,8 @@ const UNCOUNTED_BYTES: u32 = HEADER_BYTES as u32 - 4;
 
 /// Handler that sends back every message.
 struct Echo {
-    /// Receiver of lines about connections, if there is one.
-    told: Option<Sender<String>>,
+    /// Channel of log lines about connections, if they are printed.
+    log: Option<Sender<String>>,
 }
 
 impl Handler for Echo {
@@ -43,9 +43,9 @@ impl Handler for Echo {
     type Data = ();
 
     fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
-        if let Some(told) = &self.told {
+        if let Some(log) = &self.log {
             let peer = conn.peer().map_or("a peer".to_string(), |peer| peer.to_string());
-            let _ = told.send(format!("{peer} has connected"));
+            let _ = log.send(format!("{peer} has connected"));
         }
     }
 
@@ -61,8 +61,8 @@ impl Handler for Echo {
         (): (),
         why: &CloseReason,
     ) {
-        if let Some(told) = &self.told {
-            let _ = told.send(format!("a connection was closed: {why}"));
+        if let Some(log) = &self.log {
+            let _ = log.send(format!("a connection was closed: {why}"));
         }
     }
 }
@@ -70,7 +70,7 @@ impl Handler for Echo {
 /// The event handler while it serves.
 pub struct Server {
     net: Net<Echo>,
-    told: Receiver<String>,
+    log_lines: Receiver<String>,
     pub took: Duration,
     /// Number of closed connections when memory was last returned.
     trimmed_at: u64,
@@ -124,21 +124,21 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let is_shared = args.reuse_port || args.part.is_some();
     let spread = if is_shared { Spread::ReusePort } else { Spread::RoundRobin };
     let address = args.address()?;
-    let (sender, told) = channel();
+    let (sender, log_lines) = channel();
     let mut listen = Listen::at(address);
     if let Some(server) = secret::server(args)? {
         listen = listen.tls(&server);
     }
     // One of several processes prints no such lines.
-    let is_told = args.debug && args.part.is_none();
-    let echo = |_| Echo { told: is_told.then(|| sender.clone()) };
+    let logs = args.debug && args.part.is_none();
+    let echo = |_| Echo { log: logs.then(|| sender.clone()) };
     let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
     let net = net.with_context(|| format!("cannot serve at {address}"))?;
-    Ok(Server { net, told, took: began.elapsed(), trimmed_at: 0 })
+    Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
 }
 
 /// Reports the start, and the limit of connections unless the options name it.
-pub fn tell_started(
+pub fn print_started(
     args: &EvhPerf,
     took: Duration,
     printer: &mut Printer<'_>,
@@ -176,12 +176,12 @@ impl Server {
 
     /// Answers pending messages, stops, and prints the remaining lines and statistics.
     pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
-        let (stats, _) = self.net.stop(GRACE).context("the event handler")?;
-        for line in self.told.try_iter() {
+        let (stats, _) = self.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+        for line in self.log_lines.try_iter() {
             printer.debug(format_args!("{line}"))?;
         }
         if args.stats {
-            tell_stats(&stats, printer)?;
+            print_stats(&stats, printer)?;
         }
         printer.flush()?;
         Ok(stats)
@@ -194,23 +194,23 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &settings(&listed))?;
-    tell_started(args, server.took, &mut printer)?;
-    let mut next = Instant::now() + STATS_EVERY;
-    let mut next_trim = Instant::now() + TRIM_EVERY;
+    print_started(args, server.took, &mut printer)?;
+    let mut next = Instant::now() + STATS_INTERVAL;
+    let mut next_trim = Instant::now() + TRIM_INTERVAL;
     while !signals.came() {
-        if let Ok(line) = server.told.recv_timeout(Duration::from_millis(50)) {
+        if let Ok(line) = server.log_lines.recv_timeout(Duration::from_millis(50)) {
             printer.debug(format_args!("{line}"))?;
         } else if !args.debug {
             // Without --debug the channel has no senders, and receiving from it does not wait.
             std::thread::sleep(Duration::from_millis(50));
         }
         if Instant::now() >= next_trim {
-            next_trim += TRIM_EVERY;
+            next_trim += TRIM_INTERVAL;
             server.trim();
         }
         if args.stats && Instant::now() >= next {
-            next += STATS_EVERY;
-            tell_stats(&server.stats(), &mut printer)?;
+            next += STATS_INTERVAL;
+            print_stats(&server.stats(), &mut printer)?;
         }
     }
     let stats = server.stop(args, &mut printer)?;
@@ -223,17 +223,17 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     signals.ended()
 }
 
-/// Runs as one of several servers on the same port: reports the port, and serves until it is told
+/// Runs as one of several servers on the same port: reports the port, and serves until it is value
 /// to end.
-pub fn be_part(args: &EvhPerf) -> anyhow::Result<()> {
+pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let mut orders = parts::Orders::new()?;
-    parts::tell(&json!({ "port": server.address().port() }))?;
-    while !orders.is_over(TRIM_EVERY) {
+    parts::report(&json!({ "port": server.address().port() }))?;
+    while !orders.is_over(TRIM_INTERVAL) {
         server.trim();
     }
-    let (stats, _) = server.net.stop(GRACE).context("the event handler")?;
-    parts::tell(&stats_to_json(&stats))
+    let (stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+    parts::report(&stats_to_json(&stats))
 }
 
 /// Returns the statistics that are printed as JSON, for the main process.
@@ -252,8 +252,8 @@ fn stats_to_json(stats: &Stats) -> Value {
 }
 
 /// Parses the statistics of one of several processes.
-pub fn stats_from_json(told: &Value) -> Stats {
-    let number = |name: &str| told[name].as_u64().unwrap_or(0);
+pub fn stats_from_json(value: &Value) -> Stats {
+    let number = |name: &str| value[name].as_u64().unwrap_or(0);
     let mut stats = Stats::default();
     stats.accepted_count = number("accepted");
     stats.closed_count = number("closed");
@@ -267,7 +267,7 @@ pub fn stats_from_json(told: &Value) -> Stats {
     stats
 }
 
-pub fn tell_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
+pub fn print_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
     printer.rule()?;
     let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
     printer.info(format_args!(

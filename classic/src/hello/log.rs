@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_s_log_gets_each_line_with_its_priority_and_who_wrote_it() {
+    fn syslog_line_has_priority_and_program_name() {
         let lines = received(Verbosity::Verbose, false);
         let form = |priority: u8, text: &str| {
             let head = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d handover\[\d+\]: ";
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_gives_time_thread_and_module() {
+    fn header_has_time_thread_and_module() {
         let lines = received(Verbosity::Verbose, true);
         for (line, tag) in lines.iter().zip(["DEMO9EVM", "DEMO9EVM", "other::module"]) {
             let form = regex_lite::Regex::new(&format!(r": \[\d{{5}}\.\d{{6}}\|\d+\|{tag}\] \w"));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_lets_through_errors_alone_and_normal_no_details() {
+    fn quiet_prints_errors_only_and_normal_no_details() {
         assert_eq!(received(Verbosity::Quiet, false).len(), 1);
         assert_eq!(received(Verbosity::Normal, false).len(), 2);
     }

@@ -19,7 +19,7 @@ pub enum Speaks {
     Second,
 }
 
-/// Form of the line that tells of a sent hello.
+/// Form of the line that prints_next of a sent hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentLine {
     /// `HELLO msg sent: "HELLO: 1"`.
@@ -55,7 +55,7 @@ impl SentLine {
 pub struct Demo {
     live: bool,
     /// `true` if the next hello that is sent is printed.
-    tells: bool,
+    prints_next: bool,
     sent_line: SentLine,
     speaks: Speaks,
     quits_after: Option<Duration>,
@@ -73,12 +73,12 @@ impl Demo {
         idle: Duration,
     ) -> Demo {
         // A live loop prints only its first hello.
-        let tells = !live || speaks != Speaks::Second;
+        let prints_next = !live || speaks != Speaks::Second;
         let sent_line = SentLine::Plain;
-        Demo { live, tells, sent_line, speaks, quits_after, cpu, idle, quit: false }
+        Demo { live, prints_next, sent_line, speaks, quits_after, cpu, idle, quit: false }
     }
 
-    /// Changes the form of the line that tells of a sent hello.
+    /// Changes the form of the line that prints_next of a sent hello.
     pub fn sent_line(self, sent_line: SentLine) -> Demo {
         Demo { sent_line, ..self }
     }
@@ -143,8 +143,8 @@ impl Pace for Demo {
     #[inline]
     fn sent(&mut self, number: u64) {
         tracing::trace!(target: STAGE, "sent HELLO: {number}");
-        if self.tells {
-            self.tells = !self.live;
+        if self.prints_next {
+            self.prints_next = !self.live;
             self.sent_line.print(number);
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_shown_as_the_demos_show_them() {
+    fn pauses_print_in_seconds_and_milliseconds() {
         for (time, text) in [
             (Duration::ZERO, "0 s"),
             (Duration::from_millis(1), "1 ms"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_loop_answers_at_once_and_another_after_its_pause() {
+    fn live_loop_answers_at_once_and_paced_loop_after_its_pause() {
         let pause = Duration::from_secs(10);
         let live = Demo::new(true, Speaks::First, None, None, pause).received(1);
         assert_eq!(live, Next::Answer);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_with_a_number_that_does() {
+    fn too_many_threads_are_refused_with_a_limit_that_suffices() {
         let used_bytes = 10 << 20;
         let limit = |limit_bytes| Limit { option: "-v", limit_bytes, used_bytes };
         let needed_bytes = BESIDE_THREADS_BYTES + 11 * THREAD_BYTES;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_below_what_is_used_already_asks_for_more() {
+    fn limit_below_current_use_asks_for_more() {
         let limit = Limit { option: "-d", limit_bytes: 0, used_bytes: 1 << 20 };
         let refused = limit.allows(1).expect_err("it does not fit").to_string();
         assert!(refused.contains("`ulimit -d` leaves 0: allow more with"), "{refused}");

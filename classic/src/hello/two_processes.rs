@@ -2,7 +2,7 @@
 
 use super::log::TARGET;
 use super::pace::{Demo, Speaks};
-use super::{Hello2, IDLE, Options, Played, Stage, fault_of};
+use super::{Environment, Hello2, IDLE, Options, Outcome, fault_of};
 use anyhow::{Context as _, bail};
 use handover_base::usage::{self, Usage};
 use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
@@ -25,26 +25,26 @@ const MESSAGE_BYTES_MAX: usize = 128;
 const MESSAGES_PER_TURN: u32 = 1024;
 /// Spin time before a process in a live loop sleeps: about the cost of falling asleep and of being
 /// woken from another CPU.
-const LOOK: Duration = Duration::from_micros(50);
+const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Maximum time that the first process waits for the second one's report.
 const REPORT_DEADLINE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Hello2) -> anyhow::Result<()> {
     if args.child {
-        return be_second(&args.options);
+        return run_second(&args.options);
     }
-    let stage = Stage::set("DEMO2EVM", &args.options, 0)?;
+    let environment = Environment::new("DEMO2EVM", &args.options, 0)?;
     let used = usage::process();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    let (mine, theirs) = made.context("socketpair")?;
+    let (mine, theirs) = made.context("make the socket pair of the two processes")?;
     let mut child = start(&args.options, theirs)?;
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
     let pace = args.options.main_pace(Speaks::First, cpu, IDLE);
     let side = Side::new(Arc::clone(&mine), pace, true);
     let mut machine = Machine::new(side, Config::default())?;
-    stage.stops(&machine.stopper())?;
+    environment.stop_on_signal(&machine.stopper())?;
     let began = Instant::now();
     let ended = machine.run();
     let took = began.elapsed();
@@ -57,7 +57,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
         bail!("the second process is gone: {lost}");
     }
     let report = report?;
-    stage.told(&Played {
+    environment.print_outcome(&Outcome {
         handled: side.handled + report.handled,
         took,
         used: usage::process() - used + report.used,
@@ -67,7 +67,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
 
 /// Starts the second process, with its end of the pair as standard input.
 fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
-    let binary = std::env::current_exe().context("the path of this binary")?;
+    let binary = std::env::current_exe().context("find the path of this program")?;
     let mut command = Command::new(binary);
     command.args(["hello2", "--child"]).stdin(Stdio::from(socket));
     let flags = [
@@ -84,29 +84,30 @@ fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
         command.args(["--place", place.name()]);
     }
     handover_program::end_with_parent(&mut command, rustix::process::Signal::KILL);
-    command.spawn().context("the second process could not be started")
+    command.spawn().context("start the second process")
 }
 
 /// Runs the second process: answers until the first one closes its side, and then reports.
-fn be_second(options: &Options) -> anyhow::Result<()> {
+fn run_second(options: &Options) -> anyhow::Result<()> {
     let used = usage::process();
-    let socket = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+    let socket =
+        std::io::stdin().as_fd().try_clone_to_owned().context("duplicate standard input")?;
     if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::SEQPACKET) {
         return Err(usage("--child: standard input is no socket; leave it to the first process"));
     }
     let socket = Arc::new(socket);
-    let stage = Stage::set("DEMO2EVM", options, 0)?;
+    let environment = Environment::new("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
     let side = Side::new(Arc::clone(&socket), options.pace(Speaks::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
-    stage.log.on_failure(machine.stopper());
+    environment.log.on_failure(machine.stopper());
     let ended = machine.run();
     let report =
         Report { handled: machine.handler().handled, used: usage::process() - used }.to_string();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
-    stage.log.result()?;
+    environment.log.result()?;
     fault_of(&ended).map_or(Ok(()), Err)
 }
 
@@ -178,8 +179,10 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
         // The process may have ended by itself, which is not an error.
         let _ = child.kill();
     }
-    let status = child.wait().context("the second process")?;
-    found.with_context(|| format!("the second process told nothing in the end: {status}"))
+    let status = child.wait().context("wait for the second process")?;
+    found.with_context(|| {
+        format!("read the report of the second process: it has sent none, and ended with {status}")
+    })
 }
 
 /// Receives the next message; `None` if the other side has closed.
@@ -211,7 +214,7 @@ impl Side {
         Side { socket, pace, is_first, handled: 0, lost: None }
     }
 
-    fn say(&mut self, number: u64, cx: &mut Context<'_, Event>) {
+    fn send(&mut self, number: u64, cx: &mut Context<'_, Event>) {
         let hello = format!("HELLO: {number}");
         match send(&*self.socket, hello.as_bytes(), SendFlags::NOSIGNAL) {
             Ok(_) => self.pace.sent(number),
@@ -219,7 +222,7 @@ impl Side {
         }
     }
 
-    fn hear(&mut self, cx: &mut Context<'_, Event>) {
+    fn receive_all(&mut self, cx: &mut Context<'_, Event>) {
         for _ in 0..MESSAGES_PER_TURN {
             let text = match self.next() {
                 Ok(Some(text)) => text,
@@ -238,7 +241,7 @@ impl Side {
                 Next::AnswerAfter(pause) => {
                     return later(pause, Event::Idle { number: number + 1 }, cx);
                 }
-                _ => self.say(number + 1, cx),
+                _ => self.send(number + 1, cx),
             }
             if self.lost.is_some() {
                 return;
@@ -252,7 +255,7 @@ impl Side {
         let mut found = receive(&self.socket);
         if found == Err(Errno::AGAIN) && self.pace.is_live() {
             let began = Instant::now();
-            while found == Err(Errno::AGAIN) && began.elapsed() < LOOK {
+            while found == Err(Errno::AGAIN) && began.elapsed() < SPIN_MAX {
                 rustix::thread::sched_yield();
                 found = receive(&self.socket);
             }
@@ -285,16 +288,16 @@ impl Handler for Side {
             later(delay, Event::Quit, cx);
         }
         if opening.says {
-            self.say(1, cx);
+            self.send(1, cx);
         }
     }
 
     fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
         match event {
-            Event::Ready => self.hear(cx),
+            Event::Ready => self.receive_all(cx),
             Event::Idle { number } => {
                 self.pace.idle_over();
-                self.say(number, cx);
+                self.send(number, cx);
             }
             Event::Quit => {
                 self.pace.quit();
@@ -309,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_read_as_it_is_written_and_nothing_else_is_one() {
+    fn report_parses_back_and_other_text_is_refused() {
         let used = Usage { user_ns: 1, system_ns: 2, switches_voluntary: 3, ..Usage::default() };
         let report = Report { handled: 7, used };
         assert!(report.to_string().len() < MESSAGE_BYTES_MAX);

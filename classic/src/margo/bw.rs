@@ -33,11 +33,11 @@ const THREADS_MAX: u64 = 64;
 const BUFFER_BYTES: u64 = 2_147_483_648;
 const BUFFER_BYTES_MAX: u64 = 1 << 40;
 /// Pause between the two directions, as in the original.
-const PAUSE: Duration = Duration::from_millis(100);
+const DIRECTION_PAUSE: Duration = Duration::from_millis(100);
 /// Interval between checks of the interrupt flag.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a peer to release memory that is unregistered.
-const LET_GO: Duration = Duration::from_secs(5);
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size of the pieces in which a buffer is filled and checked.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -141,7 +141,7 @@ impl Program for Bandwidth {
         &self.options
     }
 
-    fn words(&self) -> Vec<OsString> {
+    fn arguments(&self) -> Vec<OsString> {
         let mut words = vec!["-D".to_owned(), "1".to_owned()];
         for (name, value) in [
             ("-x", self.xfer_bytes),
@@ -179,7 +179,7 @@ impl Program for Bandwidth {
         let handle = endpoint.register_memory(&memory, Rights::ReadWrite)?;
         let client = match self.threads {
             0 => String::new(),
-            _ => endpoint.listen(&self.meeting_place()?)?.to_string(),
+            _ => endpoint.listen(&self.listen_address()?)?.to_string(),
         };
         let mut client_side =
             Client { endpoint, peer, memory, base, bytes: self.buffer_bytes, interrupted };
@@ -190,14 +190,18 @@ impl Program for Bandwidth {
         let measured = self.both_ways(&mut client_side, self.seconds, out);
         let options = &self.options;
         if measured.is_ok() {
-            let how = (options.transport(), self.memory.word());
+            let transport_and_memory = (options.transport(), self.memory.word());
             let modes = (options.mode(Side::Client), options.mode(Side::Server));
             writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
-            writeln!(out, "#{}\t{path}\t{}\t{}\t{}", how.0, how.1, modes.0, modes.1)?;
+            writeln!(
+                out,
+                "#{}\t{path}\t{}\t{}\t{}",
+                transport_and_memory.0, transport_and_memory.1, modes.0, modes.1
+            )?;
         }
         measured?;
         client_side.ask::<_, ()>(STOP, &())?;
-        endpoint.withdraw_memory(&handle, LET_GO)?;
+        endpoint.withdraw_memory(&handle, WITHDRAW_TIMEOUT)?;
         Ok(())
     }
 }
@@ -219,7 +223,11 @@ impl Bandwidth {
     fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
-            Kind::Shared => Ok((BulkMemory::shared(bytes).context("-X asks for too much")?, 0)),
+            Kind::Shared => Ok((
+                BulkMemory::shared(bytes)
+                    .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
+                0,
+            )),
             Kind::Plain => {
                 let page_bytes = if self.align { rustix::param::page_size() } else { 1 };
                 let vec = vec![0u8; bytes + page_bytes - 1];
@@ -230,13 +238,13 @@ impl Bandwidth {
     }
 
     /// Returns the address on which the client listens for the server's threads.
-    fn meeting_place(&self) -> anyhow::Result<Address> {
+    fn listen_address(&self) -> anyhow::Result<Address> {
         let options = &self.options;
         Ok(match (&options.transport.address, &options.rendezvous) {
             (Address::Sm(_), _) => Address::Sm(String::new()),
             (Address::Uds(_), _) => Address::Uds(String::new()),
-            (Address::Tcp(_), place) => Address::Tcp(own_place(place.as_deref())?),
-            (Address::Tls(_), place) => Address::Tls(own_place(place.as_deref())?),
+            (Address::Tcp(_), place) => Address::Tcp(local_host(place.as_deref())?),
+            (Address::Tls(_), place) => Address::Tls(local_host(place.as_deref())?),
         })
     }
 
@@ -255,7 +263,7 @@ impl Bandwidth {
         self.row("PULL", client.timed(Op::Pull, seconds)?, out)?;
         // The server checks the data that arrived, and fills its buffer for the way back.
         client.ask::<_, ()>(CHECK, &())?;
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(DIRECTION_PAUSE);
         let pushed = client.timed(Op::Push, seconds)?;
         self.row("PUSH", pushed, out)?;
         let walked_bytes = self.buffer_bytes / self.xfer_bytes * self.xfer_bytes;
@@ -277,12 +285,12 @@ impl Bandwidth {
 }
 
 /// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
-fn own_place(rendezvous: Option<&str>) -> anyhow::Result<String> {
+fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(place) = rendezvous else { return Ok(String::new()) };
     // Connecting a UDP socket selects the local address; nothing is sent.
-    let socket = UdpSocket::bind("0.0.0.0:0").context("a socket")?;
-    socket.connect(place).with_context(|| format!("--rendezvous {place}"))?;
-    let ip = socket.local_addr().context("a socket")?.ip();
+    let socket = UdpSocket::bind("0.0.0.0:0").context("open a UDP socket")?;
+    socket.connect(place).with_context(|| format!("--rendezvous {place}: find the route"))?;
+    let ip = socket.local_addr().context("read the local address of a UDP socket")?.ip();
     Ok(SocketAddr::new(ip, 0).to_string())
 }
 
@@ -312,7 +320,7 @@ impl Client<'_> {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());
             }
-            self.endpoint.progress(LOOK);
+            self.endpoint.progress(POLL_INTERVAL);
         }
     }
 
@@ -335,7 +343,7 @@ impl Client<'_> {
 }
 
 /// Fills a piece: each word of eight bytes holds its index plus `more`.
-fn piece(at: u64, more: u64, into: &mut [u8]) {
+fn fill_piece(at: u64, more: u64, into: &mut [u8]) {
     for (number, word) in (at / 8..).zip(into.chunks_mut(8)) {
         word.copy_from_slice(&(number + more).to_ne_bytes()[..word.len()]);
     }
@@ -351,7 +359,7 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
 fn fill((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) {
     let mut made = vec![0; PIECE_BYTES];
     for (at, piece_bytes) in pieces(bytes) {
-        piece(at, more, &mut made[..piece_bytes]);
+        fill_piece(at, more, &mut made[..piece_bytes]);
         memory.write(base + at, &made[..piece_bytes]);
     }
 }
@@ -361,7 +369,7 @@ fn first_wrong((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) -> Opt
     let (mut made, mut found) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     for (at, piece_bytes) in pieces(bytes) {
         let (made, found) = (&mut made[..piece_bytes], &mut found[..piece_bytes]);
-        piece(at, more, made);
+        fill_piece(at, more, made);
         memory.read(base + at, found);
         if let Some(wrong) = made.iter().zip(&*found).position(|(made, found)| made != found) {
             return Some(at + wrong as u64);
@@ -375,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_that_is_not_as_it_was_filled_is_found() {
+    fn changed_byte_is_found() {
         let bytes = PIECE_BYTES as u64 + 21;
         let memory = BulkMemory::plain(vec![0; PIECE_BYTES + 100]);
         fill((&memory, 3), bytes, 1);

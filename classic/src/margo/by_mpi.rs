@@ -10,17 +10,17 @@ use handover_suite::mpi::World;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// Size of a message between the ranks, including its length; padded with zeros.
-const TOLD_BYTES: usize = 4096;
+const MESSAGE_BYTES: usize = 4096;
 
 /// MPI after initialisation, before any message.
 #[derive(Debug)]
-pub struct ByMpi {
+pub struct MpiMeeting {
     world: World,
 }
 
 /// Initialises MPI with the other rank. Returns `None` if the library is not found: it is then
 /// missing for both ranks of this host, and they can meet through a file.
-pub fn begin(rank: &Rank) -> anyhow::Result<Option<ByMpi>> {
+pub fn begin(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
     if !rank.is_of_mpi() {
         return Ok(None);
     }
@@ -41,23 +41,29 @@ pub fn begin(rank: &Rank) -> anyhow::Result<Option<ByMpi>> {
         found.0,
         found.1
     );
-    Ok(Some(ByMpi { world }))
+    Ok(Some(MpiMeeting { world }))
 }
 
-impl ByMpi {
-    fn say(&self, to_rank: u32, text: &str) -> anyhow::Result<()> {
-        ensure!(text.len() < TOLD_BYTES, "too long to be told: {text}");
-        let mut bytes = vec![0; TOLD_BYTES];
+impl MpiMeeting {
+    fn send(&self, to_rank: u32, text: &str) -> anyhow::Result<()> {
+        ensure!(
+            text.len() < MESSAGE_BYTES,
+            "longer than a message of {MESSAGE_BYTES} bytes: {text}"
+        );
+        let mut bytes = vec![0; MESSAGE_BYTES];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
         Ok(self.world.send(to_rank, &bytes)?)
     }
 
-    fn hear(&self, from_rank: u32) -> anyhow::Result<String> {
-        let mut bytes = vec![0; TOLD_BYTES];
+    fn receive(&self, from_rank: u32) -> anyhow::Result<String> {
+        let mut bytes = vec![0; MESSAGE_BYTES];
         self.world.receive(from_rank, &mut bytes)?;
-        let length = bytes.iter().position(|byte| *byte == 0).context("a text without an end")?;
+        let length = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .context("read the message of the other rank: it has no end")?;
         bytes.truncate(length);
-        String::from_utf8(bytes).context("what the other rank says")
+        String::from_utf8(bytes).context("decode the message of the other rank")
     }
 
     /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
@@ -67,10 +73,12 @@ impl ByMpi {
         at: Address,
         listen: impl FnOnce(&Address) -> Result<Address, EndpointError>,
     ) -> anyhow::Result<()> {
-        let its = self.hear(1)?;
-        let (its_machine, its_host) = its.split_once(' ').context("rank 1 says who it is")?;
-        let is_elsewhere = its_machine != machine();
-        let here = || seen_by(its_host).map(|host| host.to_string());
+        let message = self.receive(1)?;
+        let (machine_1, host_1) = message
+            .split_once(' ')
+            .with_context(|| format!("parse the host of rank 1 in {message:?}"))?;
+        let is_elsewhere = machine_1 != machine();
+        let here = || address_towards(host_1).map(|host| host.to_string());
         let listened = match at {
             Address::Tcp(place) if place.is_empty() && is_elsewhere => here().map(Address::Tcp),
             Address::Tls(place) if place.is_empty() && is_elsewhere => here().map(Address::Tls),
@@ -78,11 +86,11 @@ impl ByMpi {
         };
         let listened = listened.and_then(|at| Ok(listen(&at)?));
         // The other rank waits for a message in either case.
-        let said = match &listened {
+        let answer = match &listened {
             Ok(address) => format!("{} {address}", machine()),
             Err(_) => String::new(),
         };
-        self.say(1, &said)?;
+        self.send(1, &answer)?;
         self.world.end()?;
         listened.map(drop)
     }
@@ -90,8 +98,8 @@ impl ByMpi {
     /// Receives, as rank 1, the address of rank 0, and finalises MPI.
     pub fn hear_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
-        self.say(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
-        let line = self.hear(0)?;
+        self.send(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
+        let line = self.receive(0)?;
         self.world.end()?;
         if line.is_empty() {
             bail!("rank 0 cannot listen");
@@ -101,16 +109,16 @@ impl ByMpi {
 }
 
 /// Returns this host's address as seen from `host`, with port 0.
-fn seen_by(host: &str) -> anyhow::Result<SocketAddr> {
+fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
     let found = (host, 9).to_socket_addrs();
-    let found = found.with_context(|| format!("{host}, rank 1's host; --rendezvous HOST:PORT"))?;
+    let found = found.with_context(|| format!("resolve {host}, the host of rank 1; give an address of rank 0's host by --rendezvous HOST:PORT"))?;
     for address in found {
         let any: SocketAddr =
             if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
         // Nothing is sent.
-        let socket = UdpSocket::bind(any).context("a socket")?;
+        let socket = UdpSocket::bind(any).context("open a UDP socket")?;
         if socket.connect(address).is_ok() {
-            let ours = socket.local_addr().context("a socket")?.ip();
+            let ours = socket.local_addr().context("read the local address of a UDP socket")?.ip();
             return Ok(SocketAddr::new(ours, 0));
         }
     }

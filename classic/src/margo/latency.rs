@@ -63,7 +63,7 @@ impl Program for Latency {
         &self.options
     }
 
-    fn words(&self) -> Vec<OsString> {
+    fn arguments(&self) -> Vec<OsString> {
         let bytes = self.payload_bytes.to_string();
         ["-i", "1", "-x", &bytes].map(OsString::from).to_vec()
     }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_stay_within_what_there_is() {
+    fn quantiles_stay_within_the_samples() {
         assert_eq!([0.0, 0.25, 0.5, 1.0].map(|it| quantile(&[7], it)), [7.0; 4]);
         let five = [10, 20, 30, 40, 50];
         assert_eq!(

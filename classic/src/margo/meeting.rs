@@ -22,15 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Polling interval for events without a notification.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum size of a line: a word, a job, a machine, an address.
-const TOLD_BYTES_MAX: usize = 1024;
+const LINE_BYTES_MAX: usize = 1024;
 /// Time limit of a caller for each of its two lines.
-const STRANGER: Duration = Duration::from_millis(500);
-/// Maximum number of callers that are heard at a time.
+const CALLER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum number of callers that are reply at a time.
 const CALLERS_MAX: usize = 64;
 /// Time limit of connecting to an address.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A deadline that an interrupt can cut short.
 #[derive(Debug, Clone, Copy)]
@@ -45,24 +45,24 @@ impl<'a> Patience<'a> {
         Patience { began: Instant::now(), wait, interrupted }
     }
 
-    /// Returns an error if the time is over or the process was interrupted; sleeps for `LOOK`
+    /// Returns an error if the time is over or the process was interrupted; sleeps for `POLL_INTERVAL`
     /// otherwise.
-    pub fn pause(&self, what: impl FnOnce() -> String) -> anyhow::Result<()> {
-        self.check(what)?;
-        std::thread::sleep(LOOK);
+    pub fn pause(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
+        self.check(failure)?;
+        std::thread::sleep(POLL_INTERVAL);
         Ok(())
     }
 
-    pub fn check(&self, what: impl FnOnce() -> String) -> anyhow::Result<()> {
-        self.calm()?;
+    pub fn check(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
+        self.check_interrupt()?;
         if self.began.elapsed() >= self.wait {
-            bail!("{} within {} s", what(), self.wait.as_secs());
+            bail!("{} within {} s", failure(), self.wait.as_secs());
         }
         Ok(())
     }
 
     /// Returns an error if the process was interrupted.
-    fn calm(&self) -> anyhow::Result<()> {
+    fn check_interrupt(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(handover_program::exit::Interrupted.into()),
@@ -78,7 +78,7 @@ impl<'a> Patience<'a> {
 /// A file through which ranks on one host meet: named after the job, in a folder private to this
 /// user.
 #[derive(Debug)]
-pub struct Place {
+pub struct MeetingFile {
     folder: OwnedFd,
     path: PathBuf,
     name: String,
@@ -87,12 +87,12 @@ pub struct Place {
 /// A file with this rank's address. Rank 1 locks it, removes its name, and keeps it open until it has
 /// connected. Dropping this removes the name too.
 #[derive(Debug)]
-pub struct Told<'a> {
-    place: &'a Place,
+pub struct PublishedAddress<'a> {
+    place: &'a MeetingFile,
     file: OwnedFd,
 }
 
-impl Told<'_> {
+impl PublishedAddress<'_> {
     /// Returns `true` if the other rank has read the address and holds the file no longer: it has connected,
     /// or it has ended.
     pub fn is_released(&self) -> bool {
@@ -101,7 +101,7 @@ impl Told<'_> {
     }
 }
 
-impl Drop for Told<'_> {
+impl Drop for PublishedAddress<'_> {
     fn drop(&mut self) {
         // A rank that has read the file has removed its name; another job's file may have the name
         // by now.
@@ -114,10 +114,10 @@ impl Drop for Told<'_> {
     }
 }
 
-impl Place {
+impl MeetingFile {
     /// Returns the place of a job. `program` separates programs that run in one job, one after
     /// another.
-    pub fn of(program: &str, job: &str) -> anyhow::Result<Place> {
+    pub fn of(program: &str, job: &str) -> anyhow::Result<MeetingFile> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let private = runtime.and_then(|path| folder(&path).ok().map(|folder| (path, folder)));
         let (path, folder) = match private {
@@ -134,11 +134,11 @@ impl Place {
             }
         };
         let name = format!("{program}.{job}");
-        Ok(Place { folder, path: path.join(&name), name })
+        Ok(MeetingFile { folder, path: path.join(&name), name })
     }
 
     /// Writes this process's address to the file.
-    pub fn tell(&self, address: &Address) -> anyhow::Result<Told<'_>> {
+    pub fn publish(&self, address: &Address) -> anyhow::Result<PublishedAddress<'_>> {
         let (me, text) = (std::process::id(), address.to_string());
         let started = parent_and_start(me).map_or(0, |it| it.1);
         let line = format!("handover {me} {started} {text}\n");
@@ -149,7 +149,7 @@ impl Place {
             match fs::openat(&self.folder, self.name.as_str(), flags, mode) {
                 Ok(file) => break file,
                 // The file may be left from a job that was killed, whose name has been reused.
-                Err(Errno::EXIST) if self.hear_once()?.is_none() && self.is_stale() => {
+                Err(Errno::EXIST) if self.read_address()?.is_none() && self.is_stale() => {
                     let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 }
                 Err(Errno::EXIST) => {
@@ -158,18 +158,23 @@ impl Place {
                 Err(errno) => bail!("{}: cannot be made: {errno}", self.path.display()),
             }
         };
-        let told = Told { place: self, file };
-        let mut file = std::fs::File::from(told.file.try_clone().context("a descriptor")?);
+        let published = PublishedAddress { place: self, file };
+        let mut file = std::fs::File::from(
+            published
+                .file
+                .try_clone()
+                .with_context(|| format!("{}: duplicate the descriptor", self.path.display()))?,
+        );
         file.write_all(line.as_bytes())
-            .with_context(|| format!("{}: cannot be written", self.path.display()))?;
-        Ok(told)
+            .with_context(|| format!("write {}", self.path.display()))?;
+        Ok(published)
     }
 
     /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the
     /// descriptor until this rank has connected: closing it tells rank 0 that this rank has ended.
-    pub fn hear(&self, patience: Patience<'_>) -> anyhow::Result<(Address, OwnedFd)> {
+    pub fn wait_for_address(&self, patience: Patience<'_>) -> anyhow::Result<(Address, OwnedFd)> {
         loop {
-            if let Some((address, file)) = self.hear_once()? {
+            if let Some((address, file)) = self.read_address()? {
                 // Fails on a file system without locks; rank 0 then waits until its own time limit.
                 let _ = fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
                 let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
@@ -183,10 +188,14 @@ impl Place {
     }
 
     /// Reads the address once; `None` if there is none, or its writer has ended.
-    fn hear_once(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
-        let Some((Teller { pid, started, text }, file)) = self.read()? else { return Ok(None) };
+    fn read_address(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
+        let Some((AddressRecord { pid, started, text }, file)) = self.read()? else {
+            return Ok(None);
+        };
         match parent_and_start(pid) {
-            Some((_, its)) if its == started => Ok(Some((text.parse()?, file))),
+            Some((_, writer_started)) if writer_started == started => {
+                Ok(Some((text.parse()?, file)))
+            }
             _ => Ok(None),
         }
     }
@@ -194,26 +203,26 @@ impl Place {
     /// Returns `true` if the process that wrote the file has ended.
     fn is_stale(&self) -> bool {
         let read = self.read();
-        matches!(read, Ok(Some((Teller { pid, started, .. }, _)))
-            if parent_and_start(pid).is_none_or(|(_, its)| its != started))
+        matches!(read, Ok(Some((AddressRecord { pid, started, .. }, _)))
+            if parent_and_start(pid).is_none_or(|(_, writer_started)| writer_started != started))
     }
 
     /// Returns the file and its content; `None` while there is no complete line.
-    fn read(&self) -> anyhow::Result<Option<(Teller, OwnedFd)>> {
+    fn read(&self) -> anyhow::Result<Option<(AddressRecord, OwnedFd)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => bail!("{}: {errno}", self.path.display()),
         };
-        let stat = fs::fstat(&file).context("fstat")?;
+        let stat = fs::fstat(&file).context("read the owner of the file")?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !is_file || stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             bail!("{}: not a file of this user alone", self.path.display());
         }
         let mut text = String::new();
-        let mut bounded = std::fs::File::from(file).take(TOLD_BYTES_MAX as u64);
-        bounded.read_to_string(&mut text).context("reading it")?;
+        let mut bounded = std::fs::File::from(file).take(LINE_BYTES_MAX as u64);
+        bounded.read_to_string(&mut text).context("read the file")?;
         let file = OwnedFd::from(bounded.into_inner());
         Ok(text.strip_suffix('\n').and_then(|line| {
             let mut words = line.splitn(4, ' ');
@@ -223,13 +232,13 @@ impl Place {
                 return None;
             };
             let (pid, started) = (pid.parse().ok()?, started.parse().ok()?);
-            Some((Teller { pid, started, text: rest.to_owned() }, file))
+            Some((AddressRecord { pid, started, text: rest.to_owned() }, file))
         }))
     }
 }
 
-/// The content of a file: the process that wrote it, when that process was started, and its address.
-struct Teller {
+/// Content of the file: the writer's process id and start time, and its address.
+struct AddressRecord {
     pid: u32,
     started: u64,
     text: String,
@@ -241,7 +250,7 @@ fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let shown = path.display();
     let folder = fs::openat(CWD, path, flags, Mode::empty())
         .map_err(|errno| anyhow::anyhow!("{shown}: {errno}"))?;
-    let stat = fs::fstat(&folder).context("fstat")?;
+    let stat = fs::fstat(&folder).context("read the owner of the folder")?;
     if stat.st_uid != geteuid().as_raw() {
         bail!("{shown}: belongs to user {}; set XDG_RUNTIME_DIR to a folder of yours", stat.st_uid);
     }
@@ -270,12 +279,12 @@ pub fn machine() -> String {
 //                      ◀───────────────  tell NUMBER MACHINE ADDRESS
 
 /// First word of each line, in every version; the version follows.
-const WORD: &str = "handover-rendezvous";
+const PROTOCOL: &str = "handover-rendezvous";
 const VERSION: u32 = 1;
 /// Time limit for a line that the other side can send at once.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between checks of the interrupt flag.
-const SLICE: Duration = Duration::from_millis(50);
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A connection on which ranks meet, and the number that identifies it.
 #[derive(Debug)]
@@ -286,7 +295,7 @@ struct Line {
 
 /// Result of waiting for a line.
 #[derive(Debug, PartialEq)]
-enum Heard {
+enum Reply {
     /// The text after the expected words.
     Rest(String),
     /// A line of a rank with another version.
@@ -296,64 +305,67 @@ enum Heard {
 }
 
 impl Line {
-    fn say(&mut self, verb: &str, rest: &str) -> std::io::Result<()> {
+    fn send(&mut self, verb: &str, rest: &str) -> std::io::Result<()> {
         let number = &self.number;
         let rest = if rest.is_empty() { String::new() } else { format!(" {rest}") };
-        let line = format!("{WORD} {VERSION} {verb} {number}{rest}\n");
+        let line = format!("{PROTOCOL} {VERSION} {verb} {number}{rest}\n");
         self.stream.write_all(line.as_bytes())
     }
 
     /// Waits for a line with this verb and this connection's number.
-    fn hear(
+    fn receive(
         &mut self,
         verb: &str,
         within: Duration,
         patience: Patience<'_>,
-    ) -> anyhow::Result<Heard> {
-        let Some(line) = line(&mut self.stream, within, patience)? else {
-            return Ok(Heard::Nothing);
+    ) -> anyhow::Result<Reply> {
+        let Some(line) = read_line(&mut self.stream, within, patience)? else {
+            return Ok(Reply::Nothing);
         };
-        Ok(understood(&line, verb, Some(&self.number)).0)
+        Ok(parse_line(&line, verb, Some(&self.number)).0)
     }
 }
 
 /// Parses a line, and returns its number too. `verb` is expected, and `number` if it is known.
-fn understood(line: &str, verb: &str, number: Option<&str>) -> (Heard, String) {
+fn parse_line(line: &str, verb: &str, number: Option<&str>) -> (Reply, String) {
     let mut words = line.splitn(5, ' ');
     let mut next = || words.next().unwrap_or_default();
-    let (word, version, its_verb, its_number, rest) = (next(), next(), next(), next(), next());
-    let heard = if word != WORD {
-        Heard::Nothing
+    let (word, version, received_verb, received_number, rest) =
+        (next(), next(), next(), next(), next());
+    let reply = if word != PROTOCOL {
+        Reply::Nothing
     } else if version != VERSION.to_string() {
         // Only numbers are shown.
-        version.parse::<u32>().map_or(Heard::Nothing, |it| Heard::OtherVersion(it.to_string()))
-    } else if its_verb == verb && number.is_none_or(|number| its_number == number) {
-        Heard::Rest(rest.to_owned())
+        version.parse::<u32>().map_or(Reply::Nothing, |it| Reply::OtherVersion(it.to_string()))
+    } else if received_verb == verb && number.is_none_or(|number| received_number == number) {
+        Reply::Rest(rest.to_owned())
     } else {
-        Heard::Nothing
+        Reply::Nothing
     };
-    (heard, its_number.to_owned())
+    (reply, received_number.to_owned())
 }
 
-fn other_version(rank: u32, its: &str) -> anyhow::Error {
+fn other_version(rank: u32, version: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "rank {rank} speaks version {its} of the rendezvous, this rank version {VERSION}: \
+        "rank {rank} speaks version {version} of the rendezvous, this rank version {VERSION}: \
          run the same build on both hosts"
     )
 }
 
 /// Reads one line within this time; `None` if there is none.
-fn line(
+fn read_line(
     stream: &mut TcpStream,
     within: Duration,
     patience: Patience<'_>,
 ) -> anyhow::Result<Option<String>> {
     let until = Instant::now() + within.min(patience.left());
     let (mut text, mut byte) = (Vec::new(), [0]);
-    while text.len() < TOLD_BYTES_MAX {
-        patience.calm()?;
+    while text.len() < LINE_BYTES_MAX {
+        patience.check_interrupt()?;
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left.min(SLICE))).is_err() {
+        if left.is_zero()
+            || stream.set_read_timeout(Some(left.min(INTERRUPT_CHECK_INTERVAL))).is_err()
+        {
             return Ok(None);
         }
         match stream.read(&mut byte) {
@@ -372,13 +384,17 @@ fn line(
 /// The other rank, met at an address. It keeps this connection open until it has connected to the
 /// endpoint.
 #[derive(Debug)]
-pub struct Met {
+pub struct RankConnection {
     line: Line,
 }
 
 /// Waits, as rank 0, at this address for the other rank of its job. Serves several callers at a
 /// time, as some may be strangers.
-pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result<Met> {
+pub fn wait_at_host(
+    place: &str,
+    job: &str,
+    patience: Patience<'_>,
+) -> anyhow::Result<RankConnection> {
     let listener = TcpListener::bind(place).map_err(|error| match error.kind() {
         ErrorKind::AddrNotAvailable => {
             usage(format!("--rendezvous {place}: not an address of this host, rank 0's: {error}"))
@@ -386,7 +402,7 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
         ErrorKind::InvalidInput => usage(format!("--rendezvous {place}: {error}")),
         _ => anyhow::anyhow!("--rendezvous {place}: {error}"),
     })?;
-    listener.set_nonblocking(true).context("the rendezvous")?;
+    listener.set_nonblocking(true).context("make the socket of the rendezvous non-blocking")?;
     let mut callers: Vec<Caller> = Vec::new();
     let mut strangers_count = 0u64;
     loop {
@@ -410,31 +426,37 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
                     ErrorKind::WouldBlock => break,
                     // The caller closed before it was accepted.
                     ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                    _ => return Err(error).with_context(|| format!("--rendezvous {place}")),
+                    _ => {
+                        return Err(error)
+                            .with_context(|| format!("--rendezvous {place}: accept a connection"));
+                    }
                 },
             }
         }
         let mut index = 0;
         while let Some(caller) = callers.get_mut(index) {
             match caller.advance(job)? {
-                Step::Waits => index += 1,
-                Step::IsStranger => {
+                CallerState::Waits => index += 1,
+                CallerState::IsStranger => {
                     callers.remove(index);
                     strangers_count += 1;
                 }
-                Step::IsRank => {
+                CallerState::IsRank => {
                     let line = callers.swap_remove(index).line;
-                    line.stream.set_nonblocking(false).context("the rendezvous")?;
-                    return Ok(Met { line });
+                    line.stream
+                        .set_nonblocking(false)
+                        .context("make the connection of rank 1 blocking")?;
+                    return Ok(RankConnection { line });
                 }
             }
         }
         let mut watched = vec![PollFd::new(&listener, PollFlags::IN)];
         watched.extend(callers.iter().map(|it| PollFd::new(&it.line.stream, PollFlags::IN)));
-        let slice = Timespec::try_from(SLICE.min(patience.left())).unwrap_or_default();
+        let slice =
+            Timespec::try_from(INTERRUPT_CHECK_INTERVAL.min(patience.left())).unwrap_or_default();
         match poll(&mut watched, Some(&slice)) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).context("the rendezvous"),
+            Err(errno) => return Err(errno).context("poll the sockets of the rendezvous"),
         }
     }
 }
@@ -450,7 +472,7 @@ struct Caller {
 }
 
 /// State of a caller.
-enum Step {
+enum CallerState {
     Waits,
     IsStranger,
     IsRank,
@@ -460,37 +482,39 @@ impl Caller {
     fn new(stream: TcpStream) -> Option<Caller> {
         stream.set_nonblocking(true).ok()?;
         let line = Line { stream, number: String::new() };
-        Some(Caller { line, text: Vec::new(), until: Instant::now() + STRANGER })
+        Some(Caller { line, text: Vec::new(), until: Instant::now() + CALLER_TIMEOUT })
     }
 
     /// Reads the caller's lines, and answers them. Strangers and ranks of other jobs are to be
     /// disconnected.
-    fn advance(&mut self, job: &str) -> anyhow::Result<Step> {
-        let mut bytes = [0; TOLD_BYTES_MAX];
+    fn advance(&mut self, job: &str) -> anyhow::Result<CallerState> {
+        let mut bytes = [0; LINE_BYTES_MAX];
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.text.drain(..=end).collect();
                 let line = String::from_utf8(line).unwrap_or_default();
                 let line = line.trim_end_matches('\n');
                 if !self.line.number.is_empty() {
-                    let comes = understood(line, "come", Some(&self.line.number)).0;
-                    let is_rank = comes != Heard::Nothing;
-                    return Ok(if is_rank { Step::IsRank } else { Step::IsStranger });
+                    let comes = parse_line(line, "come", Some(&self.line.number)).0;
+                    let is_rank = comes != Reply::Nothing;
+                    return Ok(if is_rank { CallerState::IsRank } else { CallerState::IsStranger });
                 }
                 if !self.answer(line, job)? {
-                    return Ok(Step::IsStranger);
+                    return Ok(CallerState::IsStranger);
                 }
             }
-            if self.text.len() >= TOLD_BYTES_MAX {
-                return Ok(Step::IsStranger);
+            if self.text.len() >= LINE_BYTES_MAX {
+                return Ok(CallerState::IsStranger);
             }
             match self.line.stream.read(&mut bytes) {
-                Ok(0) => return Ok(Step::IsStranger),
+                Ok(0) => return Ok(CallerState::IsStranger),
                 Ok(count) => self.text.extend_from_slice(&bytes[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock if Instant::now() < self.until => return Ok(Step::Waits),
-                    _ => return Ok(Step::IsStranger),
+                    ErrorKind::WouldBlock if Instant::now() < self.until => {
+                        return Ok(CallerState::Waits);
+                    }
+                    _ => return Ok(CallerState::IsStranger),
                 },
             }
         }
@@ -498,35 +522,35 @@ impl Caller {
 
     /// Answers the first line; returns `true` if a rank of this job has asked.
     fn answer(&mut self, line: &str, job: &str) -> anyhow::Result<bool> {
-        let (heard, number) = understood(line, "ask", None);
+        let (reply, number) = parse_line(line, "ask", None);
         self.line.number = number;
-        self.until = Instant::now() + STRANGER;
-        match heard {
-            Heard::Rest(its_job) if its_job == job && !self.line.number.is_empty() => {
+        self.until = Instant::now() + CALLER_TIMEOUT;
+        match reply {
+            Reply::Rest(received_job) if received_job == job && !self.line.number.is_empty() => {
                 // Fails if the caller has closed meanwhile.
-                Ok(self.line.say("hear", "").is_ok())
+                Ok(self.line.send("hear", "").is_ok())
             }
-            Heard::OtherVersion(its) => {
+            Reply::OtherVersion(version) => {
                 // The answer tells the caller this version. The rest of the caller's line may be
                 // anything.
-                let _ = self.line.say("hear", "");
-                Err(other_version(1, &its))
+                let _ = self.line.send("hear", "");
+                Err(other_version(1, &version))
             }
-            Heard::Rest(_) | Heard::Nothing => Ok(false),
+            Reply::Rest(_) | Reply::Nothing => Ok(false),
         }
     }
 }
 
-impl Met {
+impl RankConnection {
     /// Returns the address of this host by which the other rank has reached it.
     pub fn host(&self) -> anyhow::Result<IpAddr> {
-        Ok(self.line.stream.local_addr().context("the rendezvous")?.ip())
+        Ok(self.line.stream.local_addr().context("read the local address of the rendezvous")?.ip())
     }
 
     /// Tells the other rank the address on which this process listens.
     pub fn tell(&mut self, address: &Address) -> anyhow::Result<()> {
         let rest = format!("{} {address}", machine());
-        self.line.say("tell", &rest).context("telling rank 1 where to connect")
+        self.line.send("tell", &rest).context("send rank 1 the address to connect to")
     }
 
     /// Returns `true` if the other rank has closed this connection: it has connected to the endpoint, or it
@@ -541,7 +565,7 @@ impl Met {
 
 /// Receives, as rank 1, the address of rank 0. The caller keeps the descriptor until it has
 /// connected there: closing it tells rank 0 that this rank has ended.
-pub fn hear_at(
+pub fn address_from_host(
     place: &str,
     job: &str,
     patience: Patience<'_>,
@@ -552,8 +576,8 @@ pub fn hear_at(
     loop {
         let mut why = String::from("no address");
         for address in &addresses {
-            match told_by(*address, job, patience)? {
-                Ok((told, stream)) => return Ok((reachable(&told)?, stream.into())),
+            match address_line_from(*address, job, patience)? {
+                Ok((line, stream)) => return Ok((reachable(&line)?, stream.into())),
                 Err(stranger) => why = stranger,
             }
         }
@@ -562,7 +586,7 @@ pub fn hear_at(
 }
 
 /// Returns the line that rank 0 tells, or the reason why there is no rank 0 at this address.
-fn told_by(
+fn address_line_from(
     at: SocketAddr,
     job: &str,
     patience: Patience<'_>,
@@ -573,17 +597,17 @@ fn told_by(
         Err(error) => return Ok(Err(error.to_string())),
     };
     let mut line = Line { stream, number: number()? };
-    if line.say("ask", job).is_err() {
+    if line.send("ask", job).is_err() {
         return stranger();
     }
-    match line.hear("hear", ANSWER, patience)? {
-        Heard::Rest(_) if line.say("come", "").is_ok() => {}
-        Heard::OtherVersion(its) => return Err(other_version(0, &its)),
-        Heard::Rest(_) | Heard::Nothing => return stranger(),
+    match line.receive("hear", ANSWER_TIMEOUT, patience)? {
+        Reply::Rest(_) if line.send("come", "").is_ok() => {}
+        Reply::OtherVersion(version) => return Err(other_version(0, &version)),
+        Reply::Rest(_) | Reply::Nothing => return stranger(),
     }
-    match line.hear("tell", patience.left(), patience)? {
-        Heard::Rest(told) => Ok(Ok((told, line.stream))),
-        Heard::OtherVersion(_) | Heard::Nothing => bail!("rank 0 is gone, and has told nothing"),
+    match line.receive("tell", patience.left(), patience)? {
+        Reply::Rest(text) => Ok(Ok((text, line.stream))),
+        Reply::OtherVersion(_) | Reply::Nothing => bail!("rank 0 is gone, and has sent nothing"),
     }
 }
 
@@ -591,20 +615,21 @@ fn told_by(
 /// the same port as its own; if no socket listens there, it is connected to itself, and rank 0
 /// cannot listen there.
 fn connect(at: SocketAddr, patience: Patience<'_>) -> anyhow::Result<io::Result<TcpStream>> {
-    let begun = unlike(at.port(), at.is_ipv4()).and_then(|socket| {
-        match rustix::net::connect(&socket, &at) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-            Err(errno) => Err(errno),
-        }
-    });
+    let begun =
+        socket_of_other_port(at.port(), at.is_ipv4()).and_then(
+            |socket| match rustix::net::connect(&socket, &at) {
+                Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+                Err(errno) => Err(errno),
+            },
+        );
     let socket = match begun {
         Ok(socket) => socket,
         Err(errno) => return Ok(Err(errno.into())),
     };
-    let until = Instant::now() + CONNECT;
-    let slice = Timespec::try_from(SLICE).unwrap_or_default();
+    let until = Instant::now() + CONNECT_TIMEOUT;
+    let slice = Timespec::try_from(INTERRUPT_CHECK_INTERVAL).unwrap_or_default();
     while poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&slice)) != Ok(1) {
-        patience.calm()?;
+        patience.check_interrupt()?;
         if Instant::now() >= until {
             return Ok(Err(Errno::TIMEDOUT.into()));
         }
@@ -619,7 +644,7 @@ fn connect(at: SocketAddr, patience: Patience<'_>) -> anyhow::Result<io::Result<
 }
 
 /// Returns a socket that is bound to a port other than `port`.
-fn unlike(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
+fn socket_of_other_port(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
     let (family, any): (_, IpAddr) = match is_ipv4 {
         true => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
         false => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
@@ -639,15 +664,16 @@ fn unlike(port: u16, is_ipv4: bool) -> Result<OwnedFd, Errno> {
 /// Returns a random number, which no other connection has.
 fn number() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
-    getrandom(&mut bytes, GetRandomFlags::empty()).context("a random number")?;
+    getrandom(&mut bytes, GetRandomFlags::empty()).context("draw a random number")?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 /// Parses the address of rank 0, and checks that this process can reach it.
-pub fn reachable(told: &str) -> anyhow::Result<Address> {
-    let (its, text) = told.split_once(' ').context("rank 0 does not say where it listens")?;
+pub fn reachable(line: &str) -> anyhow::Result<Address> {
+    let (machine_0, text) =
+        line.split_once(' ').with_context(|| format!("parse the address of rank 0 in {line:?}"))?;
     let address: Address = text.parse()?;
-    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && its != machine() {
+    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine() {
         let how = address.transport();
         let say = "the ranks are on different hosts; take tls:// or tcp://";
         return Err(usage(format!("-n {how}://: {say}")));
@@ -664,7 +690,7 @@ mod tests {
 
     const JOB: &str = "program.17";
 
-    fn calm<T>(wait: Duration, with: impl FnOnce(Patience<'_>) -> T) -> T {
+    fn uninterrupted<T>(wait: Duration, with: impl FnOnce(Patience<'_>) -> T) -> T {
         let never = AtomicBool::new(false);
         with(Patience::new(wait, &never))
     }
@@ -684,15 +710,16 @@ mod tests {
     fn met_at(place: &str, job: &str, wait: Duration) -> anyhow::Result<Address> {
         let address: Address = "tcp://127.0.0.1:7".parse()?;
         thread::scope(|scope| {
-            let zero = scope
-                .spawn(|| calm(wait, |patience| wait_at(place, JOB, patience)?.tell(&address)));
-            let heard = calm(wait, |patience| hear_at(place, job, patience));
-            zero.join().expect("no panic").and(heard.map(|(address, _)| address))
+            let zero = scope.spawn(|| {
+                uninterrupted(wait, |patience| wait_at_host(place, JOB, patience)?.tell(&address))
+            });
+            let reply = uninterrupted(wait, |patience| address_from_host(place, job, patience));
+            zero.join().expect("no panic").and(reply.map(|(address, _)| address))
         })
     }
 
     #[test]
-    fn ranks_of_one_job_meet_and_those_of_two_do_not() {
+    fn ranks_of_one_job_meet_and_ranks_of_two_jobs_do_not() {
         let met = met_at(&free(), JOB, Duration::from_secs(20)).expect("they meet");
         assert_eq!(met.to_string(), "tcp://127.0.0.1:7");
         let place = free();
@@ -702,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_who_knock_and_knock_do_not_use_up_more_than_the_patience() {
+    fn repeated_strangers_do_not_extend_the_time_limit() {
         let place = free();
         let over = AtomicBool::new(false);
         let refused = thread::scope(|scope| {
@@ -714,7 +741,7 @@ mod tests {
                     }
                 }
             });
-            let refused = calm(Duration::from_secs(2), |it| wait_at(&place, JOB, it));
+            let refused = uninterrupted(Duration::from_secs(2), |it| wait_at_host(&place, JOB, it));
             over.store(true, Ordering::Relaxed);
             refused.map(|_| ())
         });
@@ -726,38 +753,42 @@ mod tests {
     fn idle_strangers_do_not_delay_the_other_rank() {
         let place = free();
         thread::scope(|scope| {
-            let zero = scope.spawn(|| calm(Duration::from_secs(60), |it| wait_at(&place, JOB, it)));
+            let zero = scope.spawn(|| {
+                uninterrupted(Duration::from_secs(60), |it| wait_at_host(&place, JOB, it))
+            });
             let idle: Vec<TcpStream> = std::iter::repeat_with(|| TcpStream::connect(&*place))
                 .filter_map(Result::ok)
                 .take(50)
                 .collect();
             let began = Instant::now();
             let address: Address = "tcp://127.0.0.1:7".parse().expect("an address");
-            let one = scope.spawn(|| calm(Duration::from_secs(60), |it| hear_at(&place, JOB, it)));
+            let one = scope.spawn(|| {
+                uninterrupted(Duration::from_secs(60), |it| address_from_host(&place, JOB, it))
+            });
             let mut met = zero.join().expect("no panic").expect("the other rank");
             // Served one after another, they would take 25 s.
             assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
             met.tell(&address).expect("it listens");
-            let (heard, line) = one.join().expect("no panic").expect("rank 0");
-            assert_eq!(heard.to_string(), address.to_string());
+            let (reply, line) = one.join().expect("no panic").expect("rank 0");
+            assert_eq!(reply.to_string(), address.to_string());
             assert!(!met.is_released(), "it has not connected yet");
             drop((line, idle));
             let until = Instant::now() + Duration::from_secs(10);
             while !met.is_released() {
                 assert!(Instant::now() < until, "it has ended");
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
         });
     }
 
     #[test]
-    fn whoever_listens_there_and_is_not_rank_0_is_not_believed() {
-        let told = "machine tcp://127.0.0.1:7";
+    fn listener_other_than_rank_0_is_refused() {
+        let line = "machine tcp://127.0.0.1:7";
         for says in [
             "220 mail.example ESMTP\n".to_owned(),
-            format!("machine {told}\n"),
-            format!("{WORD} {VERSION} hear 0123\n"),
-            format!("{WORD} {VERSION} tell 0123 {told}\n"),
+            format!("machine {line}\n"),
+            format!("{PROTOCOL} {VERSION} hear 0123\n"),
+            format!("{PROTOCOL} {VERSION} tell 0123 {line}\n"),
             String::new(),
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -767,16 +798,17 @@ mod tests {
                     let (mut stream, _) = listener.accept().expect("rank 1");
                     let _ = stream.write_all(says.as_bytes());
                 });
-                let told = calm(Duration::from_secs(20), |it| told_by(at, JOB, it));
-                let told = told.expect("nobody interrupts").map(|(told, _)| told);
-                let why = told.expect_err("a stranger");
+                let line =
+                    uninterrupted(Duration::from_secs(20), |it| address_line_from(at, JOB, it));
+                let line = line.expect("nobody interrupts").map(|(line, _)| line);
+                let why = line.expect_err("a stranger");
                 assert_eq!(why, "whoever listens there is not rank 0 of this job", "{says:?}");
             });
         }
     }
 
     #[test]
-    fn an_echo_and_a_connection_to_itself_are_not_believed() {
+    fn echo_server_and_connection_to_itself_are_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("bound");
         thread::scope(|scope| {
@@ -786,32 +818,36 @@ mod tests {
                 // Until the stream ends or is reset.
                 let _ = std::io::copy(&mut stream, &mut again);
             });
-            let told = calm(Duration::from_secs(20), |it| told_by(at, JOB, it));
-            assert!(told.expect("nobody interrupts").is_err());
+            let line = uninterrupted(Duration::from_secs(20), |it| address_line_from(at, JOB, it));
+            assert!(line.expect("nobody interrupts").is_err());
         });
     }
 
     #[test]
-    fn ranks_of_two_versions_tell_each_other() {
+    fn ranks_of_two_versions_report_both_versions() {
         let place = free();
         thread::scope(|scope| {
-            let zero = scope.spawn(|| calm(Duration::from_secs(20), |it| wait_at(&place, JOB, it)));
+            let zero = scope.spawn(|| {
+                uninterrupted(Duration::from_secs(20), |it| wait_at_host(&place, JOB, it))
+            });
             let mut stream = loop {
                 match TcpStream::connect(&*place) {
                     Ok(stream) => break stream,
-                    Err(_) => thread::sleep(LOOK),
+                    Err(_) => thread::sleep(POLL_INTERVAL),
                 }
             };
-            stream.write_all(format!("{WORD} 9 greets 5 x y z\n").as_bytes()).expect("it is there");
+            stream
+                .write_all(format!("{PROTOCOL} 9 greets 5 x y z\n").as_bytes())
+                .expect("it is there");
             let said = zero.join().expect("no panic").map(|_| ()).expect_err("another version");
             let expected = "rank 1 speaks version 9 of the rendezvous, this rank version 1: \
                             run the same build on both hosts";
             assert_eq!(said.to_string(), expected);
             let mut answer = String::new();
             stream.read_to_string(&mut answer).expect("it answers, and closes");
-            assert!(answer.starts_with(&format!("{WORD} {VERSION} ")), "{answer}");
+            assert!(answer.starts_with(&format!("{PROTOCOL} {VERSION} ")), "{answer}");
         });
-        let (heard, _) = understood("handover-rendezvous 2 hear 7", "hear", Some("7"));
-        assert_eq!(heard, Heard::OtherVersion("2".into()));
+        let (reply, _) = parse_line("handover-rendezvous 2 hear 7", "hear", Some("7"));
+        assert_eq!(reply, Reply::OtherVersion("2".into()));
     }
 }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_launcher_is_understood() {
+    fn rank_is_read_from_each_launcher() {
         let open = rank(&[
             ("OMPI_COMM_WORLD_RANK", "1"),
             ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rank_is_refused_by_its_variable() {
+    fn bad_rank_is_refused_with_its_variable() {
         let said = |variables: &[(&str, &str)]| of(variables).expect_err("no rank").to_string();
         assert_eq!(said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), "PMI_RANK=x: no number");
         assert_eq!(
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_a_name_is_called_by_who_launches_it() {
+    fn job_without_a_name_is_named_after_its_launcher() {
         let rank = rank(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
         let (pid, started) = rank
             .job_here()

@@ -116,7 +116,7 @@ impl Experiment {
         let nanoseconds = (seconds * 1e9) as u64;
         let line = format!("{nanoseconds}ns {offered} {LENGTH_BYTES} {burst_packets}\n");
         let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
-        let program = program::parse(&text).context("the experiment's load")?;
+        let program = program::parse(&text).context("parse the load of the experiment")?;
         let plan = Plan::new(&args, program)?;
         let played = plan.run()?;
         if let Some(failed) = played.failed {

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn without_words_there_are_equal_flows_in_turn_sixteen_or_one_for_each_client() {
+    fn no_options_give_sixteen_equal_flows_or_one_for_each_client() {
         let options = read("").expect("defaults");
         assert_eq!(options.algorithm, Algorithm::Rr);
         assert_eq!(options.flows.to_string(), "1:1500:20");
@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn the_options_of_the_examples_are_understood_in_any_order() {
+    fn options_of_the_examples_parse_in_any_order() {
         let options = read("-flowsets 100:1500:1,1:1500:16 -alg wf2qp -qmax 2k").expect("options");
         assert_eq!(options.algorithm, Algorithm::Wf2qPlus);
         assert_eq!((options.flows.flows_count(), options.queued_max), (17, Some(2000)));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_the_way_out() {
+    fn wrong_options_are_refused_with_a_remedy() {
         for (line, said) in [
             ("-alg fair", "-alg: no algorithm is called \"fair\": there are fifo, rr (or drr)"),
             ("-alg", "-alg needs a value"),

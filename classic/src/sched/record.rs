@@ -154,7 +154,7 @@ impl Streams {
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
             let file = Replacement::begin(&path)
-                .with_context(|| format!("-p: {} could not be made", path.display()))?;
+                .with_context(|| format!("-p: create {}", path.display()))?;
             let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
             streams.push(Stream { records, path, file, waits: Waits::default(), failed: None });
         }

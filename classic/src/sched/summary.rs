@@ -140,7 +140,7 @@ fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
     path.push(name);
     let path = PathBuf::from(path);
     fs::write(&path, chart.draw_alone())
-        .with_context(|| format!("--plot: {} could not be written", path.display()))?;
+        .with_context(|| format!("--plot: write {}", path.display()))?;
     Ok(path)
 }
 
@@ -185,8 +185,8 @@ fn shares(rows: &[Row]) -> Chart {
     let points = |part: fn(&Share) -> f64| {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
             let Share { got, due } = *share;
-            let told = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
-            Point::at(part(share), index as f64).titled(told)
+            let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
+            Point::at(part(share), index as f64).titled(label)
         };
         clients.iter().enumerate().map(place).collect::<Vec<_>>()
     };

@@ -77,10 +77,11 @@ impl Visitor<u64> for Time<'_> {
             let between = clock::ticks();
             generator.run(&mut nothing, steps);
             let ended = clock::ticks();
-            let (own_ns, its_ns) = (clock::ns(between - began), clock::ns(ended - between));
-            timed.took_ns += own_ns;
+            let (tested_ns, generator_ns) =
+                (clock::ns(between - began), clock::ns(ended - between));
+            timed.took_ns += tested_ns;
             // Half of the steps offer a packet.
-            timed.net_ns.push((own_ns as f64 - its_ns as f64) * 2.0 / steps.max(1) as f64);
+            timed.net_ns.push((tested_ns as f64 - generator_ns as f64) * 2.0 / steps.max(1) as f64);
         }
         Ok(timed)
     }

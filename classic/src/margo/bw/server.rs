@@ -29,26 +29,26 @@ pub struct Server {
 /// The client's buffer as registered with one of the server's endpoints.
 #[derive(Clone)]
 struct Prepared {
-    its: Prepare,
+    client: Prepare,
     /// Handle of the server's buffer, with which the client copies its half.
     ours: Option<BulkHandle>,
 }
 
 impl Prepared {
     fn new(
-        its: Prepare,
+        client: Prepare,
         ends: &mut impl Bulk,
         walk: &Walk,
         halves: bool,
     ) -> Result<Self, MemoryError> {
         let register = || ends.register_memory(&walk.memory, Rights::ReadWrite);
-        Ok(Self { its, ours: halves.then(register).transpose()? })
+        Ok(Self { client, ours: halves.then(register).transpose()? })
     }
 
     /// Returns the next piece.
     fn next(&self, walk: &Walk) -> BulkPart {
         let at = walk.next();
-        let part = BulkPart::of(walk.xfer_bytes).at(self.its.base + at, at);
+        let part = BulkPart::of(walk.xfer_bytes).at(self.client.base + at, at);
         self.ours.as_ref().map_or(part, |ours| part.halved(ours))
     }
 }
@@ -81,9 +81,11 @@ impl Server {
                     Some(folder) if folder != Path::new("") => folder,
                     _ => Path::new("."),
                 };
-                BulkMemory::in_folder(folder, bytes).with_context(|| format!("-m {file}"))?
+                BulkMemory::in_folder(folder, bytes)
+                    .with_context(|| format!("-m {file}: allocate {bytes} bytes there"))?
             }
-            None => BulkMemory::shared(bytes).context("-X asks for too much")?,
+            None => BulkMemory::shared(bytes)
+                .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
         };
         Ok(Self {
             walk: Arc::new(Walk {
@@ -209,7 +211,7 @@ impl Job {
             under_way.into_iter().for_each(|transfer| ends.cancel_transfer(transfer));
             return ended;
         }
-        let (handle, mut bytes) = (&prepared.its.handle, 0);
+        let (handle, mut bytes) = (&prepared.client.handle, 0);
         while self.concurrency == 1 && clock::now_ns() < self.until_ns {
             match self.op {
                 Op::Pull => ends.pull(peer, handle, &walk.memory, prepared.next(walk))?,
@@ -229,7 +231,7 @@ impl Job {
         walk: &Walk,
         under_way: &mut Vec<Transfer>,
     ) -> Result<u64, BulkError> {
-        let (handle, mut bytes) = (&prepared.its.handle, 0);
+        let (handle, mut bytes) = (&prepared.client.handle, 0);
         for _ in 0..self.concurrency {
             under_way.push(begin(ends, self.op, peer, handle, &walk.memory, prepared.next(walk))?);
         }
@@ -331,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_after_an_error_are_not_left_for_the_next_job() {
+    fn results_after_an_error_do_not_reach_the_next_job() {
         let (senders, workers): (Vec<_>, Vec<_>) = (0..3)
             .map(|_| {
                 let (its_done, done) = channel::<Done>();

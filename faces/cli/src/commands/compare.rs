@@ -286,7 +286,7 @@ fn measured_in_turn(
         Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
         None => None,
     };
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
         .context("no folder for what they print")?;
     let mut sides = [Vec::new(), Vec::new()];

@@ -84,7 +84,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
 }
 
 fn repeated(options: &RunOptions) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let binary = std::env::current_exe().context("this program cannot be found")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // `--nth` goes right after the subcommand, if there is one: all other words may be after a
@@ -150,7 +150,7 @@ pub(crate) fn measure(
         // needed.
         false => console::interrupted(),
     }
-    .context("cannot listen for signals")?;
+    .context("listen for signals")?;
 
     let mut run = begin(lab, profile.to_string())?;
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);

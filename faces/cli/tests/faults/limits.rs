@@ -140,7 +140,7 @@ fn too_few_threads_are_reported_and_nothing_hangs() {
             ("trylock -n 4 -t 1", 1, "thread"),
             ("calls -m 0.01 --calls 1000 --runs 1", 1, "Resource"),
             ("hello4 4", 1, "thread"),
-            ("sched -t 8 --seconds 1 --stamp none", 1, "could not be started"),
+            ("sched -t 8 --seconds 1 --stamp none", 1, "start the thread of"),
         ] {
             let mut command = match with_threads(&home, threads_count) {
                 Ok(command) => command,

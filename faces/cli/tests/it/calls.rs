@@ -217,7 +217,7 @@ fn the_document_has_every_row_and_accounts_for_every_event() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_in_its_row_and_in_the_end() {
+fn unwritable_output_is_reported_in_its_row_and_at_the_end() {
     let home = Home::new();
     // Files are limited to 64 KiB, and no ring fits.
     let said = said(

@@ -270,7 +270,7 @@ fn every_link_is_made_and_calls_this_binary() {
 }
 
 #[test]
-fn links_replace_no_file_of_somebody_else_s() {
+fn links_do_not_replace_other_files() {
     let home = Home::new();
     let theirs = home.cwd().join("bin/tests/perf-regression/node-microbench");
     fs::create_dir_all(theirs.parent().expect("a folder")).expect("a folder");
@@ -304,7 +304,7 @@ fn the_documented_command_lines_run_as_written() {
 }
 
 #[test]
-fn a_classic_program_says_its_own_name_in_what_it_refuses() {
+fn refusal_names_the_classic_program() {
     let home = home_with_links();
     let said = typed(&home, "./trylock -n 0").code(2).tells(&["-n", "1..=1024"]);
     assert_eq!(said.err.lines().count(), 1, "{said}");

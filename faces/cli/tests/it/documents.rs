@@ -147,7 +147,8 @@ results are in sweep-abt-eventual-bench.1122789.dat";
 
     let name = "sweep-abt-eventual-bench.1122789.dat";
     fs::rename(home.cwd().join(dat(&said)), home.cwd().join(name)).expect("the file");
-    typed(&home, &format!("tests/plot-abt-eventual-bench.sh {name}"));
+    let said = typed(&home, &format!("tests/plot-abt-eventual-bench.sh {name}"));
+    assert_eq!(said.out, "");
     let said = typed(&home, "ls *.png");
     assert_eq!(said.out, format!("{name}.cpu.png\n{name}.rate.png\n"));
 

@@ -52,7 +52,7 @@ fn abt_eventual_bench_prints_the_original_s_two_lines_and_then_comments() {
 }
 
 #[test]
-fn an_interrupted_benchmark_prints_what_it_has() {
+fn interrupted_benchmark_prints_its_figures() {
     let home = home();
     let running = home.start(home.handover("abt-eventual-bench -d 600 -n 4".split(' ')));
     // The program listens for signals before it starts its workers.
@@ -66,7 +66,7 @@ fn an_interrupted_benchmark_prints_what_it_has() {
 }
 
 #[test]
-fn a_sweep_runs_a_command_as_it_stands_with_each_number_of_fibers() {
+fn sweep_runs_a_full_command_with_each_number_of_fibers() {
     let home = home();
     a_program(&home, "my-abt-eventual-bench", PRINTS);
     let line = "./sweep-abt-eventual-bench.sh env ./my-abt-eventual-bench";
@@ -87,7 +87,7 @@ fn a_sweep_runs_a_command_as_it_stands_with_each_number_of_fibers() {
 }
 
 #[test]
-fn a_sweep_launches_this_program_by_a_launcher_alone() {
+fn sweep_with_a_launcher_alone_starts_this_program() {
     let home = home();
     a_program(&home, "launcher", "test \"$1\" = -r1 || exit 3\nshift\nexec \"$@\" -d 1 -i 1");
     let line = "./sweep-abt-eventual-bench.sh --from 2 --to 2 ./launcher -r1";
@@ -97,7 +97,7 @@ fn a_sweep_launches_this_program_by_a_launcher_alone() {
 }
 
 #[test]
-fn an_interrupted_sweep_keeps_its_points() {
+fn interrupted_sweep_keeps_its_points() {
     let home = home();
     let body = format!("test $2 -le 20 || exec sleep 600\n{PRINTS}");
     a_program(&home, "abt-eventual-bench-then-none", &body);
@@ -120,7 +120,7 @@ fn an_interrupted_sweep_keeps_its_points() {
 }
 
 #[test]
-fn a_sweep_of_what_fails_or_prints_something_else_says_so() {
+fn sweep_of_a_failing_command_ends_without_a_file() {
     let home = home();
     a_program(&home, "abt-eventual-bench-fails", "exit 7");
     a_program(&home, "abt-eventual-bench-talks", "echo hello world");
@@ -140,12 +140,12 @@ fn a_sweep_of_what_fails_or_prints_something_else_says_so() {
 }
 
 #[test]
-fn a_sweep_s_file_is_drawn_as_pictures() {
+fn sweep_file_is_drawn_as_two_pictures() {
     let home = home();
     let rows = "#<num_ults>\t...\n100\t5\t1\t99100.5\t0.2\n1000\t5\t1\t970000\t1.4\n#12\t3\n";
     fs::write(home.cwd().join("a.dat"), rows).expect("a file");
     let out = said(home.shell("./plot-abt-eventual-bench.sh a.dat")).code(0).out;
-    assert_eq!(out, "a.dat.rate.png\na.dat.rate.svg\na.dat.cpu.png\na.dat.cpu.svg\n");
+    assert_eq!(out, "");
     for name in ["rate", "cpu"] {
         let png = fs::read(home.cwd().join(format!("a.dat.{name}.png"))).expect("a picture");
         assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 10_000);
@@ -156,11 +156,11 @@ fn a_sweep_s_file_is_drawn_as_pictures() {
     }
     // The same by the general command, with another prefix.
     let out = home.ok("plot a.dat -o b");
-    assert_eq!(out.lines().next(), Some("b.rate.png"));
+    assert_eq!(out, "b.rate.png\nb.rate.svg\nb.cpu.png\nb.cpu.svg\n");
 }
 
 #[test]
-fn a_file_that_is_no_sweep_s_is_refused_with_the_line() {
+fn file_that_is_not_of_a_sweep_is_refused_with_the_line() {
     let home = home();
     for (bytes, says) in [
         (&b"hello world\n"[..], "line 1: it has 2 columns"),
@@ -183,7 +183,7 @@ fn a_file_that_is_no_sweep_s_is_refused_with_the_line() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_said() {
+fn unwritable_folder_is_reported() {
     let home = home();
     // Not even root can write there.
     let run = |line: &str| {
@@ -191,14 +191,12 @@ fn a_folder_that_cannot_be_written_is_said() {
         command.current_dir("/proc");
         said(command)
     };
-    run("sweep-abt-eventual-bench")
-        .code(1)
-        .tells(&["sweep-abt-eventual-bench.", "cannot be written"]);
+    run("sweep-abt-eventual-bench").code(1).tells(&["write sweep-abt-eventual-bench."]);
     let row = home.cwd().join("a.dat");
     fs::write(&row, "1 5 1 1000 0.1\n").expect("a file");
     std::os::unix::fs::symlink("/proc/nowhere.png", home.cwd().join("a.dat.rate.png"))
         .expect("a link");
-    home.run("plot-abt-eventual-bench a.dat").code(1).tells(&["cannot write a.dat.rate.png"]);
+    home.run("plot-abt-eventual-bench a.dat").code(1).tells(&["write a.dat.rate.png"]);
 }
 
 #[test]
@@ -234,7 +232,7 @@ fn a_sweep_over_an_argument_is_one_run_that_can_be_drawn() {
 }
 
 #[test]
-fn what_was_not_swept_cannot_be_drawn() {
+fn run_without_a_sweep_cannot_be_drawn() {
     let home = home();
     home.ok("run floor/memcpy --profile smoke --no-report");
     home.run("plot").code(2).tells(&["last", "nothing in it was measured by an argument"]);

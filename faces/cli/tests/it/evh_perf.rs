@@ -352,7 +352,7 @@ fn a_load_of_more_than_three_seconds_prints_a_documented_block_of_progress() {
 }
 
 #[test]
-fn a_certificate_is_verified_by_those_who_are_trusted() {
+fn certificate_is_verified_against_the_trusted_authorities() {
     let home = Home::new();
     for name in ["here", "there"] {
         let made = handover_net::tls::Identity::generate(&["127.0.0.1", "localhost"]);
@@ -386,7 +386,7 @@ fn a_certificate_is_verified_by_those_who_are_trusted() {
 }
 
 #[test]
-fn a_certificate_for_another_name_is_not_taken_by_who_verifies() {
+fn certificate_of_another_name_is_refused() {
     let home = Home::new();
     let made = handover_net::tls::Identity::generate(&["elsewhere.test"]).expect("a certificate");
     let file = |name: &str| home.cwd().join(name);
@@ -400,7 +400,7 @@ fn a_certificate_for_another_name_is_not_taken_by_who_verifies() {
 }
 
 #[test]
-fn every_option_of_the_original_is_taken_by_either_of_its_names() {
+fn every_original_option_works_by_long_and_short_name() {
     let home = Home::new();
     for words in [
         "-e -c -p 0 --count 2 -i 1 --clients 1 -t 1 -w 127.0.0.1 -n 3 -m 10 -r 1 -x 0 -z -v 10 -s 20 \
@@ -429,7 +429,7 @@ fn every_option_of_the_original_is_taken_by_either_of_its_names() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_with_the_way_out() {
+fn contradicting_options_are_refused_with_a_remedy() {
     let home = Home::new();
     for (words, told) in [
         ("", "one of -e (serve), -c (client) and --connect is needed"),
@@ -477,7 +477,7 @@ fn what_contradicts_itself_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_server_that_is_killed_under_load_costs_messages_and_no_hang() {
+fn server_killed_under_load_costs_messages_but_no_hang() {
     let home = Home::new();
     let (serving, port) = server(&home, "");
     let theirs = Home::new();
@@ -494,7 +494,7 @@ fn a_server_that_is_killed_under_load_costs_messages_and_no_hang() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_given_up() {
+fn silent_server_is_given_up() {
     let home = Home::new();
     let (serving, port) = server(&home, "");
     serving.signal(Signal::STOP);
@@ -506,7 +506,7 @@ fn a_server_that_falls_silent_is_given_up() {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_under_load_has_answered_all_that_it_took() {
+fn server_stopped_under_load_answers_all_received_messages() {
     let home = Home::new();
     let (serving, port) = server(&home, "-t 2 --reuse_port");
     let theirs = Home::new();
@@ -522,7 +522,7 @@ fn a_server_that_is_told_to_end_under_load_has_answered_all_that_it_took() {
 }
 
 #[test]
-fn a_client_that_is_interrupted_tells_what_it_has() {
+fn interrupted_client_prints_its_figures() {
     let home = Home::new();
     let (serving, port) = server(&home, "--debug --stats");
     let theirs = Home::new();
@@ -544,7 +544,7 @@ fn a_client_that_is_interrupted_tells_what_it_has() {
 }
 
 #[test]
-fn the_limit_of_a_thread_s_connections_is_real() {
+fn connections_beyond_the_limit_of_a_thread_are_refused() {
     let home = Home::new();
     let (_serving, port) = server(&home, "-h 3");
     client(port, "--clients 3 --count 10").code(0);
@@ -558,7 +558,7 @@ fn the_limit_of_a_thread_s_connections_is_real() {
 }
 
 #[test]
-fn each_thread_listens_when_the_port_is_reused_and_one_does_when_not() {
+fn reuse_port_makes_each_thread_listen() {
     for (words, expected) in [("-t 3", 1), ("-t 3 --reuse_port", 3)] {
         let home = Home::new();
         let (_serving, port) = server(&home, words);
@@ -570,7 +570,7 @@ fn each_thread_listens_when_the_port_is_reused_and_one_does_when_not() {
 }
 
 #[test]
-fn out_of_descriptors_a_server_serves_those_it_has_and_accepts_again_later() {
+fn server_without_descriptors_serves_its_connections_and_accepts_later() {
     let home = Home::new();
     let serving = home.start(home.shell("ulimit -n 64; exec handover evh_perf -e -p 0"));
     let port = started(&home);
@@ -584,7 +584,7 @@ fn out_of_descriptors_a_server_serves_those_it_has_and_accepts_again_later() {
 }
 
 #[test]
-fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
+fn many_connections_are_opened_reported_and_held_until_the_end() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
     let theirs = Home::new();
@@ -593,7 +593,7 @@ fn many_connections_are_opened_told_of_and_held_until_asked_to_end() {
     let said = crate::common::said_to(theirs.handover(line.split_whitespace()), b"\n".to_vec());
     let texts = texts(&said.code(0).out);
     found(&texts, r"^\(INFO\)  200 of 200 connections open in \d+\.\d\d s\.$");
-    let form = r"^\(INFO\)  memory per connection: client [\d,]+ bytes, server [\d,]+ bytes in user space; ([\d,]+ bytes in the kernel, both ends together|the kernel's is not to be told, as it freed others' meanwhile)$";
+    let form = r"^\(INFO\)  memory per connection: client [\d,]+ bytes, server [\d,]+ bytes in user space; ([\d,]+ bytes in the kernel, both ends together|the kernel's is unknown, as other connections were freed meanwhile)$";
     found(&texts, form);
     found(&texts, r"^\(INFO\)  50 of them echoed: p50 .*, p99 .*, max ");
     // Holds until a signal, although standard input has ended.
@@ -639,7 +639,7 @@ fn held_connections_end_when_the_server_or_standard_input_does() {
 }
 
 #[test]
-fn memory_of_connections_that_have_gone_is_given_back() {
+fn memory_of_closed_connections_is_returned() {
     if cfg!(not(target_env = "gnu")) {
         return skipped("memory given back", "the C library cannot");
     }
@@ -666,7 +666,7 @@ fn memory_of_connections_that_have_gone_is_given_back() {
 }
 
 #[test]
-fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
+fn limit_of_connections_is_named_with_the_command_that_raises_it() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
     let theirs = Home::new();
@@ -685,7 +685,7 @@ fn a_limit_that_stops_connections_is_named_with_the_command_that_raises_it() {
 }
 
 #[test]
-fn an_open_loop_tells_both_latencies_in_lines_in_json_and_in_a_log() {
+fn open_loop_prints_both_latencies_in_lines_json_and_log() {
     let home = Home::new();
     let (_serving, port) = server(&home, "--spin 20us");
     let theirs = Home::new();
@@ -726,7 +726,7 @@ fn an_open_loop_tells_both_latencies_in_lines_in_json_and_in_a_log() {
 }
 
 #[test]
-fn a_bound_that_does_not_hold_is_exit_1_and_a_ramp_says_which_rates_hold() {
+fn missed_bound_is_exit_1_and_ramp_prints_which_rates_hold() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
     client(port, "--rate 500 --duration 0.2 --slo p50=10s,p99=20s").code(0);
@@ -743,7 +743,7 @@ fn a_bound_that_does_not_hold_is_exit_1_and_a_ramp_says_which_rates_hold() {
 }
 
 #[test]
-fn a_bound_alone_is_the_highest_rate_looked_for_that_holds_it() {
+fn bound_without_rate_searches_the_highest_rate_that_holds_it() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
     let said = client(port, "--slo p50=10s --duration 0.1 --json").code(0);
@@ -755,7 +755,7 @@ fn a_bound_alone_is_the_highest_rate_looked_for_that_holds_it() {
 }
 
 #[test]
-fn a_ramp_without_a_bound_tells_each_rate() {
+fn ramp_without_a_bound_prints_each_rate() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
     let texts = texts(&client(port, "--ramp 1k..3k:3 --duration 0.1 --clients 2").code(0).out);
@@ -769,7 +769,7 @@ fn a_ramp_without_a_bound_tells_each_rate() {
 }
 
 #[test]
-fn the_slowest_of_256_connections_gets_at_least_half_of_what_they_get_on_average() {
+fn slowest_of_256_connections_gets_at_least_half_the_average() {
     let home = Home::new();
     let (_serving, port) = server(&home, "");
     // Long enough for each connection to have many turns.
@@ -813,7 +813,7 @@ fn descriptors_max() -> u64 {
 
 /// Opens 5,000 connections; with `HANDOVER_LONG=1`, a million.
 #[test]
-fn as_many_connections_as_no_one_process_may_hold_are_opened_by_several_on_either_side() {
+fn connections_beyond_the_limit_of_a_process_are_opened_by_several() {
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let count = if is_long { 1_000_000 } else { 5000 };
     // The kernel spreads them over the servers at random: a tenth is slack for that.

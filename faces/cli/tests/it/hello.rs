@@ -139,7 +139,7 @@ fn missing_descriptors_are_an_error_that_names_the_limit() {
 }
 
 #[test]
-fn the_live_loop_of_each_demo_prints_its_opening_and_its_end_alone() {
+fn live_loop_of_each_demo_prints_opening_and_end_only() {
     let home = Home::new();
     // Long enough for another process to start.
     let (texts, count) = played(&home, "hello2 -l --seconds 3", "DEMO2EVM");
@@ -182,7 +182,7 @@ fn one_thread_serves_a_thousand_under_the_limits_of_this_machine() {
 }
 
 #[test]
-fn threads_for_which_there_is_no_room_are_refused_before_the_first_with_a_limit_that_will_do() {
+fn too_many_threads_are_refused_before_the_first_starts() {
     let home = Home::new();
     for demo in ["hello4", "hello5"] {
         let under = |limit_kib: &str| {
@@ -210,7 +210,7 @@ fn threads_for_which_there_is_no_room_are_refused_before_the_first_with_a_limit_
 }
 
 #[test]
-fn a_topic_s_deliveries_are_counted_and_not_its_postings() {
+fn topic_counts_deliveries_not_posts() {
     let home = Home::new();
     // Four clients say hello, and each hears the answer, which would come ten seconds later, that
     // is after the end: four messages.
@@ -220,7 +220,7 @@ fn a_topic_s_deliveries_are_counted_and_not_its_postings() {
 }
 
 #[test]
-fn a_server_without_clients_waits_for_its_quit_timer() {
+fn server_without_clients_waits_for_its_quit_timer() {
     let home = Home::new();
     for demo in ["hello4", "hello5"] {
         let said = home.run(&format!("{demo} -n --seconds 0.05 0")).code(0);
@@ -253,7 +253,7 @@ fn verbosity_is_none_some_or_all() {
 }
 
 #[test]
-fn a_signal_ends_a_demo_with_the_count_so_far() {
+fn signal_ends_demo_with_the_count_so_far() {
     let home = Home::new();
     for line in ["hello1 -l", "hello1", "hello2 -l", "hello3", "hello4 -l 5", "hello5 5"] {
         for signal in [Signal::INT, Signal::TERM] {
@@ -276,7 +276,7 @@ fn a_signal_ends_a_demo_with_the_count_so_far() {
 }
 
 #[test]
-fn the_second_process_ends_with_the_first_and_the_first_tells_of_the_second_s_death() {
+fn second_process_ends_with_the_first_and_its_death_is_reported() {
     let home = Home::new();
     for kills_first in [true, false] {
         let running = home.start(home.handover(["hello2", "-l"]));
@@ -299,7 +299,7 @@ fn the_second_process_ends_with_the_first_and_the_first_tells_of_the_second_s_de
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_a_demo_early() {
+fn closed_output_ends_demo_early() {
     let home = Home::new();
     let said = said(home.shell("handover hello3 | head -n 2"));
     let said = said.code(0);
@@ -308,14 +308,14 @@ fn a_reader_that_has_seen_enough_ends_a_demo_early() {
 }
 
 #[test]
-fn a_disk_without_room_is_told() {
+fn full_disk_is_reported() {
     let home = Home::new();
     let said = said(home.shell("handover hello3 > /dev/full"));
     said.code(1).tells(&["standard output", "No space left"]);
 }
 
 #[test]
-fn a_system_log_that_does_not_answer_is_told_before_anything_is_done() {
+fn missing_system_log_is_refused_before_the_demo_starts() {
     if std::os::unix::net::UnixDatagram::unbound()
         .and_then(|socket| socket.connect("/dev/log"))
         .is_ok()
@@ -328,7 +328,7 @@ fn a_system_log_that_does_not_answer_is_told_before_anything_is_done() {
 }
 
 #[test]
-fn what_is_wrong_with_a_demo_s_command_line_is_said_in_a_line() {
+fn wrong_command_line_of_a_demo_is_refused_in_one_line() {
     let home = Home::new();
     for (line, words) in [
         ("hello1 --seconds 0", &["--seconds <SECONDS>", "'0'", "0.001..=31536000"][..]),
@@ -361,7 +361,7 @@ fn what_is_wrong_with_a_demo_s_command_line_is_said_in_a_line() {
 }
 
 #[test]
-fn help_lists_the_options_of_the_originals_and_says_what_is_counted() {
+fn help_lists_original_options_and_the_meaning_of_the_count() {
     let home = Home::new();
     for demo in ["hello1", "hello2", "hello3", "hello4", "hello5"] {
         for flag in ["-h", "--help"] {

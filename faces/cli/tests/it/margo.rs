@@ -161,7 +161,7 @@ fn check_bw(said: &Said, [concurrency, threads, xfer, buffer, align]: [u64; 5]) 
 
 /// `HANDOVER_LONG=1` tests every variant instead of one: a run takes two seconds or more.
 #[test]
-fn margo_p2p_bw_prints_its_table_and_what_has_arrived_is_right() {
+fn margo_p2p_bw_prints_its_table_and_transfers_correct_data() {
     let home = home();
     let ways = [
         (
@@ -238,7 +238,7 @@ fn margo_p2p_bw_ends_when_it_is_interrupted_or_its_partner_is_killed() {
 }
 
 #[test]
-fn two_ranks_of_srun_meet_through_a_file_that_is_gone_afterwards() {
+fn two_ranks_of_srun_meet_through_a_file_and_remove_it() {
     let home = home();
     for (transport, meant) in [("sm://", "sm"), ("tcp://", "tcp"), ("uds://", "uds")] {
         let line = format!("./margo-p2p-latency -n {transport} -i 20 -w 0");
@@ -273,7 +273,7 @@ fn every_rank_refuses_a_number_of_ranks_other_than_two() {
 }
 
 #[test]
-fn ranks_on_different_hosts_are_told_what_they_need() {
+fn ranks_on_different_hosts_are_asked_for_a_rendezvous() {
     let home = home();
     for number in [0, 1] {
         let mut command = rank(&home, number, 2, LATENCY);
@@ -284,7 +284,7 @@ fn ranks_on_different_hosts_are_told_what_they_need() {
 }
 
 #[test]
-fn ranks_meet_at_an_address_where_strangers_are_sent_away() {
+fn ranks_meet_at_an_address_and_strangers_are_disconnected() {
     let home = home();
     let free = free_address();
     let line = format!("./margo-p2p-latency -i 20 --rendezvous {free} -n");
@@ -364,7 +364,7 @@ fn rank_1_does_not_connect_to_itself() {
 }
 
 #[test]
-fn nobody_waits_for_ever_for_a_rank_that_does_not_come() {
+fn wait_for_a_missing_rank_ends_at_its_time_limit() {
     let home = home();
     let free = free_address();
     let at = format!("{LATENCY} --wait 1 --rendezvous {free}");
@@ -406,7 +406,7 @@ fn under_way(homes: &[Home; 2]) -> [Running<'_>; 2] {
 }
 
 #[test]
-fn a_rank_that_is_killed_is_the_other_rank_s_error() {
+fn killed_rank_is_an_error_of_the_other_rank() {
     for killed in [0, 1] {
         let homes = [home(), home()];
         let [server, client] = under_way(&homes);
@@ -431,7 +431,7 @@ fn at_work(id: u32) {
 }
 
 #[test]
-fn an_interrupted_run_prints_what_it_has_and_its_partner_ends_too() {
+fn interrupted_run_prints_its_figures_and_ends_its_partner() {
     let home = home();
     let mut running = home.start(home.shell("exec ./margo-p2p-latency -n sm -i 1000000000 -w 1"));
     wait_until("both run", || home.processes().len() == 2 || running.has_ended());
@@ -482,7 +482,7 @@ fn ranks_on_one_cpu_warn_and_sleep() {
 }
 
 #[test]
-fn a_partner_ends_with_who_has_started_it() {
+fn partner_ends_with_the_process_that_started_it() {
     let home = home();
     let mut running = home.start(home.shell("exec ./margo-p2p-latency -n tcp -i 1000000000"));
     wait_until("both run", || home.processes().len() == 2 || running.has_ended());
@@ -491,7 +491,7 @@ fn a_partner_ends_with_who_has_started_it() {
 }
 
 #[test]
-fn a_file_that_is_not_this_user_s_alone_is_not_believed() {
+fn file_that_others_can_access_is_refused() {
     let home = home();
     let folder = home.path().join("run");
     fs::create_dir(&folder).expect("a folder");
@@ -531,7 +531,7 @@ fn a_file_that_is_not_this_user_s_alone_is_not_believed() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused_with_the_way_out() {
+fn impossible_options_are_refused_with_a_remedy() {
     let home = home();
     for (words, said) in [
         ("", "-i <ITERATIONS>"),

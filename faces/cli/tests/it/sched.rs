@@ -184,7 +184,7 @@ fn the_table_of_the_experiments_has_the_lines_of_the_original() {
 }
 
 #[test]
-fn its_help_lists_the_options_of_the_original_in_order() {
+fn help_lists_the_options_of_the_original_in_order() {
     let home = Home::new();
     let said = said(line(&home, "./sched --help")).code(0);
     let options =
@@ -257,7 +257,7 @@ fn shares_follow_the_weights_under_overload() {
 }
 
 #[test]
-fn what_a_flow_has_no_room_for_is_dropped_counted_and_flagged() {
+fn packets_beyond_a_full_flow_are_dropped_counted_and_flagged() {
     let home = Home::new();
     let said = home.run("sched -b 10M -q 100 --seconds 0.3 -- -flowsets 1:1500:4 -qmax 2");
     let said = said.code(0);
@@ -270,7 +270,7 @@ fn what_a_flow_has_no_room_for_is_dropped_counted_and_flagged() {
 }
 
 #[test]
-fn many_more_clients_than_cpus_all_get_their_turn() {
+fn clients_beyond_the_number_of_cpus_all_send() {
     let home = Home::new();
     let said = home.run("sched -t 40 -b 1G --seconds 1 --stamp none -- -flowsets 1:1500:40");
     let said = said.code(0).tells(&["40 clients and the arbiter on"]);
@@ -282,7 +282,7 @@ fn many_more_clients_than_cpus_all_get_their_turn() {
 }
 
 #[test]
-fn clients_without_a_flow_are_warned_of_and_send_nothing() {
+fn clients_without_a_flow_send_nothing_and_cause_a_warning() {
     let home = Home::new();
     let said = home.run("sched -t 3 --seconds 0.1 -- -flowsets 1:300:2").code(0);
     let said = said.tells(&["2 flows for 3 threads: those from 2 on have none"]);
@@ -318,7 +318,7 @@ fn datagrams_leave_at_the_scheduled_rate() {
 }
 
 #[test]
-fn it_draws_the_stages_and_the_shares() {
+fn plot_draws_stages_and_shares() {
     let home = Home::new();
     let said = home.run("sched -t 2 --seconds 0.1 -p out- --plot -- -flowsets 1:1500:2").code(0);
     for name in ["out-stages.svg", "out-shares.svg"] {
@@ -330,7 +330,7 @@ fn it_draws_the_stages_and_the_shares() {
 }
 
 #[test]
-fn the_configuration_file_s_faults_are_told_with_file_line_and_column() {
+fn configuration_errors_name_file_line_and_column() {
     let home = Home::new();
     for (text, place) in [
         ("thread 0\n1s 100M 64\n", "sched.txt: line 2, column 11"),
@@ -352,7 +352,7 @@ fn the_configuration_file_s_faults_are_told_with_file_line_and_column() {
 }
 
 #[test]
-fn entries_of_threads_that_are_not_there_are_ignored_with_a_warning() {
+fn entries_of_missing_threads_are_ignored_with_a_warning() {
     let home = Home::new();
     configured(&home, "50ms 1M 64 1\nthread 7\n1h 1M 64 1\n");
     let said =
@@ -361,7 +361,7 @@ fn entries_of_threads_that_are_not_there_are_ignored_with_a_warning() {
 }
 
 #[test]
-fn what_the_scheduler_cannot_do_is_refused_before_anything_starts() {
+fn impossible_scheduler_options_are_refused_before_the_start() {
     let home = Home::new();
     for (words, tells) in [
         ("-b 0", "-b"),
@@ -398,7 +398,7 @@ fn what_the_scheduler_cannot_do_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_full_disk_ends_the_stamps_and_not_the_run() {
+fn full_disk_ends_stamps_but_not_the_run() {
     let home = Home::new();
     let line = "ulimit -f 8 && exec handover sched -b 1G --seconds 0.5";
     let said = said(home.shell(line)).code(1);

@@ -42,7 +42,7 @@ pub fn assert_lines(lines: &[&str], documented: &[&str], all: &str) {
 }
 
 #[test]
-fn a_pattern_takes_other_figures_and_no_other_text() {
+fn pattern_matches_other_figures_but_no_other_text() {
     let line = "[2024-02-08 10:27:00.583]: (INFO)  total=[8,011],time=[3.01s] '1,000'";
     let is_match = |line: &str, other: &str| Regex::new(&pattern(line)).expect("").is_match(other);
     assert!(is_match(line, "[2026-11-23 09:00:01.000]: (INFO)  total=[7],time=[12.34s] '1,000'"));

@@ -46,16 +46,37 @@ struct Program {
 
 /// A figure of a classic program, and the suite's figure for the same operation.
 struct Pair {
-    /// Name of the figure in the program's output; empty if it prints one.
-    name: &'static str,
     figure: Figure,
     suite: Suite,
     /// Reason why the ratio is not 1; empty if it must be.
     why: &'static str,
 }
 
-/// Function that returns the time of an operation, in ns, from a program's output and the figure's name.
-type Figure = fn(&str, &str) -> Option<f64>;
+/// Function that returns the time of an operation, in ns, from a program's output.
+#[derive(Clone, Copy)]
+enum Figure {
+    /// Of the only figure in the output.
+    Only(fn(&str) -> Option<f64>),
+    /// Of the figure with that name.
+    Named(&'static str, fn(&str, &str) -> Option<f64>),
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::Only(_) => "",
+            Figure::Named(name, _) => name,
+        }
+    }
+
+    fn read_ns(self, output: &str) -> Option<f64> {
+        let found = match self {
+            Figure::Only(read) => read(output),
+            Figure::Named(name, read) => read(output, name),
+        };
+        found.filter(|ns| ns.is_finite() && *ns > 0.0)
+    }
+}
 
 /// A figure of the suite.
 #[derive(Clone, Copy)]
@@ -68,72 +89,82 @@ const fn of(id: &'static str, contender: &'static str) -> Suite {
     Suite { id, contender }
 }
 
-const fn pair(name: &'static str, figure: Figure, suite: Suite, why: &'static str) -> Pair {
-    Pair { name, figure, suite, why }
+const fn only(read: fn(&str) -> Option<f64>, suite: Suite, why: &'static str) -> Pair {
+    Pair { figure: Figure::Only(read), suite, why }
 }
 
-const LINK: &str = "the program marks packets at the rate of a link (-b); the suite has no link";
+const fn named(
+    name: &'static str,
+    read: fn(&str, &str) -> Option<f64>,
+    suite: Suite,
+    why: &'static str,
+) -> Pair {
+    Pair { figure: Figure::Named(name, read), suite, why }
+}
+
+const LINK: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
+const COALESCED: &str = "a wait takes all notifications since the last one: 2 to 8 of them, in runs of the same program too";
 const MESSAGES: &str =
     "one connection with 10,000 messages of 3 to 10 letters; the suite has 16 with 64 of 64 bytes";
 
 static PROGRAMS: &[Program] = &[
     Program {
         line: "margo-p2p-latency -n sm:// -i 200000",
-        pairs: &[pair("", latency, of("rpc/noop", "handover"), "")],
+        pairs: &[only(latency, of("rpc/noop", "handover"), "")],
     },
     Program {
         line: "margo-p2p-latency -n tcp:// -t 0,0 -i 20000",
-        pairs: &[pair("", latency, of("rpc/tcp-spin", "handover"), "")],
+        pairs: &[only(latency, of("rpc/tcp-spin", "handover"), "")],
     },
     Program {
         line: "margo-p2p-latency -n tcp:// --config {\"spin_ns_max\":0} -i 5000",
-        pairs: &[pair("", latency, of("rpc/tcp", "handover"), "")],
+        pairs: &[only(latency, of("rpc/tcp", "handover"), "")],
     },
     Program {
         line: "margo-p2p-bw -n sm:// -x 65536 -X 67108864 -D 1",
         pairs: &[
-            pair("PULL", transfer, of("bulk/pull", "handover"), ""),
-            pair("PUSH", transfer, of("bulk/push", "handover"), ""),
+            named("PULL", transfer, of("bulk/pull", "handover"), ""),
+            named("PUSH", transfer, of("bulk/push", "handover"), ""),
         ],
     },
     Program {
         line: "margo-p2p-bw -n tcp:// -x 65536 -X 67108864 -D 1",
         pairs: &[
-            pair("PULL", transfer, of("bulk/tcp-pull", "handover"), ""),
-            pair("PUSH", transfer, of("bulk/tcp-push", "handover"), ""),
+            named("PULL", transfer, of("bulk/tcp-pull", "handover"), ""),
+            named("PUSH", transfer, of("bulk/tcp-push", "handover"), ""),
         ],
     },
     Program {
         line: "hello1 -l --seconds 1",
-        pairs: &[pair("", messages, of("event/call", "handover-hello"), "")],
+        pairs: &[only(messages, of("event/call", "handover-hello"), "")],
     },
     Program {
         line: "hello3 -l --seconds 1 --place near",
-        pairs: &[pair("", round_trips, of("event/round-trip", "handover"), "")],
+        pairs: &[only(round_trips, of("event/round-trip", "handover"), "")],
     },
     Program {
         line: "hello4 -l --seconds 1 --place near 10",
-        pairs: &[pair("", round_trips, of("event/serve", "handover"), "")],
+        pairs: &[only(round_trips, of("event/serve", "handover"), "")],
     },
-    Program { line: "trylock -t 20", pairs: &[pair("", tries, of("lock/busy", "sem"), "")] },
+    Program { line: "trylock -t 20", pairs: &[only(tries, of("lock/busy", "sem"), "")] },
     Program {
         line: "notify -n 2000",
         pairs: &[
-            pair("sender", side, of("notify/busy/sender", "eventfd"), ""),
-            pair("receiver", side, of("notify/busy/receiver", "eventfd"), ""),
+            named("sender", side, of("notify/busy/sender", "eventfd"), ""),
+            named("receiver", side, of("notify/busy/receiver", "eventfd"), COALESCED),
         ],
     },
     Program {
         line: "sched --stamp none --seconds 1 -b 10T -q 1000 -i 0 -- -alg rr -flowsets 1:1500:16",
-        pairs: &[pair("", packets, of("sched/client-arbiter-client", "drr"), LINK)],
+        pairs: &[only(packets, of("sched/client-arbiter-client", "drr"), LINK)],
     },
     Program {
         line: "calls -m 25 --calls 100000 --runs 1",
         pairs: &[
-            pair("(function in the same source file)", call_in_c, of("call/same-file", "c"), ""),
-            pair("(function in a dynamic library)", call_in_c, of("call/plt", "c"), ""),
-            pair("with two probes, off", call_with_probes, of("probe/off/span", "handover"), ""),
-            pair(
+            named("(function in the same source file)", call_in_c, of("call/same-file", "c"), ""),
+            named("(function in a dynamic library)", call_in_c, of("call/plt", "c"), ""),
+            named("with two probes, off", call_with_probes, of("probe/off/span", "handover"), ""),
+            named(
                 "with two probes, recorded in memory",
                 call_with_probes,
                 of("probe/recorded", "handover"),
@@ -143,29 +174,29 @@ static PROGRAMS: &[Program] = &[
     },
     Program {
         line: "evh_perf -c -i 10 --count 10000 -p PORT",
-        pairs: &[pair("", echoes, of("net/load/message", "handover"), MESSAGES)],
+        pairs: &[only(echoes, of("net/load/message", "handover"), MESSAGES)],
     },
     Program {
         line: "abt-eventual-bench -d 1 -i 1 -n 100",
-        pairs: &[pair("", loops, of("fiber/loops", "handover"), "")],
+        pairs: &[only(loops, of("fiber/loops", "handover"), "")],
     },
     Program {
         line: "node-microbench -m 5",
         pairs: &[
-            pair("fn_call_cross_object", small, of("call/other-object", "c"), ""),
-            pair("gettimeofday", small, of("clock/gettimeofday", "libc"), ""),
-            pair("clock_gettime(REALTIME)", small, of("clock/realtime", "libc"), ""),
-            pair("clock_gettime(REALTIME_COARSE)", small, of("clock/realtime-coarse", "libc"), ""),
-            pair("clock_gettime(MONOTONIC)", small, of("clock/monotonic", "libc"), ""),
-            pair(
+            named("fn_call_cross_object", small, of("call/other-object", "c"), ""),
+            named("gettimeofday", small, of("clock/gettimeofday", "libc"), ""),
+            named("clock_gettime(REALTIME)", small, of("clock/realtime", "libc"), ""),
+            named("clock_gettime(REALTIME_COARSE)", small, of("clock/realtime-coarse", "libc"), ""),
+            named("clock_gettime(MONOTONIC)", small, of("clock/monotonic", "libc"), ""),
+            named(
                 "clock_gettime(MONOTONIC_COARSE)",
                 small,
                 of("clock/monotonic-coarse", "libc"),
                 "",
             ),
-            pair("rdtscp", small, of("clock/rdtscp", "hardware"), ""),
-            pair("pthread_mutex_lock/unlock", small, of("lock/free", "pthread_mutex"), ""),
-            pair("pthread_spin_lock/unlock", small, of("lock/free", "pthread_spin"), ""),
+            named("rdtscp", small, of("clock/rdtscp", "hardware"), ""),
+            named("pthread_mutex_lock/unlock", small, of("lock/free", "pthread_mutex"), ""),
+            named("pthread_spin_lock/unlock", small, of("lock/free", "pthread_spin"), ""),
         ],
     },
 ];
@@ -186,7 +217,7 @@ fn number_after(output: &str, label: &str) -> Option<f64> {
     rest[..end.unwrap_or(rest.len())].trim_end_matches(',').replace(',', "").parse().ok()
 }
 
-fn latency(output: &str, _name: &str) -> Option<f64> {
+fn latency(output: &str) -> Option<f64> {
     column(output, "noop", 6).map(|median_s| median_s * 1e9)
 }
 
@@ -196,7 +227,7 @@ fn transfer(output: &str, direction: &str) -> Option<f64> {
 }
 
 /// The line `N messages in S s: ...`, after its header.
-fn messages(output: &str, _name: &str) -> Option<f64> {
+fn messages(output: &str) -> Option<f64> {
     let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
     let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
     let seconds: f64 = after.split(' ').next()?.parse().ok()?;
@@ -204,11 +235,11 @@ fn messages(output: &str, _name: &str) -> Option<f64> {
 }
 
 /// Two messages each: both are counted where they are handled.
-fn round_trips(output: &str, _name: &str) -> Option<f64> {
-    messages(output, "").map(|each_ns| 2.0 * each_ns)
+fn round_trips(output: &str) -> Option<f64> {
+    messages(output).map(|each_ns| 2.0 * each_ns)
 }
 
-fn tries(output: &str, _name: &str) -> Option<f64> {
+fn tries(output: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
@@ -217,7 +248,7 @@ fn side(output: &str, side: &str) -> Option<f64> {
 }
 
 /// The row of client 0, whose unit is in the head of its column.
-fn packets(output: &str, _name: &str) -> Option<f64> {
+fn packets(output: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
     let unit_per_s = match unit {
@@ -246,12 +277,12 @@ fn call(output: &str, section: &str, row: &str) -> Option<f64> {
     words.get(unit.checked_sub(1)?)?.parse().ok()
 }
 
-fn echoes(output: &str, _name: &str) -> Option<f64> {
+fn echoes(output: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
 /// The time of one loop of each of the fibers.
-fn loops(output: &str, _name: &str) -> Option<f64> {
+fn loops(output: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
     Some(number(0)? * 1e9 / number(3)?)
@@ -328,7 +359,7 @@ fn shown(values_ns: &[f64]) -> String {
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot listen for signals")?;
+    let interrupted = console::interrupted().context("listen for signals")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<Compared> = PROGRAMS
         .iter()
@@ -339,9 +370,9 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         for program in PROGRAMS {
             let output = run_program(program.line, is_smoke, &interrupted)?;
             for it in compared.iter_mut().filter(|it| std::ptr::eq(it.line, program.line)) {
-                let Pair { name, figure, .. } = it.pair;
-                let figure = figure(&output, name).filter(|ns| ns.is_finite() && *ns > 0.0);
-                it.classic_ns.push(figure.with_context(|| {
+                let figure = it.pair.figure;
+                it.classic_ns.push(figure.read_ns(&output).with_context(|| {
+                    let name = figure.name();
                     format!("handover {}: no figure {name:?} in its output:\n{output}", it.line)
                 })?);
             }
@@ -409,7 +440,7 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
 
 /// Runs this binary as a classic program, with a server beside it if it needs one; returns its output.
 fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::Result<String> {
-    let binary = std::env::current_exe().context("this program cannot be found")?;
+    let binary = std::env::current_exe().context("find the path of this program")?;
     let server = line.contains("PORT").then(|| Server::start(&binary)).transpose()?;
     let port = server.as_ref().map_or(String::new(), |it| it.port.to_string());
     let words = line.split(' ').map(|word| match word {
@@ -417,7 +448,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
         word if is_smoke => SMOKE.iter().find(|it| it.0 == word).map_or(word, |it| it.1),
         word => word,
     });
-    let mut output = tempfile::tempfile().context("a file for the program's output")?;
+    let mut output =
+        tempfile::tempfile().context("create a temporary file for the output of the program")?;
     let mut command = Command::new(&binary);
     command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let status = child::run(&mut command, interrupted)?;
@@ -451,14 +483,19 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
-        let child = command.spawn().context("evh_perf's server could not be started")?;
+        let child = command.spawn().context("start the server of evh_perf")?;
         let mut server = Server { child, port: 0 };
-        let lines = server.child.stdout.take().context("evh_perf's server has no output")?;
+        let lines = server
+            .child
+            .stdout
+            .take()
+            .context("take the standard output of the server of evh_perf")?;
         for line in BufReader::new(lines).lines() {
             let line = line?;
             if let Some((_, port)) = line.split_once(" port:") {
                 let port = port.trim().trim_matches('\'').replace(',', "");
-                server.port = port.parse().with_context(|| line.clone())?;
+                server.port =
+                    port.parse().with_context(|| format!("parse the port in the line {line:?}"))?;
             }
             if line.contains("Server started") {
                 return Ok(server);
@@ -469,9 +506,9 @@ impl Server {
 }
 
 fn json(it: &Compared) -> serde_json::Value {
-    let Pair { name, suite, why, .. } = it.pair;
+    let Pair { figure, suite, why } = it.pair;
     serde_json::json!({
-        "classic": it.line, "figure": name, "classic_ns": it.classic_ns,
+        "classic": it.line, "figure": figure.name(), "classic_ns": it.classic_ns,
         "suite": suite.id, "contender": suite.contender, "suite_ns": it.suite_ns,
         "ratio": it.ratio(), "reason": why, "differs": it.verdict() == Verdict::Differs,
     })
@@ -481,7 +518,7 @@ fn table(compared: &[Compared], is_smoke: bool) -> String {
     let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_string)];
     for it in compared {
-        let Pair { name, suite, why, .. } = it.pair;
+        let Pair { figure, suite, why } = it.pair;
         let verdict = match it.verdict() {
             _ if is_smoke => "–",
             Verdict::Same => "the same",
@@ -490,7 +527,7 @@ fn table(compared: &[Compared], is_smoke: bool) -> String {
             Verdict::Differs => "DIFFERS",
         };
         lines.push([
-            format!("{} {name}", it.line).trim_end().to_string(),
+            format!("{} {}", it.line, figure.name()).trim_end().to_string(),
             shown(&it.classic_ns),
             format!("{} [{}]", suite.id, suite.contender),
             shown(&it.suite_ns),
@@ -524,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_begins_with_a_classic_program() {
+    fn every_line_starts_with_a_classic_program() {
         for program in PROGRAMS {
             let command = program.line.split(' ').next();
             assert!(names::CLASSICS.iter().any(|it| Some(it.command) == command), "{command:?}");
@@ -533,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_read_from_the_programs_lines() {
+    fn figures_are_parsed_from_program_output() {
         let close = |found: Option<f64>, expected: f64| {
             assert!(
                 found.is_some_and(|it| (it / expected - 1.0).abs() < 1e-3),
@@ -542,35 +579,29 @@ mod tests {
         };
         let margo =
             "# <op> <iterations>\nnoop\t9\t100\t0\t0.1\t0.2\t0.000000130\t0.3\t0.4\t0.5\n#x\n";
-        close(latency(margo, ""), 130.0);
+        close(latency(margo), 130.0);
         let bw = "<op>\t<x>\nPULL\t1\t1\t0\t65536\t99\t1.0\t20000.0\t1\t0\nPUSH\t1\t1\t0\t65536\t99\t1.0\t10000.0\t1\t0\n";
         close(transfer(bw, "PULL"), 3125.0);
         close(transfer(bw, "PUSH"), 6250.0);
         let hello = "[1.0|2|DEMO1EVM] QUIT timer expired (4 messages sent)!\n\
                      [1.0|2|DEMO1EVM] 2000000 messages in 0.500 s: 4.00 M/s, 250 ns each\n";
-        close(messages(hello, ""), 250.0);
-        close(round_trips(hello, ""), 500.0);
-        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n", ""), 50.0);
+        close(messages(hello), 250.0);
+        close(round_trips(hello), 500.0);
+        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n"), 50.0);
         let notify = "0 snd_body [158] sender rate 1.000e+07 ops\n\
                       0 rcv_body [160] receiver rate 2.500e+06 ops, #wakeups 44306\n";
         close(side(notify, "sender"), 100.0);
         close(side(notify, "receiver"), 400.0);
-        close(
-            packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n", ""),
-            250.0,
-        );
-        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n", ""), 25.0);
+        close(packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n"), 250.0);
+        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n"), 25.0);
         let calls = "Compiled with -O0\n  Function call (here): 6.3 cycles 2.57 ns\n\n\
                      Compiled with -O3\n  Function call (here): 5.0 cycles 1.50 ns (+0.1)\n\n\
                      With probes (Rust, optimised)\n  Function call with two probes, off: 4 cycles 1.75 ns\n";
         close(call_in_c(calls, "(here)"), 1.5);
         close(call_with_probes(calls, "two probes, off"), 1.75);
         assert_eq!(call_in_c(calls, "two probes, off"), None);
-        close(
-            echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n", ""),
-            1000.0,
-        );
-        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n", ""), 2_000_000.0);
+        close(echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n"), 1000.0);
+        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n"), 2_000_000.0);
         let small_rows =
             "#<test case>\n# \"mpi_wtime\": no MPI library\n\"gettid\"\t1\t0.1\t10.0\t99.5\n";
         close(small(small_rows, "gettid"), 99.5);
@@ -581,7 +612,7 @@ mod tests {
     fn pair_beyond_the_bound_needs_a_reason_or_rounds_that_agree() {
         let compared = |why: &'static str, classic_ns: &[f64], suite_ns: &[f64]| Compared {
             line: "hello1",
-            pair: Box::leak(Box::new(pair("", latency, of("event/call", "handover"), why))),
+            pair: Box::leak(Box::new(only(latency, of("event/call", "handover"), why))),
             classic_ns: classic_ns.to_vec(),
             suite_ns: suite_ns.to_vec(),
         };

@@ -221,7 +221,8 @@ impl Exchange<'_> {
                 let arrival = Arrival::new(bytes);
                 let incoming = Incoming { memory, offset: ours, arrival, registered: None };
                 self.tables.receive(peer, transfer, incoming);
-                self.send_message(peer, &BulkMessage::Read { transfer, handle, offset, bytes });
+                let read = BulkMessage::Read { transfer, handle, offset, bytes };
+                self.send_message_in_turn(peer, &read);
             }
             Direction::Push => {
                 let opening = BulkMessage::Write { transfer, handle, offset, bytes };
