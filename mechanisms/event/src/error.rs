@@ -7,12 +7,9 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number is outside its range.
+    /// A number is outside its range, here or in the spin configuration.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
-    /// A field of the spin configuration is outside its range.
-    #[error(transparent)]
-    Spin(#[from] handover_notify::ConfigError),
     /// A field of the timer configuration is outside its range.
     #[error(transparent)]
     Timers(#[from] handover_timer::ConfigError),

@@ -26,6 +26,7 @@ mod files;
 pub mod format;
 #[doc(hidden)]
 pub mod lane;
+#[doc(hidden)]
 mod layout;
 pub mod outside;
 mod pattern;
