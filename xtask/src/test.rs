@@ -21,7 +21,8 @@ pub struct Options {
     /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
     #[arg(long)]
     long: bool,
-    /// Test only the packages that were changed since their tests passed, and those that need one of them directly
+    /// Test only the packages that were changed since their tests passed, and those below the faces that need one of them
+    /// directly
     #[arg(long)]
     changed: bool,
     /// Run only this step; repeat it for several
