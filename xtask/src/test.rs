@@ -21,7 +21,8 @@ pub struct Options {
     /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
     #[arg(long)]
     long: bool,
-    /// Test only the packages that were changed since their tests passed, and those that need one of them directly
+    /// Test only the packages that were changed since their tests passed, and those below the faces that need one of them
+    /// directly
     #[arg(long)]
     changed: bool,
     /// Run only this step; repeat it for several
@@ -34,7 +35,7 @@ pub struct Options {
 pub enum Step {
     /// The sources are formatted
     Fmt,
-    /// Every test and example compiles, and clippy finds nothing in them
+    /// Every test and example compiles, and clippy finds nothing in the crates that differ from origin/HEAD
     Build,
     /// The house keeps its rules, and each rule has been seen to fail
     Tidy,
@@ -81,7 +82,7 @@ enum Phase {
     Programs,
     /// Compiles, and runs what it compiled.
     Compiler,
-    /// Analyses sources and dependencies, if anything of theirs has changed.
+    /// Analyses sources and dependencies.
     Analysis,
     /// Runs after all others, with `--long`.
     Long,
@@ -90,10 +91,10 @@ enum Phase {
 impl Step {
     fn phase(self) -> Phase {
         match self {
-            Self::Fmt | Self::Build | Self::Tidy => Phase::First,
+            Self::Fmt | Self::Build => Phase::First,
             Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
             Self::Doctests | Self::Loom | Self::Portable => Phase::Compiler,
-            Self::Deny | Self::Miri => Phase::Analysis,
+            Self::Tidy | Self::Deny | Self::Miri => Phase::Analysis,
             Self::Clippy
             | Self::Docs
             | Self::Release
@@ -150,6 +151,8 @@ pub struct Context {
     pub affected: Option<BTreeSet<String>>,
     /// `true` if steps were named with `--only`.
     pub only: bool,
+    /// Names of the crates that differ from `origin/HEAD`.
+    pub differing: BTreeSet<String>,
     /// `true` if clippy is installed: what is built is linted in the same go.
     pub has_clippy: bool,
     /// A folder that is removed at the end.
@@ -164,10 +167,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A command line of cargo's for the workspace in the profile of the tests. Clippy's driver compiles the
-    /// workspace's crates, so that none is compiled once more to be linted. Where nobody edits or debugs what is built
-    /// (the variable `CI` is set), it has neither line tables nor the files of an incremental build: a quarter less
-    /// time for the workspace's crates.
+    /// A command line of cargo's for the workspace in the profile of the tests. Clippy's driver compiles the crates that
+    /// differ from `origin/HEAD`, so that none is compiled once more to be linted; `--long` lints all. Where nobody edits
+    /// or debugs what is built (the variable `CI` is set), it has neither line tables nor the files of an incremental
+    /// build: a quarter less time for the workspace's crates.
     pub fn cargo(&self, line: &str) -> Run {
         let mut run = Run::new(line).within(&self.workspace.root);
         if std::env::var_os("CI").is_some() {
@@ -176,7 +179,10 @@ impl Context {
         if !self.has_clippy {
             return run;
         }
-        run.set("RUSTC_WORKSPACE_WRAPPER", "clippy-driver").set("CLIPPY_ARGS", "-Dwarnings")
+        let linted = self.differing.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        run.variable("RUSTC_WORKSPACE_WRAPPER", &self.workspace.root.join("xtask/lint-or-compile"))
+            .set("HANDOVER_LINTED", &linted)
+            .set("CLIPPY_ARGS", "-Dwarnings")
     }
 
     /// Returns `true` if a package is to be tested.
@@ -276,6 +282,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         long: options.long,
         affected: None,
         only: !options.only.is_empty(),
+        differing: BTreeSet::new(),
         has_clippy: false,
         temporary: temporary.path().to_owned(),
         programs: None,
@@ -283,6 +290,7 @@ pub fn test(options: &Options) -> Result<ExitCode> {
         ladder_ran: false,
         skipped: Vec::new(),
     };
+    context.differing = context.workspace.differing();
     if options.changed {
         let affected = steps::programs::affected(&context.workspace);
         let count = context.workspace.crates.len();
@@ -336,10 +344,10 @@ mod tests {
     #[test]
     fn steps_of_long_runs_and_of_usual_ones_are_told_apart() {
         let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
-        assert_eq!(names(Phase::First), ["fmt", "build", "tidy"]);
+        assert_eq!(names(Phase::First), ["fmt", "build"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
         assert_eq!(names(Phase::Compiler), ["doctests", "loom", "portable"]);
-        assert_eq!(names(Phase::Analysis), ["deny", "miri"]);
+        assert_eq!(names(Phase::Analysis), ["tidy", "deny", "miri"]);
         let long = ["clippy", "docs", "release", "sanitizers", "fuzz", "soak", "dist"];
         assert_eq!(names(Phase::Long), long);
     }

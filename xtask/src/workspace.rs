@@ -1,5 +1,6 @@
 //! The workspace, its crates and its target folder, as reported by cargo.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -97,14 +98,19 @@ impl Workspace {
         self.crates.iter().filter(|one| one.folder.starts_with(folder)).collect()
     }
 
-    /// Returns `true` if files of a folder are uncommitted, or committed but not on `origin/HEAD`.
-    pub fn differs_from_origin(&self, folder: &Path) -> bool {
-        let lists_some = |line: &str| {
-            let listed = Run::new(line).args([folder]).within(&self.root).read();
-            listed.is_ok_and(|text| !text.trim().is_empty())
-        };
-        lists_some("git status --porcelain --")
-            || lists_some("git diff --name-only origin/HEAD...HEAD --")
+    /// Returns the names of the crates with files that are uncommitted, or committed but not on `origin/HEAD`.
+    pub fn differing(&self) -> BTreeSet<String> {
+        let paths = [
+            "git ls-files --others --exclude-standard",
+            "git diff --name-only HEAD",
+            "git diff --name-only origin/HEAD...HEAD",
+        ]
+        // Nothing differs where there is no repository, or no origin.
+        .map(|line| Run::new(line).within(&self.root).read().unwrap_or_default())
+        .concat();
+        let differs =
+            |one: &&Crate| paths.lines().any(|path| Path::new(path).starts_with(&one.folder));
+        self.crates.iter().filter(differs).map(|one| one.name.clone()).collect()
     }
 
     /// Returns the path of the binary in this profile; the file exists once it is built.

@@ -99,7 +99,7 @@ pub fn portable(context: &mut Context) -> Result<()> {
 pub fn miri(context: &mut Context) -> Result<()> {
     let mut mechanisms = context.workspace.crates_below("mechanisms");
     if !(context.long || context.only) {
-        mechanisms.retain(|one| context.workspace.differs_from_origin(&one.folder));
+        mechanisms.retain(|one| context.differing.contains(&one.name));
         if mechanisms.is_empty() {
             println!("no mechanism differs from origin/HEAD; `--only miri` runs all of them");
             return Ok(());

@@ -123,7 +123,7 @@ pub fn doctests(context: &mut Context) -> Result<()> {
     let left_out = names(&|one| !context.concerns(&one.name));
     let documented = names(&|one| {
         LIBRARIES.iter().any(|folder| one.folder.starts_with(folder))
-            && (context.only || context.workspace.differs_from_origin(&one.folder))
+            && (context.only || context.differing.contains(&one.name))
     });
     let run = context.cargo(&line).variable("RUSTDOC", &rustdoc);
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.

@@ -374,6 +374,13 @@ fn push_in_all_ways(producer: &mut impl Push<Box<usize>>, began: Instant) -> u64
     next
 }
 
+fn pop_or_yield(from: &mut impl Pop<Box<u64>>, popped: &mut Vec<u64>) {
+    match from.pop() {
+        Some(value) => popped.push(*value),
+        None => thread::yield_now(),
+    }
+}
+
 fn close_during_a_storm_loses_no_accepted_value<Q: Queue>() {
     for turn in 0..if cfg!(miri) { 3 } else { 100 } {
         let (mut producer, mut consumer) = Q::ring(8).unwrap();
@@ -395,11 +402,11 @@ fn close_during_a_storm_loses_no_accepted_value<Q: Queue>() {
                 }
             });
             while popped.len() < turn * 3 {
-                popped.extend(consumer.pop().map(|value| *value));
+                pop_or_yield(&mut consumer, &mut popped);
             }
             consumer.close();
             while !consumer.is_finished() {
-                popped.extend(consumer.pop().map(|value| *value));
+                pop_or_yield(&mut consumer, &mut popped);
             }
         });
         assert!(popped.into_iter().eq(0..accepted.into_inner()), "{}", Q::NAME);
