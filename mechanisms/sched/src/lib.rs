@@ -5,10 +5,8 @@ pub mod drive;
 pub mod engine;
 mod error;
 pub mod fairness;
-pub mod flowset;
 #[allow(unsafe_code)]
 mod raw;
-pub mod tester;
 
 pub use engine::{
     Accepted, Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, FlowSpec, Packet,

@@ -6,9 +6,12 @@ mod calls;
 mod copies;
 mod declarations;
 mod drive;
+mod fairness;
+mod flowsets;
 mod image;
 mod locks;
 mod mechanisms;
+mod program;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod recording;

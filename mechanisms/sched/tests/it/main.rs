@@ -5,6 +5,4 @@ mod api;
 mod contract;
 mod drive;
 mod drive_lanes;
-mod fairness;
-mod flowsets;
 mod oracle;

@@ -7,7 +7,7 @@ use crate::exit::{Interrupted, usage};
 use anyhow::Context;
 use handover_base::topology;
 use handover_base::units::Rate;
-use handover_sched::drive::program;
+use handover_suite::sched::program;
 use std::io::Write;
 
 /// Numbers of clients of the classic table's rows.

@@ -1,4 +1,7 @@
-use super::*;
+//! Parser of the clients' load programs.
+
+use handover_sched::drive::{LENGTH_MAX_BYTES, Spec};
+use handover_suite::sched::program::{BURST_MAX_PACKETS, Program, THREADS_MAX, parse};
 use proptest::prelude::*;
 
 const TWO_CLIENTS: &str = "\
@@ -31,8 +34,8 @@ fn specifications_are_in_order_and_absent_clients_are_listed() {
     assert_eq!(program.of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
     assert_eq!(program.of(2), []);
     assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
-    assert_eq!(program.absent(2).collect::<Vec<_>>(), [7]);
-    assert_eq!(program.absent(8).count(), 0);
+    assert_eq!(program.clients_from(2).collect::<Vec<_>>(), [7]);
+    assert_eq!(program.clients_from(8).count(), 0);
 }
 
 #[test]
