@@ -20,7 +20,7 @@ use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientRun, CopySink, FLOWS_MAX, Flows, IdlePolicy,
-    LENGTH_MAX_BYTES, Ledger, Load, Null, Record, Sink, Stamping, Stop, Token, run_client,
+    LENGTH_MAX_BYTES, Ledger, Load, Null, Record, Sink, Spec, Stamping, Stop, Token, run_client,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
 use handover_sched::fairness::FairnessIndex;
@@ -368,7 +368,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn duration_ns(specs: &[drive::Spec]) -> u64 {
+fn duration_ns(specs: &[Spec]) -> u64 {
     specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
 }
 

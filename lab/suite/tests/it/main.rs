@@ -1,5 +1,5 @@
 //! Tests of the benchmarks' declarations, the machine code of the call benchmarks,
-//! the locks and mechanisms of the tables, and the loops
+//! the locks, mechanisms, test generator and programs, and the loops
 //! that workloads share with the classic programs.
 
 mod calls;

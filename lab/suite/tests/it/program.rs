@@ -1,6 +1,6 @@
 //! Parser of the clients' load programs.
 
-use handover_sched::drive::{LENGTH_MAX_BYTES, Spec};
+use handover_sched::drive::Spec;
 use handover_suite::sched::program::{BURST_MAX_PACKETS, Program, THREADS_MAX, parse};
 use proptest::prelude::*;
 

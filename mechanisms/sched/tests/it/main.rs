@@ -1,4 +1,4 @@
-//! API, contract, fairness, flow sets, the reference model and the arbiter.
+//! API, contract, the reference model and the arbiter.
 #![cfg(not(handover_loom))]
 
 mod api;
