@@ -92,7 +92,7 @@ impl Stream {
         let Stream { records, file, waits, failed, .. } = self;
         records.drain(TURN_RECORDS, |record| {
             waits.take(&record);
-            let written = file.as_mut().map(|file| write_line(record, file));
+            let written = file.as_mut().map(|file| write_line(&record, file));
             match written {
                 Some(Ok(())) => waits.written += 1,
                 Some(Err(refused)) => {
