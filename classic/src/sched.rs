@@ -3,9 +3,11 @@
 mod experiments;
 mod options;
 mod record;
+mod recorder;
 mod shares;
 mod summary;
 mod tester;
+mod udp;
 mod watched;
 
 use super::free_bytes;
@@ -17,15 +19,16 @@ use handover_base::{affinity, clock, topology};
 use handover_program::console::{self, tell};
 use handover_program::exit::{Interrupted, usage};
 use handover_sched::drive::{
-    self, Arbiter, Client, Config, FLOWS_MAX, Flows, IdlePolicy, LENGTH_MAX_BYTES, Ledger, Load,
-    Null, Program, Record, Recorder, Sink, Stamping, Stop, Token, Udp, WhenFull, Work, program,
-    recorder,
+    Arbiter, ArbiterConfig, Client, ClientRun, CopySink, FLOWS_MAX, Flows, IdlePolicy,
+    LENGTH_MAX_BYTES, Ledger, Load, Null, Record, Sink, Spec, Stamping, Stop, Token, run_client,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
-use handover_sched::fairness::Watch;
+use handover_sched::fairness::FairnessIndex;
 use handover_sched::{FlowSpec, Scheduler};
+use handover_suite::sched::program::{self, Program};
 use options::Options;
 use record::{Streams, Waits, Written};
+use recorder::{Recorder, WhenFull, recorder};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -36,6 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use summary::{Row, Share};
+use udp::Udp;
 use watched::Watched;
 
 /// Maximum number of client threads.
@@ -268,7 +272,7 @@ impl<'a> Plan<'a> {
                  --test takes longer ones"
             )));
         }
-        for absent in program.absent(threads) {
+        for absent in program.clients_from(threads) {
             tell(format_args!(
                 "sched: warning: thread {absent} is not there: its lines are ignored"
             ));
@@ -328,8 +332,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn arbiter(&self) -> Config {
-        Config {
+    fn arbiter(&self) -> ArbiterConfig {
+        ArbiterConfig {
             bandwidth_bps: Some(self.args.bandwidth.0),
             mailbox_slots_count: self.args.queue as u32,
             interval: Duration::from_micros(self.args.interval),
@@ -364,7 +368,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn duration_ns(specs: &[drive::Spec]) -> u64 {
+fn duration_ns(specs: &[Spec]) -> u64 {
     specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
 }
 
@@ -441,7 +445,7 @@ struct RunResult {
     /// Waits by client, and the writing of them, if there were stamps.
     written: Option<Written>,
     /// Service of each flow, if the scheduler was watched.
-    watch: Option<Watch>,
+    watch: Option<FairnessIndex>,
     took: Duration,
     used: Usage,
     sweeps: u64,
@@ -455,7 +459,7 @@ impl Plan<'_> {
     fn run_on<S: Scheduler<Token> + Send + 'static>(
         &self,
         mut scheduler: S,
-        watch: fn(S) -> Option<Watch>,
+        watch: fn(S) -> Option<FairnessIndex>,
     ) -> anyhow::Result<RunResult> {
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
@@ -541,7 +545,7 @@ impl Plan<'_> {
     fn sink(&self) -> anyhow::Result<ClientSink> {
         Ok(match self.args.sink {
             Target::Null => ClientSink::Null(Null),
-            Target::Copy => ClientSink::Copy(drive::Copy::new()),
+            Target::Copy => ClientSink::Copy(CopySink::new()),
             Target::Udp(to) => ClientSink::Udp(
                 Udp::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
             ),
@@ -589,7 +593,7 @@ impl Plan<'_> {
     ) -> anyhow::Result<()> {
         let ClientSetup { client, sink, recorder } = setup;
         let _ = affinity::pin(self.cpus.clients[thread as usize]); // best effort
-        let work = Work {
+        let work = ClientRun {
             load: self.load(thread),
             flows: self.flows_of(thread),
             has_window_per_flow: self.flows_differ[thread as usize],
@@ -683,7 +687,12 @@ impl Plan<'_> {
     }
 
     /// Returns a row for each client, and one for all clients together.
-    fn rows(&self, ledgers: &[Ledger], waits: Vec<Waits>, watch: Option<&Watch>) -> Vec<Row> {
+    fn rows(
+        &self,
+        ledgers: &[Ledger],
+        waits: Vec<Waits>,
+        watch: Option<&FairnessIndex>,
+    ) -> Vec<Row> {
         let threads = self.threads() as usize;
         let weights_sum = self.options.flows.weights_sum() as f64;
         let bytes: u64 = ledgers.iter().map(|ledger| ledger.counts.transmitted_bytes).sum();
@@ -736,7 +745,7 @@ struct ClientSetup {
 /// Sink of one client's packets.
 enum ClientSink {
     Null(Null),
-    Copy(drive::Copy),
+    Copy(CopySink),
     Udp(Udp),
 }
 
@@ -744,13 +753,13 @@ enum ClientSink {
 /// figures.
 fn send<K: Sink>(
     mut client: Client,
-    work: Work<'_>,
+    work: ClientRun<'_>,
     mut sink: K,
     recorder: Option<Recorder>,
 ) -> anyhow::Result<()> {
     match recorder {
-        Some(mut recorder) => drive::work(&mut client, work, &mut sink, &mut recorder)?,
-        None => drive::work(&mut client, work, &mut sink, &mut ())?,
+        Some(mut recorder) => run_client(&mut client, work, &mut sink, &mut recorder)?,
+        None => run_client(&mut client, work, &mut sink, &mut ())?,
     };
     Ok(())
 }

@@ -12,10 +12,10 @@ use handover_probe::read::{self, Trace};
 use handover_record::{Bytes, Contender, Document, Spec, Values, args};
 use handover_report::{Format as Foreign, Style};
 use handover_rpc::engine as rpc;
-use handover_sched::drive::program::{BURST_MAX_PACKETS, THREADS_MAX};
-use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES, program as load};
-use handover_sched::flowset::FlowSet;
+use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES};
 use handover_store::Store;
+use handover_suite::sched::flowset::FlowSet;
+use handover_suite::sched::program::{self as load, BURST_MAX_PACKETS, THREADS_MAX};
 use handover_trace::{
     CallTree, Format, Grouping, Limits, Names, SortOrder, Statistics, Traces, estimate, export,
     walk,
@@ -295,7 +295,7 @@ pub fn program(bytes: &[u8]) {
                     assert!((1..=BURST_MAX_PACKETS).contains(&spec.burst_packets), "{spec:?}");
                 }
             }
-            assert_eq!(program.absent(0).count(), program.threads().count());
+            assert_eq!(program.clients_from(0).count(), program.threads().count());
         }
         Err(refused) => {
             assert_is_one_line(&refused.to_string());

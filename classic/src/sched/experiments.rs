@@ -7,7 +7,7 @@ use handover_base::topology;
 use handover_base::units::Rate;
 use handover_program::console::tell;
 use handover_program::exit::{Interrupted, usage};
-use handover_sched::drive::program;
+use handover_suite::sched::program;
 use std::io::Write;
 
 /// Numbers of clients of the classic table's rows.

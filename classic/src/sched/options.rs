@@ -2,7 +2,7 @@
 
 use handover_base::units::Count;
 use handover_sched::Algorithm;
-use handover_sched::flowset::FlowSet;
+use handover_suite::sched::flowset::FlowSet;
 
 /// Default algorithm.
 const ALGORITHM: Algorithm = Algorithm::Rr;

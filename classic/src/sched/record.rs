@@ -1,9 +1,10 @@
 //! Waits of packets: the time-stamp files, and the quantiles.
 
+use super::recorder::{Records, write_line};
 use anyhow::Context;
 use handover_base::clock;
 use handover_program::files::Replacement;
-use handover_sched::drive::{Record, Records};
+use handover_sched::drive::Record;
 use hdrhistogram::Histogram;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -91,7 +92,7 @@ impl Stream {
         let Stream { records, file, waits, failed, .. } = self;
         records.drain(TURN_RECORDS, |record| {
             waits.take(&record);
-            let written = file.as_mut().map(|file| record.write_line(file));
+            let written = file.as_mut().map(|file| write_line(&record, file));
             match written {
                 Some(Ok(())) => waits.written += 1,
                 Some(Err(refused)) => {

@@ -4,8 +4,8 @@ use handover_base::{affinity, clock};
 use handover_harness::stats::quantile_sorted;
 use handover_program::exit::usage;
 use handover_sched::engine::Visitor;
-use handover_sched::tester::{Nothing, Options, Report, Tester};
 use handover_sched::{FlowError, Scheduler};
+use handover_suite::sched::tester::{EmptyScheduler, Options, Report, Tester};
 use std::io::Write;
 
 /// Number of parts of the test, each run beside the same steps without a scheduler.
@@ -66,7 +66,7 @@ impl Visitor<u64> for Time<'_> {
 
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
         let options = self.0;
-        let mut nothing = Nothing::<u64>::new(options.packets_max());
+        let mut nothing = EmptyScheduler::<u64>::new(options.packets_max());
         let mut tester = Tester::new(options, &mut scheduler).map_err(of_flows)?.unwatched();
         let mut generator = Tester::new(options, &mut nothing).map_err(of_flows)?.unwatched();
         let mut timed = Timed { report: Report::default(), took_ns: 0, net_ns: Vec::new() };

@@ -1,23 +1,23 @@
 //! A scheduler wrapper that measures by how much each flow falls behind.
 
 use handover_sched::drive::Token;
-use handover_sched::fairness::Watch;
+use handover_sched::fairness::FairnessIndex;
 use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, Totals};
 
 /// A scheduler that reports all operations to a watch and forwards them to `inner`.
 #[derive(Debug)]
 pub struct Watched<S> {
     inner: S,
-    watch: Watch,
+    watch: FairnessIndex,
 }
 
 impl<S: Scheduler<Token>> Watched<S> {
     /// Wraps a scheduler with flows of these weights, which may be added later.
     pub fn new(inner: S, weights: impl IntoIterator<Item = u64>) -> Watched<S> {
-        Watched { inner, watch: Watch::new(weights) }
+        Watched { inner, watch: FairnessIndex::new(weights) }
     }
 
-    pub fn into_watch(self) -> Watch {
+    pub fn into_watch(self) -> FairnessIndex {
         self.watch
     }
 }

@@ -1,9 +1,12 @@
 //! The packet scheduler: its algorithms alone, their fairness, and their use between clients and an
-//! arbiter.
+//! arbiter; with the test generator, flow sets and load programs of the classic programs.
 
 mod drive;
 mod engine;
 mod fairness;
+pub mod flowset;
+pub mod program;
+pub mod tester;
 mod trip;
 
 /// The benchmarks of clients and arbiter.

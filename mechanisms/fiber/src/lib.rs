@@ -42,6 +42,7 @@ pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, Start
 #[cfg(handover_loom)]
 pub mod model {
     pub use crate::engine::counts::{FiberCounts, alive_count, have_all_ended};
+    pub use crate::engine::offers::{IdleCount, Offers};
     pub use crate::raw::{
         Biased, Gate, Inbox, Link, Linked, List, Node, PreviousState, Race, Withdrawals,
     };

@@ -21,15 +21,17 @@
 //! | waiter_beside_a_timed_out_one_.. | enqueue / enqueue, expire, withdraw / set, close |
 //! | inbox_returns_.. | push, push / push, take |
 //! | owner_and_thief_.. | with_owner, with_owner / with_remote |
+//! | idle_worker_gets_.. | with_owner, announce, try_wake / count, with_remote, begin_idle, has_new_since, is_woken, end_idle |
+//! | one_of_two_idle_workers_.. | with_owner, announce, try_wake / the thief's calls above / the same |
 //! | one_of_two_workers_.. | add_ended, have_all_ended / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
-//! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std`
-//! mutex; the sleep of a worker, which is part of `handover-notify`; a thief's sleep against an
-//! owner's offers.
+//! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std` mutex;
+//! the sleep of a worker, which is part of `handover-notify`.
 //!
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
-//! count; a gate that is closed while a waiter that gives up holds the list of the others.
+//! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
+//! that announces without its fence, or a thief that looks for offers before it declares itself idle.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -40,7 +42,8 @@ mod raw;
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{
-    Biased, FiberCounts, Gate, Inbox, PreviousState, Race, Withdrawals, alive_count, have_all_ended,
+    Biased, FiberCounts, Gate, IdleCount, Inbox, Offers, PreviousState, Race, Withdrawals,
+    alive_count, have_all_ended,
 };
 use raw::{Item, wait_at, wait_at_until, wait_at_untimed};
 
@@ -345,5 +348,102 @@ fn fiber_count_stays_positive_while_an_ending_fiber_spawns() {
         });
         assert_ne!(alive_count(all_counts.iter(), || 0), 0);
         worker.join().unwrap();
+    });
+}
+
+/// Worker that offers, and workers that steal.
+struct Workers<const THIEVES: usize> {
+    queue: Biased<Vec<u32>>,
+    owner: Offers,
+    idle_count: IdleCount,
+    thieves: [(Offers, Flag); THIEVES],
+    /// Ends the thieves, as the end of a runtime does.
+    is_over: AtomicBool,
+}
+
+/// Both fences, that of the model of membarrier and its partner.
+fn fence_fully() {
+    // SeqCst: pairs with the other thread's call of this function.
+    fence(Ordering::SeqCst);
+}
+
+impl<const THIEVES: usize> Workers<THIEVES> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            queue: Biased::new(Vec::new()),
+            owner: Offers::default(),
+            idle_count: IdleCount::default(),
+            thieves: std::array::from_fn(|_| (Offers::default(), Flag::new())),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    fn offer(&self, number: u32) {
+        raw::with_owner(&self.queue, fence_fully, |queue| queue.push(number));
+        if self.owner.announce(&self.idle_count, fence_fully) {
+            let idle = self.thieves.iter().find(|(offers, _)| offers.try_wake());
+            if let Some((_, flag)) = idle {
+                flag.wake();
+            }
+        }
+    }
+
+    /// Steals until it has a fiber or all is over; sleeps when there are no new offers.
+    fn steal(&self, index: usize) -> Option<u32> {
+        let (offers, flag) = &self.thieves[index];
+        let mut seen = 0;
+        // Relaxed: the wake-up publishes it.
+        while !self.is_over.load(Ordering::Relaxed) {
+            let count = self.owner.count();
+            if count != seen {
+                match self.queue.with_remote(fence_fully, Vec::pop) {
+                    Some(Some(fiber)) => return Some(fiber),
+                    Some(None) => seen = count,
+                    None => hint::spin_loop(), // another thief is inside
+                }
+            }
+            offers.begin_idle(&self.idle_count, fence_fully);
+            if !self.owner.has_new_since(seen) && !offers.is_woken() {
+                // If no thread wakes it, loom reports the deadlock.
+                flag.wait();
+            }
+            offers.end_idle(&self.idle_count);
+        }
+        None
+    }
+}
+
+#[test]
+fn idle_worker_gets_the_offered_fiber() {
+    loom::model(|| {
+        let workers = Workers::<1>::new();
+        let its = Arc::clone(&workers);
+        let thief = thread::spawn(move || its.steal(0));
+        workers.offer(7);
+        assert_eq!(thief.join().unwrap(), Some(7));
+    });
+}
+
+#[test]
+fn one_of_two_idle_workers_gets_the_offered_fiber() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let workers = Workers::<2>::new();
+        let threads = [0, 1].map(|index| {
+            let its = Arc::clone(&workers);
+            thread::spawn(move || {
+                let stolen = its.steal(index);
+                if stolen.is_some() {
+                    // Relaxed: the wake-up publishes it.
+                    its.is_over.store(true, Ordering::Relaxed);
+                    its.thieves[1 - index].1.wake();
+                }
+                stolen
+            })
+        });
+        workers.offer(7);
+        let stolen = threads.map(|thief| thief.join().unwrap());
+        assert_eq!(stolen.iter().flatten().collect::<Vec<_>>(), [&7]);
     });
 }

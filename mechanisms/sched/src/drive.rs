@@ -14,14 +14,14 @@
 //! packet has no lock, and no thread blocks another.
 //!
 //! ```
-//! use handover_sched::drive::{Arbiter, Config, Null, Offer, Stop, Token};
+//! use handover_sched::drive::{Arbiter, ArbiterConfig, Null, Offer, Stop, Token};
 //! use handover_sched::{Algorithm, DropPolicy, FlowSpec, engine};
 //!
 //! let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default())?;
 //! scheduler.add_flow(FlowSpec {
 //!     weight: 1, length_max_bytes: 1500, packets_max: 50, drop: DropPolicy::Tail,
 //! })?;
-//! let arbiter = Arbiter::new(scheduler, Config { bandwidth_bps: Some(1_000_000_000), ..Config::default() })?;
+//! let arbiter = Arbiter::new(scheduler, ArbiterConfig { bandwidth_bps: Some(1_000_000_000), ..ArbiterConfig::default() })?;
 //! let hub = arbiter.hub();
 //! let running = arbiter.spawn(|| {})?;
 //!
@@ -61,27 +61,25 @@ mod ledger;
 mod load;
 mod port;
 mod presence;
-pub mod program;
+mod run;
 mod sink;
 mod stamps;
 mod state;
 mod sweep;
 mod wait;
 mod word;
-mod work;
 
 pub use arbiter::{Arbiter, Running};
 pub use client::{Batch, Client, SendError};
 pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};
 pub use closed::{Closed, LEDGERS_MAX};
-pub use config::{BATCH_MAX, Config, ConfigError, DRAIN_MAX, INTERVAL_MAX};
+pub use config::{ArbiterConfig, ArbiterConfigError, BATCH_MAX, DRAIN_MAX, INTERVAL_MAX};
 pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
 pub use lane::Laps;
 pub use ledger::{Counts, Ledger};
-pub use load::{Due, Flows, Load};
-pub use program::{Program, ProgramError, Spec};
-pub use sink::{Both, Copy, DATAGRAM_MAX_BYTES, FlowCounts, Null, Shares, Sink, SinkError, Udp};
-pub use stamps::{Record, Recorder, Records, Stamping, StampingError, Trace, WhenFull, recorder};
+pub use load::{Due, Flows, Load, Spec};
+pub use run::{ClientRun, run_client};
+pub use sink::{Both, CopySink, FlowCounter, FlowCounts, Null, Sink, SinkError};
+pub use stamps::{Record, Stamping, Trace};
 pub use wait::IdlePolicy;
 pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX, Token};
-pub use work::{Work, work};

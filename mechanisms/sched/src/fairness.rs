@@ -1,9 +1,9 @@
 //! Worst-case fair index: the maximum by which flows fall behind their share.
 //!
 //! ```
-//! use handover_sched::fairness::Watch;
+//! use handover_sched::fairness::FairnessIndex;
 //!
-//! let mut watch = Watch::new([3, 1]);
+//! let mut watch = FairnessIndex::new([3, 1]);
 //! (0..4).for_each(|_| watch.queued(0));
 //! watch.queued(1);
 //! (0..4).for_each(|_| watch.served(0, 1500));
@@ -39,13 +39,13 @@ struct FlowService {
 /// # Cost
 /// Some ns a packet: about as much as a scheduler.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct FairnessIndex {
     flows: Vec<FlowService>,
     served_bytes: u64,
     when_empty_bytes: f64,
 }
 
-impl Watch {
+impl FairnessIndex {
     /// Makes an observer of flows with these weights.
     pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let service = |weight| FlowService { share: weight as f64, ..FlowService::default() };

@@ -6,8 +6,6 @@ pub mod drive;
 pub mod engine;
 mod error;
 pub mod fairness;
-pub mod flowset;
-pub mod tester;
 
 pub use engine::{
     Accepted, Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, FlowSpec, Packet,

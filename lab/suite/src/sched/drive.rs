@@ -12,7 +12,7 @@ use handover_sched::drive::lane::{
     Cached, Lane, LaneReceiver, LaneSender, Laps, Lines, Marks, Plain,
 };
 use handover_sched::drive::{
-    Arbiter, Client, Config, Flows, Hub, IdlePolicy, Null, Offer, Stamping, Stop, Token,
+    Arbiter, ArbiterConfig, Client, Flows, Hub, IdlePolicy, Null, Offer, Stamping, Stop, Token,
 };
 use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
@@ -162,13 +162,13 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
 
     fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
         let idle_policy = idle_policy(rig);
-        let config = Config {
+        let config = ArbiterConfig {
             mailbox_slots_count: args.slots_count,
             batch_max: args.batch_max,
             interval: Duration::from_micros(args.interval_us.into()),
             stamping: M::STAMPING,
             idle_policy,
-            ..Config::default()
+            ..ArbiterConfig::default()
         };
         let arbiter = Arbiter::with_lanes(scheduler::<A>(args)?, config).map_err(refused)?;
         Ok(Driver {

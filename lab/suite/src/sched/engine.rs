@@ -1,14 +1,14 @@
 //! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in
-//! rounds of their own, the same packets through a ring in the scheduler's place. Nothing is
+//! rounds of their own, the same packets through a ring in the scheduler's place. EmptyScheduler is
 //! subtracted.
 
+use super::tester::{EmptyScheduler, Options, Tester};
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
     DeficitRoundRobin, Fifo, Pacing, Priority, Qfq, QfqPlus, Queued, RoundRobin, Wf2qPlus,
 };
-use handover_sched::tester::{Nothing, Options, Tester};
 use handover_sched::{Config, ConfigError, Scheduler};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -149,7 +149,7 @@ impl<E: Engine> Workload for Turnover<E> {
 
 /// Floor: the same packets created, through a ring in the scheduler's place.
 pub(super) struct Making<E> {
-    nothing: Nothing<u64>,
+    nothing: EmptyScheduler<u64>,
     tester: Tester,
     engine: PhantomData<E>,
 }
@@ -160,7 +160,7 @@ impl<E: Engine> Workload for Making<E> {
 
     fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
-        let mut nothing = Nothing::new(options.packets_max());
+        let mut nothing = EmptyScheduler::new(options.packets_max());
         let tester = begun(&options, &mut nothing)?;
         Ok(Making { nothing, tester, engine: PhantomData })
     }

@@ -2,10 +2,10 @@
 //! its share.
 
 use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q, fault};
+use super::tester::{Options, Tester};
 use handover_harness::{Bench, Fault, Rig, Samples, Workload};
 use handover_record::{Contender, Part, Spec, Unit, args};
 use handover_sched::Scheduler;
-use handover_sched::tester::{Options, Tester};
 use std::marker::PhantomData;
 
 args! {

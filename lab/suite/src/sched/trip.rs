@@ -8,7 +8,7 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
 use handover_record::{Contender, Spec, Wait};
 use handover_sched::drive::lane::Laps;
-use handover_sched::drive::{Arbiter, Client, Config, Hub, IdlePolicy, Null, Offer, Stop};
+use handover_sched::drive::{Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, Null, Offer, Stop};
 use std::sync::Mutex;
 
 /// Arguments that the other benchmarks of clients and arbiter take from options.
@@ -48,11 +48,11 @@ impl<A: Make> Handover for Trip<A> {
 
     fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
         let idle_policy = idle_policy(rig);
-        let config = Config {
+        let config = ArbiterConfig {
             mailbox_slots_count: ALONE.slots_count,
             batch_max: ALONE.batch_max,
             idle_policy,
-            ..Config::default()
+            ..ArbiterConfig::default()
         };
         let arbiter = Arbiter::with_lanes(scheduler::<A>(&ALONE)?, config).map_err(refused)?;
         Ok(Trip {

@@ -2,6 +2,7 @@
 
 use crate::engine::ReadyQueue;
 use crate::engine::counts::{self, FiberCounts};
+use crate::engine::offers::{IdleCount, Offers};
 use crate::raw::{Biased, Inbox, Runnable, StackPool};
 use crate::{Config, Stealing};
 use handover_base::sync::CachePadded;
@@ -15,11 +16,7 @@ pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     pub(crate) bell: Unparker,
     pub(crate) queue: CachePadded<Biased<ReadyQueue>>,
-    /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
-    /// only.
-    pub(crate) offers: AtomicU32,
-    /// `true` while the worker is idle.
-    pub(crate) is_idle: AtomicBool,
+    pub(crate) offers: Offers,
     pub(crate) counters: CachePadded<Counters>,
     is_claimed: AtomicBool,
     runtime: Weak<RuntimeState>,
@@ -48,8 +45,7 @@ impl WorkerState {
             inbox: CachePadded::default(),
             bell: Unparker::new(),
             queue: CachePadded::new(Biased::new(ReadyQueue::new())),
-            offers: AtomicU32::new(0),
-            is_idle: AtomicBool::new(false),
+            offers: Offers::default(),
             counters: CachePadded::default(),
             is_claimed: AtomicBool::new(false),
             runtime,
@@ -91,7 +87,7 @@ pub(crate) struct RuntimeState {
     /// Number of fibers spawned by threads other than the workers.
     pub(crate) spawned_outside: AtomicU64,
     /// Number of idle workers.
-    pub(crate) idle_count: AtomicU32,
+    pub(crate) idle_count: IdleCount,
 }
 
 /// Pool, as configured and resolved.
@@ -132,7 +128,7 @@ impl RuntimeState {
             is_closing: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             spawned_outside: AtomicU64::new(0),
-            idle_count: AtomicU32::new(0),
+            idle_count: IdleCount::default(),
         })
     }
 

@@ -182,15 +182,9 @@ impl Worker {
 
     /// Announces that a fiber of that pool may be stolen, and wakes an idle worker of the pool.
     fn announce_stealable(&self, pool: u16) {
-        let offers = &self.owner.offers;
-        // Release: a thread that sees the offer finds the fiber in the queue; pairs with the
-        // Acquire in steal().
-        offers.store(offers.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        // Pairs with the heavy fence of a worker that goes to sleep: that worker sees the offer, or
-        // this one sees that it is idle.
-        self.owner.fence_light();
-        // Relaxed: ordered by the fence.
-        if self.shared().idle_count.load(Ordering::Relaxed) != 0 {
+        // A worker that goes to sleep passes the heavy fence.
+        let fence = || self.owner.fence_light();
+        if self.owner.offers.announce(&self.shared().idle_count, fence) {
             self.wake_idle(pool);
         }
     }
@@ -200,11 +194,7 @@ impl Worker {
         let shared = self.shared();
         let pool = &shared.pools[usize::from(pool)];
         for (worker_state, worker) in shared.workers.iter().zip(0..) {
-            // Relaxed: the swap lets only one caller wake the worker; the bell synchronises.
-            if worker_state.is_idle.load(Ordering::Relaxed)
-                && pool.is_served_by(worker)
-                && worker_state.is_idle.swap(false, Ordering::Relaxed)
-            {
+            if pool.is_served_by(worker) && worker_state.offers.try_wake() {
                 worker_state.bell.ring();
                 return;
             }
@@ -469,30 +459,21 @@ impl Worker {
             }
             return;
         }
-        // Relaxed: the heavy fence orders these stores before the reads of the other workers'
-        // offers.
-        self.owner.is_idle.store(true, Ordering::Relaxed);
-        shared.idle_count.fetch_add(1, Ordering::Relaxed);
-        self.owner.fence_heavy();
-        // Relaxed: ordered by the fence.
+        self.owner.offers.begin_idle(&shared.idle_count, || self.owner.fence_heavy());
         let has_new_offers = |worker: usize| {
             worker != self.index as usize
-                && shared.workers[worker].offers.load(Ordering::Relaxed)
-                    != self.seen_offer_counts[worker].get()
+                && shared.workers[worker].offers.has_new_since(self.seen_offer_counts[worker].get())
         };
         if !(0..shared.workers.len()).any(has_new_offers) {
             add(&self.owner.counters.parks, 1);
             let parked = parker.park(&self.owner.bell, deadline_ns, &mut || {
-                // Relaxed: a thread that clears the flag rings the bell afterwards.
-                should_wake() || !self.owner.is_idle.load(Ordering::Relaxed)
+                should_wake() || self.owner.offers.is_woken()
             });
             if parked == Parked::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }
-        // Relaxed: from here on the flag is only a hint to others.
-        shared.idle_count.fetch_sub(1, Ordering::Relaxed);
-        self.owner.is_idle.store(false, Ordering::Relaxed);
+        self.owner.offers.end_idle(&shared.idle_count);
     }
 
     /// Learns from a sleep that was to end at `deadline_ns`, so as to be in time for a timer at
@@ -517,9 +498,7 @@ impl Worker {
         for offset in 1..workers.len() {
             let other_index = (self.index as usize + offset) % workers.len();
             let (other, seen) = (&workers[other_index], &self.seen_offer_counts[other_index]);
-            // Acquire: pairs with the Release in try_wake(): the offered fibers are in the queue,
-            // or were taken.
-            let offers = other.offers.load(Ordering::Acquire);
+            let offers = other.offers.count();
             if offers == seen.get() {
                 continue;
             }

@@ -118,3 +118,33 @@ fn wait(spins_count: &mut u32) {
         handover_base::sync::thread::yield_now();
     }
 }
+
+// Under Miri too, which sees a value that two threads access at once.
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+    use handover_base::sync::atomic::fence;
+    use std::thread;
+
+    #[test]
+    fn owner_and_thieves_change_the_value_one_at_a_time() {
+        const EACH: u32 = if cfg!(miri) { 30 } else { 20_000 };
+        // SeqCst: both halves of the fence.
+        let fence_fully = || fence(Ordering::SeqCst);
+        let value = Biased::new(0);
+        let stolen: u32 = thread::scope(|scope| {
+            let steal = || {
+                let tries = (0..EACH).map(|_| value.with_remote(fence_fully, |count| *count += 1));
+                tries.flatten().count() as u32
+            };
+            let thieves = [scope.spawn(steal), scope.spawn(steal)];
+            for _ in 0..EACH {
+                // SAFETY: only this thread is the owner, and the closure locks nothing.
+                unsafe { value.with_owner(fence_fully, |count| *count += 1) };
+            }
+            thieves.map(|thief| thief.join().expect("a thief")).iter().sum()
+        });
+        // SAFETY: the only thread left.
+        assert_eq!(unsafe { value.with_owner_unlocked(|count| *count) }, EACH + stolen);
+    }
+}

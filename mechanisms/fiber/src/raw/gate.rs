@@ -428,3 +428,116 @@ impl<W> Iterator for Waiters<W> {
         node.waiter.with_mut(|cell| unsafe { (*cell).take() })
     }
 }
+
+// Under Miri too, which sees accesses to nodes that are freed or shared without synchronisation.
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread::{self as os, Thread};
+
+    /// Waiting thread, by the flag that wakes it.
+    #[derive(Clone)]
+    struct Sleeper(Arc<AtomicBool>, Thread);
+
+    impl Sleeper {
+        fn new() -> Self {
+            Self(Arc::default(), os::current())
+        }
+
+        fn wake(self) {
+            // Release: pairs with the Acquire in wait_at().
+            self.0.store(true, Ordering::Release);
+            self.1.unpark();
+        }
+    }
+
+    /// Waits at the gate, with a node on the stack, as a fiber does.
+    fn wait_at(gate: &Gate<Sleeper>) {
+        let (mut node, sleeper) = (Node::new(), Sleeper::new());
+        // SAFETY: the node is valid until the flag is set, which happens after the waiter was
+        // handed out.
+        if unsafe { gate.enqueue(&raw mut node, sleeper.clone()) }.is_ok() {
+            // Acquire: pairs with the Release in wake().
+            while !sleeper.0.load(Ordering::Acquire) {
+                os::park();
+            }
+        }
+    }
+
+    fn open(gate: &Gate<Sleeper>) {
+        if let PreviousState::Waiting(waiters) = gate.set() {
+            waiters.for_each(Sleeper::wake);
+        }
+    }
+
+    #[test]
+    fn waiters_see_the_value_that_was_written_before_the_gate_opened() {
+        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+            let (gate, value) = (Gate::new(), std::sync::atomic::AtomicU32::new(0));
+            os::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        wait_at(&gate);
+                        // Relaxed: ordered by the gate.
+                        assert_eq!(value.load(Ordering::Relaxed), 7);
+                    });
+                }
+                assert!(gate.claim() && !gate.claim(), "the first claim only");
+                value.store(7, Ordering::Relaxed); // Relaxed: as above
+                open(&gate);
+            });
+            assert!(gate.is_set());
+            assert!(matches!(gate.set(), PreviousState::AlreadySet));
+        }
+    }
+
+    #[test]
+    fn gate_that_is_closed_and_opened_again_wakes_each_round() {
+        let (gate, withdrawals) = (Gate::new(), Withdrawals::new());
+        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+            os::scope(|scope| {
+                scope.spawn(|| wait_at(&gate));
+                open(&gate);
+            });
+            assert!(gate.close(&withdrawals) && !gate.close(&withdrawals));
+        }
+    }
+
+    #[test]
+    fn withdrawn_waiter_is_not_handed_out_and_others_keep_their_order() {
+        let withdrawals = Withdrawals::new();
+        for withdrawn in 0..4 {
+            let gate = Gate::new();
+            let mut nodes: [Node<usize>; 3] = Default::default();
+            let first = nodes.as_mut_ptr();
+            for index in 0..3 {
+                // SAFETY: `index` is below the array's length; the nodes outlive the gate, and are
+                // accessed through `first` only.
+                assert!(unsafe { gate.enqueue(first.wrapping_add(index), index) }.is_ok());
+            }
+            if withdrawn < 3 {
+                // SAFETY: as above; the node was enqueued in this gate.
+                let result = unsafe { gate.withdraw(first.wrapping_add(withdrawn), &withdrawals) };
+                assert!(result.was_queued && result.waiters_to_wake.count() == 0);
+                // SAFETY: as above.
+                let again = unsafe { gate.withdraw(first.wrapping_add(withdrawn), &withdrawals) };
+                assert!(!again.was_queued);
+            }
+            let PreviousState::Waiting(waiters) = gate.set() else { panic!("it was closed") };
+            let others: Vec<usize> = (0..3).filter(|index| *index != withdrawn).collect();
+            assert_eq!(waiters.collect::<Vec<_>>(), others);
+        }
+    }
+
+    #[test]
+    fn abandoned_gate_has_no_waiters_and_an_open_one_cannot_be_abandoned() {
+        let gate = Gate::<Cell<u8>>::new();
+        assert!(gate.abandon() && !gate.abandon());
+        assert!(matches!(gate.set(), PreviousState::Abandoned));
+        assert!(!gate.abandon() && gate.is_set());
+        assert!(matches!(Gate::<Cell<u8>>::abandoned().set(), PreviousState::Abandoned));
+    }
+}

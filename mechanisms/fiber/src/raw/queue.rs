@@ -193,3 +193,82 @@ impl<M: Linked> Default for Inbox<M> {
         Self::new()
     }
 }
+
+// Under Miri too, which sees members that are freed twice, leaked, or accessed after they are freed.
+#[cfg(all(test, not(handover_loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Member in a box of its own.
+    #[repr(C)]
+    struct Body {
+        link: Link,
+        number: u32,
+    }
+
+    struct Member(Box<Body>);
+
+    impl Member {
+        fn new(number: u32) -> Self {
+            Self(Box::new(Body { link: Link::new(), number }))
+        }
+    }
+
+    // SAFETY: the box is leaked into a pointer to its first field, the link, and rebuilt from that
+    // pointer once.
+    unsafe impl Linked for Member {
+        fn into_link(self) -> NonNull<Link> {
+            NonNull::from(Box::leak(self.0)).cast()
+        }
+
+        unsafe fn from_link(link: NonNull<Link>) -> Self {
+            // SAFETY: the caller guarantees that the link came from into_link().
+            Self(unsafe { Box::from_raw(link.cast::<Body>().as_ptr()) })
+        }
+    }
+
+    fn drain(list: &mut List<Member>) -> Vec<u32> {
+        std::iter::from_fn(|| list.pop_front()).map(|member| member.0.number).collect()
+    }
+
+    #[test]
+    fn list_is_first_in_first_out_at_both_ends() {
+        let mut list = List::new();
+        assert!(list.is_empty() && list.pop_front().is_none());
+        for number in 1..4 {
+            list.push_back(Member::new(number));
+        }
+        list.push_front(Member::new(0));
+        assert_eq!(list.pop_front().map(|member| member.0.number), Some(0));
+        list.push_back(Member::new(4));
+        assert_eq!(drain(&mut list), [1, 2, 3, 4]);
+        list.push_front(Member::new(5));
+        list.push_back(Member::new(6));
+        assert_eq!(drain(&mut list), [5, 6]);
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn inbox_returns_each_member_of_each_thread_once_in_order() {
+        const EACH: u32 = if cfg!(miri) { 20 } else { 10_000 };
+        let inbox = Inbox::new();
+        let mut received: [Vec<u32>; 2] = Default::default();
+        thread::scope(|scope| {
+            for sender in 0..2 {
+                let inbox = &inbox;
+                scope.spawn(move || {
+                    (0..EACH).for_each(|number| inbox.push(Member::new(2 * number + sender)));
+                });
+            }
+            while received.iter().map(Vec::len).sum::<usize>() < 2 * EACH as usize {
+                for number in drain(&mut inbox.take()) {
+                    received[number as usize % 2].push(number / 2);
+                }
+                thread::yield_now();
+            }
+        });
+        assert!(received.iter().all(|numbers| numbers.iter().copied().eq(0..EACH)));
+        assert!(inbox.is_empty());
+    }
+}

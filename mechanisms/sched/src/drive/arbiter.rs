@@ -1,7 +1,7 @@
 //! The arbiter: owner of the scheduler.
 
 use super::closed::Closed;
-use super::config::{Config, ConfigError};
+use super::config::{ArbiterConfig, ArbiterConfigError};
 use super::hub::Hub;
 use super::lane::{Lane, Laps};
 use super::stamps::Stamping;
@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 /// yours, or [`spawn`](Self::spawn) it.
 pub struct Arbiter<S, L: Lane = Laps> {
     scheduler: S,
-    config: Config,
+    config: ArbiterConfig,
     ending: Ending<L>,
 }
 
@@ -39,8 +39,8 @@ impl<S: Scheduler<Token>> Arbiter<S> {
     /// runs.
     ///
     /// # Errors
-    /// [`ConfigError`].
-    pub fn new(scheduler: S, config: Config) -> Result<Self, ConfigError> {
+    /// [`ArbiterConfigError`].
+    pub fn new(scheduler: S, config: ArbiterConfig) -> Result<Self, ArbiterConfigError> {
         Self::with_lanes(scheduler, config)
     }
 }
@@ -49,11 +49,11 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     /// Makes an arbiter as [`new`](Arbiter::new) does, with another kind of mailboxes.
     ///
     /// # Errors
-    /// [`ConfigError`].
-    pub fn with_lanes(scheduler: S, config: Config) -> Result<Self, ConfigError> {
+    /// [`ArbiterConfigError`].
+    pub fn with_lanes(scheduler: S, config: ArbiterConfig) -> Result<Self, ArbiterConfigError> {
         config.validate()?;
         if !scheduler.is_empty() {
-            return Err(ConfigError::Queued { packets_count: scheduler.len() });
+            return Err(ArbiterConfigError::Queued { packets_count: scheduler.len() });
         }
         let ending = Ending(Arc::new(ArbiterState::new(&config)));
         Ok(Self { scheduler, config, ending })
@@ -70,7 +70,7 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     /// Panics if the scheduler does; the clients then see that the arbiter has ended.
     ///
     /// # Blocking
-    /// Blocks until it is stopped. While idle it waits as [`Config::idle_policy`] says.
+    /// Blocks until it is stopped. While idle it waits as [`ArbiterConfig::idle_policy`] says.
     pub fn run(self) -> Closed<S> {
         let Self { scheduler, config, ending } = self;
         let shared = Arc::clone(&ending.0);

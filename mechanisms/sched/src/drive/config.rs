@@ -6,10 +6,10 @@ use super::stamps::Stamping;
 use super::wait::IdlePolicy;
 use std::time::Duration;
 
-/// Greatest [`Config::batch_max`].
+/// Greatest [`ArbiterConfig::batch_max`].
 pub const BATCH_MAX: u32 = 4096;
 
-/// Longest [`Config::interval`].
+/// Longest [`ArbiterConfig::interval`].
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// Longest time for which [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of
@@ -19,7 +19,7 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Configuration of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct ArbiterConfig {
     /// Rate of the link in bit/s, at which packets are marked; `None` marks without a limit.
     pub bandwidth_bps: Option<u64>,
     /// Slots between a client and the arbiter, in `1..=LANE_SLOTS_MAX`: the number of packets that
@@ -41,7 +41,7 @@ pub struct Config {
     pub idle_policy: IdlePolicy,
 }
 
-impl Default for Config {
+impl Default for ArbiterConfig {
     /// Returns no rate limit, 200 slots, continuous sweeps, and batches of 32 that share stamps;
     /// for one client.
     fn default() -> Self {
@@ -59,7 +59,7 @@ impl Default for Config {
 /// Error of a configuration with which no arbiter can work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConfigError {
+pub enum ArbiterConfigError {
     /// `mailbox_slots_count` is outside its range.
     #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Mailbox {
@@ -89,20 +89,20 @@ pub enum ConfigError {
     Rate(#[from] RateError),
 }
 
-impl Config {
+impl ArbiterConfig {
     /// Checks that an arbiter can work with this configuration.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first invalid value and its range.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    /// [`ArbiterConfigError`] names the first invalid value and its range.
+    pub fn validate(&self) -> Result<(), ArbiterConfigError> {
         if !(1..=LANE_SLOTS_MAX).contains(&self.mailbox_slots_count) {
-            return Err(ConfigError::Mailbox { slots_count: self.mailbox_slots_count });
+            return Err(ArbiterConfigError::Mailbox { slots_count: self.mailbox_slots_count });
         }
         if !(1..=BATCH_MAX).contains(&self.batch_max) {
-            return Err(ConfigError::Batch { batch_max: self.batch_max });
+            return Err(ArbiterConfigError::Batch { batch_max: self.batch_max });
         }
         if self.interval > INTERVAL_MAX {
-            return Err(ConfigError::Interval { interval: self.interval });
+            return Err(ArbiterConfigError::Interval { interval: self.interval });
         }
         self.bandwidth_bps.map_or(Ok(()), |rate| PacketClock::new(rate).map(drop))?;
         Ok(())

@@ -1,8 +1,20 @@
 //! Load programs: what a client sends, and when. Pure: time is an argument.
 
 use super::clock::PacketClock;
-use super::program::Spec;
 use std::collections::VecDeque;
+
+/// Packets of one length at one rate for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Duration.
+    pub duration_ns: u64,
+    /// Rate.
+    pub bandwidth_bps: u64,
+    /// Length of each packet.
+    pub length_bytes: u32,
+    /// Packets of a burst.
+    pub burst_packets: u32,
+}
 
 /// Packets to send now, or the time to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

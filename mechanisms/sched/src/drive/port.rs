@@ -46,7 +46,7 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         let ((to_arbiter, inbox), (outbox, from_arbiter)) = match lanes() {
             Ok(lanes) => lanes,
             Err(error) => {
-                unreachable!("Config::validate() has checked the number of slots: {error}")
+                unreachable!("ArbiterConfig::validate() has checked the number of slots: {error}")
             }
         };
         let ledger = Ledger { client, ..Ledger::default() };

@@ -1,26 +1,14 @@
 //! Sinks: destinations of transmitted packets.
 
-mod udp;
-
 use super::word::{Departure, LENGTH_MAX_BYTES};
 use std::hint::black_box;
 use std::io;
-pub use udp::{DATAGRAM_MAX_BYTES, Udp};
 
 /// Error after which a sink transmits no more packets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// No socket could be connected to this address.
-    #[error("cannot connect a UDP socket to {to}: {error}")]
-    Connect {
-        /// The address.
-        to: std::net::SocketAddr,
-        /// The system's error.
-        #[source]
-        error: io::Error,
-    },
-    /// The kernel refuses to send datagrams.
+    /// The system refuses to send.
     #[error("cannot send datagrams: {error}")]
     Send {
         /// The system's error.
@@ -64,13 +52,13 @@ impl Sink for Null {
 
 /// Sink that copies the packet's number of bytes in memory, as if it filled a network card's ring.
 #[derive(Debug)]
-pub struct Copy {
+pub struct CopySink {
     from: Vec<u8>,
     to: Vec<u8>,
     copied_bytes: u64,
 }
 
-impl Copy {
+impl CopySink {
     /// Makes a sink with 64 KiB to copy from and to.
     pub fn new() -> Self {
         let bytes = LENGTH_MAX_BYTES as usize;
@@ -83,13 +71,13 @@ impl Copy {
     }
 }
 
-impl Default for Copy {
+impl Default for CopySink {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Sink for Copy {
+impl Sink for CopySink {
     fn transmit(&mut self, packet: Departure) {
         let bytes = packet.length_bytes.min(LENGTH_MAX_BYTES) as usize;
         self.to[..bytes].copy_from_slice(black_box(&self.from[..bytes]));
@@ -127,11 +115,11 @@ pub struct FlowCounts {
 
 /// Sink that counts packets and bytes of each flow.
 #[derive(Clone, Debug, Default)]
-pub struct Shares {
+pub struct FlowCounter {
     flows: Vec<FlowCounts>,
 }
 
-impl Shares {
+impl FlowCounter {
     /// Makes a sink for `flows_count` flows; others are added as they come.
     pub fn new(flows_count: u32) -> Self {
         Self { flows: vec![FlowCounts::default(); flows_count as usize] }
@@ -143,7 +131,7 @@ impl Shares {
     }
 }
 
-impl Sink for Shares {
+impl Sink for FlowCounter {
     #[inline]
     fn transmit(&mut self, packet: Departure) {
         let flow = packet.flow as usize;

@@ -1,6 +1,6 @@
 //! State shared by the arbiter, its clients and hubs.
 
-use super::config::Config;
+use super::config::ArbiterConfig;
 use super::lane::Lane;
 use super::port::Port;
 use super::stamps::Stamping;
@@ -41,7 +41,7 @@ pub(super) struct ArbiterState<L: Lane> {
 }
 
 impl<L: Lane> ArbiterState<L> {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &ArbiterConfig) -> Self {
         let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
         let new_clients =
             NewClients { bare: Vec::new(), stamped: Vec::new(), clients_count: 0, joined_count: 0 };

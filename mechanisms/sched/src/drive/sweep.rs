@@ -4,7 +4,7 @@ mod runs;
 
 use super::clock::PacketClock;
 use super::closed::{Closed, LEDGERS_MAX};
-use super::config::{Config, DRAIN_MAX};
+use super::config::{ArbiterConfig, DRAIN_MAX};
 use super::lane::{Lane, LaneReceiver, LaneSender};
 use super::ledger::Ledger;
 use super::port::Port;
@@ -26,7 +26,7 @@ const MARKS_MAX: usize = 4096;
 /// Sweeps with work between two clock reads, if nothing depends on the time.
 const SWEEPS_PER_READING: u64 = 16;
 
-/// Smallest [`Config::batch_max`] at which packets are taken and marked in runs. For smaller
+/// Smallest [`ArbiterConfig::batch_max`] at which packets are taken and marked in runs. For smaller
 /// batches, runs of single packets are a tenth slower than no runs (drr, 2026-11).
 const RUNS_BATCH_MIN: usize = 8;
 
@@ -107,7 +107,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
 
     pub(super) fn new(
         scheduler: S,
-        config: &Config,
+        config: &ArbiterConfig,
         shared: Arc<ArbiterState<L>>,
         select_new_clients: SelectNewClients<L, IN, OUT>,
     ) -> Self {
@@ -117,7 +117,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             present: Vec::new(),
             vacant: Vec::new(),
             pending_packets: PendingPackets::default(),
-            // Config::validate() has refused rates that the clock cannot represent.
+            // ArbiterConfig::validate() has refused rates that the clock cannot represent.
             link: config.bandwidth_bps.and_then(|rate| PacketClock::new(rate).ok()),
             batch_max: config.batch_max as usize,
             interval_ns: nanoseconds(config.interval),

@@ -7,30 +7,52 @@
 mod raw;
 
 use handover_sched::engine::Visitor;
-use handover_sched::tester::{Options, Tester};
-use handover_sched::{Algorithm, Config, Packet, Scheduler};
+use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
 
-struct Run<'a>(&'a Options);
+const FLOWS_COUNT: u32 = 200;
 
-impl Visitor<u64> for Run<'_> {
-    type Output = (usize, usize);
+/// Flows of ten weights and two lengths.
+fn specs(weights_count: u64) -> impl Iterator<Item = FlowSpec> {
+    (0..u64::from(FLOWS_COUNT)).map(move |flow| FlowSpec {
+        weight: 1 + flow % weights_count * 11,
+        length_max_bytes: if flow % 2 == 0 { 64 } else { 1500 },
+        packets_max: 100,
+        drop: DropPolicy::Tail,
+    })
+}
 
-    fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> (usize, usize) {
-        let mut tester = Tester::new(self.0, &mut scheduler).expect("the flows");
+/// Runs a scheduler that is filled and drained in turn; returns the number of allocations.
+struct Run;
+
+impl Visitor<u64> for Run {
+    type Output = usize;
+
+    fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> usize {
+        for spec in specs(10) {
+            scheduler.add_flow(spec).expect("a flow");
+        }
         let before = raw::allocations_count();
-        tester.run(&mut scheduler, 100_000);
-        (before, raw::allocations_count())
+        let mut now_ns = 0;
+        for round in 0..200 {
+            // Up to all of a flow's packets, in bursts of three.
+            for packet in 0..FLOWS_COUNT * (round % 7) {
+                let packet = Packet { flow: packet / 3 % FLOWS_COUNT, length_bytes: 64, token: 0 };
+                assert!(scheduler.enqueue(now_ns, packet).is_ok());
+            }
+            while let Some(ready_ns) = scheduler.ready_ns() {
+                now_ns = now_ns.max(ready_ns);
+                assert!(scheduler.dequeue(now_ns).is_some());
+            }
+        }
+        raw::allocations_count() - before
     }
 }
 
 #[test]
 fn enqueue_and_dequeue_do_not_allocate() {
     for algorithm in Algorithm::ALL {
-        let options = Options::parse(&["-flowsets", "1-100-10:64-1500-2:10", "-burst", "3"]);
-        let options = options.expect("options");
-        let run = algorithm.visit(&options.config(), Run(&options));
-        let (before, after) = run.expect("a valid configuration");
-        assert_eq!(after - before, 0, "{algorithm}");
+        let allocations = algorithm.visit(&Config::default(), Run).expect("a valid configuration");
+        assert_eq!(allocations, 0, "{algorithm}");
     }
 }
 
@@ -38,8 +60,7 @@ fn enqueue_and_dequeue_do_not_allocate() {
 fn enqueue_and_dequeue_of_two_levels_do_not_allocate() {
     let levels = Algorithm::Qfq.build_tenants::<u64>(Algorithm::Wf2qPlus, &Config::default());
     let mut scheduler = levels.expect("two levels");
-    let options = Options::parse(&["-flowsets", "1-9-3:64-1500-2:5"]).expect("options");
-    for (i, spec) in options.flows.specs(100).enumerate() {
+    for (i, spec) in specs(3).take(30).enumerate() {
         if i % 10 == 0 {
             scheduler.add_tenant(i as u64 + 1, 1500).expect("a tenant");
         }

@@ -3,9 +3,9 @@
 
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
-    Arbiter, Client, Closed, Config, ConfigError, Counts, Departure, Flows, Hub, IdlePolicy,
-    JoinError, Ledger, Load, Null, Offer, Record, Recorder, Records, Running, SendError, Shares,
-    Sink, Spec, Stamping, Stop, Token, Udp, WhenFull, Work, lane, recorder, work,
+    Arbiter, ArbiterConfig, ArbiterConfigError, Client, ClientRun, Closed, Counts, Departure,
+    FlowCounter, Flows, Hub, IdlePolicy, JoinError, Ledger, Load, Null, Offer, Record, Running,
+    SendError, Sink, Spec, Stamping, Stop, Token, lane, run_client,
 };
 use handover_sched::{
     Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
@@ -13,7 +13,6 @@ use handover_sched::{
 };
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +39,6 @@ fn handles_are_send_if_the_scheduler_is() {
     assert_eq!(auto_traits!(Client), "Send + Sync");
     assert_eq!(auto_traits!(Client<lane::Lines>), "Send + Sync");
     assert_eq!(auto_traits!(Hub), "Send + Sync");
-    assert_eq!(auto_traits!((Recorder, Records)), "Send + Sync");
     assert_eq!(auto_traits!(Arbiter<Cell<u8>>), "Send");
     assert_eq!(auto_traits!(Arbiter<Rc<u8>>), "neither");
     assert_eq!(auto_traits!(Closed<Cell<u8>>), "Send");
@@ -50,11 +48,14 @@ fn handles_are_send_if_the_scheduler_is() {
 }
 
 /// Returns a configuration for threads that share CPUs with other tests.
-fn config(stamping: Stamping) -> Config {
-    Config { stamping, idle_policy: IdlePolicy::Share, ..Config::default() }
+fn config(stamping: Stamping) -> ArbiterConfig {
+    ArbiterConfig { stamping, idle_policy: IdlePolicy::Share, ..ArbiterConfig::default() }
 }
 
-fn start(scheduler: AnyScheduler<Token>, config: Config) -> (Hub, Running<AnyScheduler<Token>>) {
+fn start(
+    scheduler: AnyScheduler<Token>,
+    config: ArbiterConfig,
+) -> (Hub, Running<AnyScheduler<Token>>) {
     let arbiter = Arbiter::new(scheduler, config).unwrap();
     (arbiter.hub(), arbiter.spawn(|| {}).unwrap())
 }
@@ -144,7 +145,7 @@ fn every_algorithm_returns_all_packets_of_each_client_in_order() {
 #[test]
 fn packets_replaced_by_newer_ones_are_returned_as_dropped() {
     let flow = FlowSpec { packets_max: 2, drop: DropPolicy::Head, ..FLOW };
-    let slow = Config { bandwidth_bps: Some(1_000_000), ..config(Stamping::Batch) };
+    let slow = ArbiterConfig { bandwidth_bps: Some(1_000_000), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), slow);
     let mut client = hub.join().unwrap();
     let mut trace: Vec<Record> = Vec::new();
@@ -230,7 +231,7 @@ fn packets_survive_panics_of_the_offer_iterator_and_the_sink() {
 #[test]
 fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
     // 1.2 ms a packet: most packets of the dying clients are still queued.
-    let slow = Config { bandwidth_bps: Some(10_000_000), ..config(Stamping::Batch) };
+    let slow = ArbiterConfig { bandwidth_bps: Some(10_000_000), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Qfq, 4, FLOW), slow);
     let mut dying: Vec<_> = (0..3).map(|_| hub.join().unwrap()).collect();
     for (flow, client) in (0..).zip(&mut dying) {
@@ -309,7 +310,7 @@ fn more_clients_than_cpus_transmit_all_packets() {
 
 #[test]
 fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
-    let slow = Config { bandwidth_bps: Some(1_000), ..config(Stamping::Packet) };
+    let slow = ArbiterConfig { bandwidth_bps: Some(1_000), ..config(Stamping::Packet) };
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), slow);
     let mut client = hub.join().unwrap();
     let mut offers = (0..100).map(|tag| Offer { flow: 0, length_bytes: 1500, tag });
@@ -370,7 +371,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
     for stamping in [Stamping::Batch, Stamping::Packet] {
         let (hub, running) = start(scheduler(Algorithm::QfqPlus, 3, FLOW), config(stamping));
         let mut client = hub.join().unwrap();
-        let (mut recorder, mut records) = recorder(4096, WhenFull::Block);
+        let mut records = Vec::new();
         let stop = AtomicBool::new(false);
         let spec = Spec {
             duration_ns: 5_000_000,
@@ -378,7 +379,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
             length_bytes: 1250,
             burst_packets: 4,
         };
-        let job = Work {
+        let job = ClientRun {
             load: Load::program(&[spec]),
             flows: Flows::of(0, 1, 3),
             has_window_per_flow: false,
@@ -390,21 +391,16 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
             until_ns: None,
             linger: TIMEOUT,
         };
-        let counts = work(&mut client, job, &mut Null, &mut recorder).unwrap();
+        let counts = run_client(&mut client, job, &mut Null, &mut records).unwrap();
         assert!(counts.sent > 0 && counts.queued() == 0, "{counts:?}");
-        drop((client, recorder));
-        let mut seen = 0;
-        while !records.is_finished() {
-            records.drain(100, |record| {
-                seen += 1;
-                let Record { cli_enq_ticks, sch_enq_ticks, sch_deq_ticks, cli_deq_ticks, .. } =
-                    record;
-                assert!(cli_enq_ticks > 0 && cli_deq_ticks >= cli_enq_ticks, "{record:?}");
-                assert!(sch_deq_ticks >= sch_enq_ticks, "{record:?}");
-                assert_eq!(record.length_bytes, 1250);
-            });
+        drop(client);
+        for record in &records {
+            let Record { cli_enq_ticks, sch_enq_ticks, sch_deq_ticks, cli_deq_ticks, .. } = *record;
+            assert!(cli_enq_ticks > 0 && cli_deq_ticks >= cli_enq_ticks, "{record:?}");
+            assert!(sch_deq_ticks >= sch_enq_ticks, "{record:?}");
+            assert_eq!(record.length_bytes, 1250);
         }
-        assert_eq!(seen + records.lost(), counts.sent);
+        assert_eq!(records.len() as u64, counts.sent);
         hub.stop(Stop::Drain);
         assert_conserved(&running.join());
     }
@@ -419,7 +415,7 @@ fn stopped_client_returns_complete_counts() {
             .map(|index| {
                 let (mut client, stop) = (hub.join().unwrap(), &stop);
                 scope.spawn(move || {
-                    let job = Work {
+                    let job = ClientRun {
                         load: Load::endless(1500, 10),
                         flows: Flows::of(index, 3, 4),
                         has_window_per_flow: true,
@@ -431,8 +427,8 @@ fn stopped_client_returns_complete_counts() {
                         until_ns: None,
                         linger: TIMEOUT,
                     };
-                    let mut shares = Shares::new(4);
-                    let counts = work(&mut client, job, &mut shares, &mut ()).unwrap();
+                    let mut shares = FlowCounter::new(4);
+                    let counts = run_client(&mut client, job, &mut shares, &mut ()).unwrap();
                     let packets = shares.flows().iter().map(|flow| flow.packets).sum::<u64>();
                     assert_eq!(packets, counts.transmitted);
                     assert!(counts.queued() <= 10, "{counts:?}");
@@ -464,7 +460,7 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
         [(Load::endless(64, 1), Flows::of(1, 2, 1)), (Load::program(&[]), Flows::of(0, 1, 1))]
     {
         let mut client = hub.join().unwrap();
-        let job = Work {
+        let job = ClientRun {
             load,
             flows,
             has_window_per_flow: true,
@@ -476,7 +472,7 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
             until_ns: None,
             linger: TIMEOUT,
         };
-        assert_eq!(work(&mut client, job, &mut Null, &mut ()).unwrap(), Counts::default());
+        assert_eq!(run_client(&mut client, job, &mut Null, &mut ()).unwrap(), Counts::default());
     }
     hub.stop(Stop::Drain);
     running.join();
@@ -484,7 +480,7 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
 
 #[test]
 fn arbiter_with_a_long_interval_marks_all_packets() {
-    let seldom = Config { interval: Duration::from_millis(2), ..config(Stamping::Batch) };
+    let seldom = ArbiterConfig { interval: Duration::from_millis(2), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Rr1, 2, FLOW), seldom);
     let mut client = hub.join().unwrap();
     send_all(&mut client, Flows::of(0, 1, 2), 500);
@@ -498,7 +494,7 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
     // From a batch of eight on, packets are taken in runs.
     for batch_max in [1, 8] {
         let hour = Duration::from_secs(3600);
-        let config = Config { interval: hour, batch_max, ..config(Stamping::None) };
+        let config = ArbiterConfig { interval: hour, batch_max, ..config(Stamping::None) };
         let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 2, FLOW), config).unwrap();
         let hub = arbiter.hub();
         let mut client = hub.join().unwrap();
@@ -520,7 +516,7 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
 
 #[test]
 fn arbiter_stops_during_a_long_interval() {
-    let hour = Config { interval: Duration::from_secs(3600), ..config(Stamping::None) };
+    let hour = ArbiterConfig { interval: Duration::from_secs(3600), ..config(Stamping::None) };
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), hour);
     std::thread::sleep(Duration::from_millis(5));
     let began = Instant::now();
@@ -622,68 +618,16 @@ fn panic_of_the_algorithm_ends_the_arbiter_and_not_the_clients() {
 }
 
 #[test]
-fn udp_datagrams_have_the_lengths_and_flows_of_the_packets() {
-    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let mut udp = Udp::connect(receiver.local_addr().unwrap()).unwrap();
-    // 80 Mbit/s, so that the socket's buffer never overflows.
-    let paced = Config { bandwidth_bps: Some(80_000_000), ..config(Stamping::Batch) };
-    let (hub, running) = start(scheduler(Algorithm::Rr, 3, FLOW), paced);
-    let mut client = hub.join().unwrap();
-    let lengths = [1u32, 8, 16, 17, 1400];
-    let mut offers = (0..90).map(|tag| Offer {
-        flow: tag % 3,
-        length_bytes: lengths[tag as usize % lengths.len()],
-        tag,
-    });
-    assert_eq!(client.send_batch(&mut offers).sent, 90);
-    let mut buffer = [0; 2048];
-    let (mut bytes, mut received) = (0, [0; 3]);
-    let deadline = Instant::now() + TIMEOUT;
-    while client.in_flight() > 0 && Instant::now() < deadline {
-        client.poll(100, &mut udp, &mut ()).unwrap();
-    }
-    assert_eq!((client.counts().transmitted, client.counts().dropped), (90, 0));
-    for number in 0..90u64 {
-        let length = receiver.recv(&mut buffer).unwrap();
-        bytes += length as u64;
-        if length >= 16 {
-            let flow = u64::from_be_bytes(buffer[..8].try_into().unwrap());
-            received[flow as usize] += 1;
-            assert_eq!(u64::from_be_bytes(buffer[8..16].try_into().unwrap()), number);
-        }
-    }
-    assert_eq!(received.iter().sum::<u32>(), 90 * 3 / 5);
-    assert_eq!(bytes, client.counts().transmitted_bytes);
-    assert_eq!((udp.datagrams(), udp.bytes(), udp.lost()), (90, bytes, 0));
-    drop(client);
-    hub.stop(Stop::Drain);
-    assert_conserved(&running.join());
-}
-
-#[test]
-fn refused_datagrams_are_counted_and_sending_continues() {
-    let closed_port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut udp = Udp::connect(closed_port).unwrap();
-    for tag in 0..10 {
-        udp.transmit(Departure { flow: 0, length_bytes: 64, tag });
-        udp.flush().unwrap();
-    }
-    assert_eq!(udp.datagrams() + udp.lost(), 10);
-    assert!(udp.lost() > 0);
-}
-
-#[test]
 fn invalid_configurations_are_refused_with_the_range() {
-    let refuse = |config: Config| config.validate().unwrap_err();
-    let fine = Config::default();
+    let refuse = |config: ArbiterConfig| config.validate().unwrap_err();
+    let fine = ArbiterConfig::default();
     assert_eq!(fine.validate(), Ok(()));
-    let none = refuse(Config { mailbox_slots_count: 0, ..fine.clone() });
-    assert_eq!(none, ConfigError::Mailbox { slots_count: 0 });
-    let batch = refuse(Config { batch_max: 0, ..fine.clone() });
+    let none = refuse(ArbiterConfig { mailbox_slots_count: 0, ..fine.clone() });
+    assert_eq!(none, ArbiterConfigError::Mailbox { slots_count: 0 });
+    let batch = refuse(ArbiterConfig { batch_max: 0, ..fine.clone() });
     assert!(batch.to_string().contains("1..=4096"), "{batch}");
-    let rate = refuse(Config { bandwidth_bps: Some(0), ..fine.clone() });
-    assert!(matches!(rate, ConfigError::Rate(_)), "{rate}");
-    let long = refuse(Config { interval: Duration::from_secs(3601), ..fine.clone() });
-    assert!(matches!(long, ConfigError::Interval { .. }), "{long}");
+    let rate = refuse(ArbiterConfig { bandwidth_bps: Some(0), ..fine.clone() });
+    assert!(matches!(rate, ArbiterConfigError::Rate(_)), "{rate}");
+    let long = refuse(ArbiterConfig { interval: Duration::from_secs(3601), ..fine.clone() });
+    assert!(matches!(long, ArbiterConfigError::Interval { .. }), "{long}");
 }

@@ -1,4 +1,4 @@
-//! API, contract, fairness, flow sets, the reference model and the arbiter.
+//! API, contract, the reference model and the arbiter.
 #![cfg(not(handover_loom))]
 
 mod api;
@@ -7,6 +7,4 @@ mod contract;
 mod drive;
 #[cfg(all(target_os = "linux", not(handover_portable)))]
 mod drive_lanes;
-mod fairness;
-mod flowsets;
 mod oracle;

@@ -1,7 +1,9 @@
 //! Options of dummynet's tester.
 
-use crate::engine::{Algorithm, Config, LENGTH_LIMIT_BYTES, PACKETS_LIMIT, UnknownAlgorithm};
-use crate::flowset::{FlowSet, FlowSetError};
+use super::super::flowset::{FlowSet, FlowSetError};
+use handover_sched::engine::{
+    Algorithm, Config, LENGTH_LIMIT_BYTES, PACKETS_LIMIT, UnknownAlgorithm,
+};
 use std::str::FromStr;
 
 /// Options `-n -d -alg -flowsets -len -burst -qmin -qmax -flows`, as in dummynet's tester.

@@ -1,5 +1,10 @@
-use super::*;
+//! Parser of the clients' load programs.
+
+use handover_sched::drive::Spec;
+use handover_suite::sched::program::{BURST_MAX_PACKETS, THREADS_MAX, parse};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 const TWO_CLIENTS: &str = "\
 # client 0: slow then fast
@@ -31,8 +36,8 @@ fn specifications_are_in_order_and_absent_clients_are_listed() {
     assert_eq!(program.of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
     assert_eq!(program.of(2), []);
     assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
-    assert_eq!(program.absent(2).collect::<Vec<_>>(), [7]);
-    assert_eq!(program.absent(8).count(), 0);
+    assert_eq!(program.clients_from(2).collect::<Vec<_>>(), [7]);
+    assert_eq!(program.clients_from(8).count(), 0);
 }
 
 #[test]
@@ -128,9 +133,9 @@ fn error_begins_with_the_file_and_the_position() {
     assert!(text.starts_with("dir/sched.txt: line 1, column 1: expected a duration"), "{text}");
 }
 
-fn text_of(program: &Program) -> String {
+fn text_of(threads: &BTreeMap<u32, Vec<Spec>>) -> String {
     let mut text = String::new();
-    for (thread, specs) in program.threads() {
+    for (thread, specs) in threads {
         text += &format!("thread {thread}\n");
         for Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets } in specs {
             text +=
@@ -155,11 +160,13 @@ proptest! {
             (0u32..THREADS_MAX, 1..u64::MAX / 2, 1u64..1_000_000_000_000_000,
              1u32..65_536, 1u32..=BURST_MAX_PACKETS), 0..20)
     ) {
-        let mut program = Program::default();
+        let mut threads = BTreeMap::<u32, Vec<Spec>>::new();
         for (thread, duration_ns, bandwidth_bps, length_bytes, burst_packets) in specs {
             let spec = Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets };
-            program.threads.entry(thread).or_default().push(spec);
+            threads.entry(thread).or_default().push(spec);
         }
-        prop_assert_eq!(parse(&text_of(&program)), Ok(program));
+        let program = parse(&text_of(&threads)).expect("a program");
+        let parsed: BTreeMap<_, _> = program.threads().map(|(thread, specs)| (thread, specs.to_vec())).collect();
+        prop_assert_eq!(parsed, threads);
     }
 }

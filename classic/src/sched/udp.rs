@@ -1,14 +1,14 @@
 //! Sink that sends UDP datagrams, many with one system call.
 
-use super::{Sink, SinkError};
-use crate::drive::word::Departure;
+use anyhow::Context;
+use handover_sched::drive::{Departure, Sink, SinkError};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// Longest datagram that IPv4 carries; longer packets are truncated to it.
-pub const DATAGRAM_MAX_BYTES: u32 = 65_507;
+const DATAGRAM_MAX_BYTES: u32 = 65_507;
 
 /// Maximum number of datagrams sent with one system call.
 const BURST_MAX: usize = 64;
@@ -25,15 +25,12 @@ const HEADER_BYTES: usize = 16;
 /// # Blocking
 /// Blocks while the socket's buffer is full.
 #[derive(Debug)]
-pub struct Udp {
+pub(super) struct Udp {
     socket: UdpSocket,
     /// Length and header of each buffered datagram.
     buffered: Vec<(usize, [u8; HEADER_BYTES])>,
     zeros: Box<[u8]>,
     number: u64,
-    datagrams: u64,
-    bytes: u64,
-    lost: u64,
     failed: Option<io::Error>,
 }
 
@@ -41,67 +38,38 @@ impl Udp {
     /// Makes a sink that sends to this address, from any port.
     ///
     /// # Errors
-    /// [`SinkError::Connect`].
-    pub fn connect(to: SocketAddr) -> Result<Self, SinkError> {
+    /// If no socket can be connected to the address.
+    pub(super) fn connect(to: SocketAddr) -> anyhow::Result<Self> {
         let from: SocketAddr = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let connect = || {
-            let socket = UdpSocket::bind(from)?;
-            socket.connect(to)?;
-            Ok(socket)
-        };
-        let socket = connect().map_err(|error| SinkError::Connect { to, error })?;
+        let refused = || format!("cannot connect a UDP socket to {to}");
+        let socket = UdpSocket::bind(from).with_context(refused)?;
+        socket.connect(to).with_context(refused)?;
         Ok(Self {
             socket,
             buffered: Vec::with_capacity(BURST_MAX),
             zeros: vec![0; DATAGRAM_MAX_BYTES as usize].into(),
             number: 0,
-            datagrams: 0,
-            bytes: 0,
-            lost: 0,
             failed: None,
         })
-    }
-
-    /// Returns the number of datagrams that the kernel accepted.
-    pub fn datagrams(&self) -> u64 {
-        self.datagrams
-    }
-
-    /// Returns their bytes, without network headers.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the number of datagrams that the kernel did not accept: no receiver at the peer, or
-    /// no buffer. They are not sent again, as on a wire.
-    pub fn lost(&self) -> u64 {
-        self.lost
     }
 
     fn send_buffered(&mut self) {
         let mut sent = 0;
         while sent < self.buffered.len() && self.failed.is_none() {
             match send(&self.socket, &self.buffered[sent..], &self.zeros) {
-                Ok(count) => {
-                    self.datagrams += count as u64;
-                    let lengths = self.buffered[sent..sent + count].iter().map(|it| it.0 as u64);
-                    self.bytes += lengths.sum::<u64>();
-                    sent += count;
-                }
+                Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 // An error of the next datagram, or a pending error of an earlier one, which was
-                // refused.
+                // refused. It is not sent again, as on a wire.
                 Err(Errno::CONNREFUSED | Errno::NOBUFS | Errno::AGAIN | Errno::HOSTUNREACH) => {
-                    self.lost += 1;
                     sent += 1;
                 }
                 Err(errno) => self.failed = Some(errno.into()),
             }
         }
-        self.lost += (self.buffered.len() - sent) as u64;
         self.buffered.clear();
     }
 }
@@ -138,5 +106,51 @@ impl Sink for Udp {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.send_buffered();
         self.failed.take().map_or(Ok(()), |error| Err(SinkError::Send { error }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn datagrams_have_the_lengths_and_flows_of_the_packets() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut udp = Udp::connect(receiver.local_addr().unwrap()).unwrap();
+        let lengths = [1u32, 8, 16, 17, 1400];
+        let mut buffer = [0; 2048];
+        let mut number = 0u64;
+        // Bursts that fit into the receiver's buffer, and more than one system call sends.
+        for burst in [5, BURST_MAX as u32 + 6, 15] {
+            for tag in 0..burst {
+                let length_bytes = lengths[tag as usize % lengths.len()];
+                udp.transmit(Departure { flow: tag % 3, length_bytes, tag });
+            }
+            udp.flush().unwrap();
+            for tag in 0..burst {
+                let length = receiver.recv(&mut buffer).unwrap();
+                assert_eq!(length as u32, lengths[tag as usize % lengths.len()]);
+                if length >= HEADER_BYTES {
+                    let word =
+                        |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap());
+                    assert_eq!((word(0), word(8)), (u64::from(tag % 3), number));
+                }
+                number += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn refused_datagrams_do_not_end_sending() {
+        let closed_port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut udp = Udp::connect(closed_port).unwrap();
+        for tag in 0..10 {
+            udp.transmit(Departure { flow: 0, length_bytes: 64, tag });
+            udp.flush().unwrap();
+        }
     }
 }

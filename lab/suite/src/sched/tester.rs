@@ -2,10 +2,10 @@
 //!
 //! The generator gives packets to the flow with the fewest queued packets until `qmax` are queued
 //! in all, takes packets out until `qmin` are left, and begins again. It needs no clock: measure
-//! the time of [`Tester::run`], and subtract the time of the same steps with [`Nothing`].
+//! the time of [`Tester::run`], and subtract the time of the same steps with [`EmptyScheduler`].
 //!
 //! ```
-//! use handover_sched::tester::{Options, Tester};
+//! use handover_suite::sched::tester::{Options, Tester};
 //!
 //! let options = Options::parse(&["-alg", "wf2q+", "-flowsets", "1-100-10:1500:10", "-n", "100K"])?;
 //! let mut scheduler = options.algorithm.build::<u64>(&options.config())?;
@@ -23,21 +23,23 @@ mod options;
 
 pub use options::{Options, OptionsError, Threshold};
 
-use crate::engine::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
-use crate::fairness::Watch;
 use generator::Generator;
+use handover_sched::engine::{
+    Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals,
+};
+use handover_sched::fairness::FairnessIndex;
 use std::fmt::Debug;
 
 /// Bounds of a token in the generator's packets.
-pub trait Token: Copy + Debug + Default {}
+pub trait TesterToken: Copy + Debug + Default {}
 
-impl<T: Copy + Debug + Default> Token for T {}
+impl<T: Copy + Debug + Default> TesterToken for T {}
 
 /// Generator with an observer of the flows' service.
 #[derive(Debug)]
 pub struct Tester {
     generator: Generator,
-    watch: Option<Watch>,
+    watch: Option<FairnessIndex>,
     length_limit_bytes: u32,
     now_ns: u64,
     report: Report,
@@ -74,7 +76,7 @@ impl Tester {
     ///
     /// # Errors
     /// [`FlowError`] if the scheduler cannot hold the flows.
-    pub fn new<T: Token, S: Scheduler<T>>(
+    pub fn new<T: TesterToken, S: Scheduler<T>>(
         options: &Options,
         scheduler: &mut S,
     ) -> Result<Self, FlowError> {
@@ -83,7 +85,7 @@ impl Tester {
         }
         Ok(Self {
             generator: Generator::new(options),
-            watch: Some(Watch::new(options.flows.flows().map(|(weight, _)| weight.into()))),
+            watch: Some(FairnessIndex::new(options.flows.flows().map(|(weight, _)| weight.into()))),
             length_limit_bytes: options.length_bytes.unwrap_or(u32::MAX),
             now_ns: 0,
             report: Report::default(),
@@ -99,7 +101,11 @@ impl Tester {
     /// Does `steps` steps, each of which offers a packet or takes one out; returns the results
     /// since the tester was made. The index is taken when a flow has no packet left.
     #[inline]
-    pub fn run<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S, steps: u64) -> Report {
+    pub fn run<T: TesterToken, S: Scheduler<T>>(
+        &mut self,
+        scheduler: &mut S,
+        steps: u64,
+    ) -> Report {
         for _ in 0..steps {
             if let Some((flow, length_bytes)) = self.generator.next() {
                 self.offer(scheduler, flow, length_bytes.min(self.length_limit_bytes));
@@ -107,12 +113,12 @@ impl Tester {
                 self.take(scheduler);
             }
         }
-        let wfi_bytes = self.watch.as_ref().map_or(0.0, Watch::when_empty_bytes);
+        let wfi_bytes = self.watch.as_ref().map_or(0.0, FairnessIndex::when_empty_bytes);
         Report { wfi_bytes, ..self.report }
     }
 
     #[inline(always)]
-    fn offer<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S, flow: u32, bytes: u32) {
+    fn offer<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S, flow: u32, bytes: u32) {
         self.report.enqueued += 1;
         let packet = Packet { flow, length_bytes: bytes, token: T::default() };
         match scheduler.enqueue(self.now_ns, packet) {
@@ -138,7 +144,7 @@ impl Tester {
     }
 
     #[inline(always)]
-    fn take<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S) {
+    fn take<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S) {
         if let Some(packet) = self.dequeue(scheduler) {
             self.report.dequeued += 1;
             self.generator.release(packet.flow);
@@ -151,7 +157,7 @@ impl Tester {
     /// Dequeues the next packet; if the scheduler holds it back, advances the time until it does
     /// not.
     #[inline(always)]
-    fn dequeue<T: Token, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
+    fn dequeue<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
         if let Some(packet) = scheduler.dequeue(self.now_ns) {
             return Some(packet);
         }
@@ -163,7 +169,7 @@ impl Tester {
     /// packets leave. The index covers all spans of time within that: the lag that a flow builds up
     /// between any moment and a later departure of one of its packets. Packets have their flow's
     /// longest length, or any length up to it if `random`, a seed, is not 0.
-    pub fn run_backlogged<T: Token, S: Scheduler<T>>(
+    pub fn run_backlogged<T: TesterToken, S: Scheduler<T>>(
         &mut self,
         scheduler: &mut S,
         depth: u32,
@@ -208,13 +214,13 @@ impl Tester {
 /// Scheduler that measures the generator's own cost: first in, first out, whatever the flow,
 /// without limits per flow.
 #[derive(Debug)]
-pub struct Nothing<T> {
+pub struct EmptyScheduler<T> {
     ring: Vec<Packet<T>>,
     head: usize,
     count: usize,
 }
 
-impl<T: Token> Nothing<T> {
+impl<T: TesterToken> EmptyScheduler<T> {
     /// Makes room for `packets_max` packets, rounded up to a power of two.
     pub fn new(packets_max: u32) -> Self {
         let places = (packets_max as usize).next_power_of_two();
@@ -223,7 +229,7 @@ impl<T: Token> Nothing<T> {
     }
 }
 
-impl<T: Token> Scheduler<T> for Nothing<T> {
+impl<T: TesterToken> Scheduler<T> for EmptyScheduler<T> {
     fn add_flow(&mut self, _: FlowSpec) -> Result<u32, FlowError> {
         Ok(0)
     }

@@ -7,7 +7,7 @@
 //! 10^6, `k` and `m` for 2^10 and 2^20.
 //!
 //! ```
-//! use handover_sched::flowset::FlowSet;
+//! use handover_suite::sched::flowset::FlowSet;
 //!
 //! let set: FlowSet = "100:1500:1,1:64-1500:8".parse()?;
 //! assert_eq!((set.flows_count(), set.weights_sum()), (17, 116));
@@ -15,12 +15,12 @@
 //!
 //! let refused = "1:1500".parse::<FlowSet>().unwrap_err();
 //! assert_eq!(refused.to_string(), "flow set, part 1, column 7: expected `:` and the number of flows");
-//! # Ok::<(), handover_sched::flowset::FlowSetError>(())
+//! # Ok::<(), handover_suite::sched::flowset::FlowSetError>(())
 //! ```
 //!
 //! Source: the tester of dummynet (L. Rizzo, 2010).
 
-use crate::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
+use handover_sched::engine::{DropPolicy, FLOWS_LIMIT, FlowSpec, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
 use std::fmt::{self, Display};
 use std::str::FromStr;
 

@@ -1,8 +1,8 @@
 //! Shares, and the lag of a flow behind its share.
 
 use handover_sched::engine::{Queued, Visitor, Wf2qPlus};
-use handover_sched::tester::{Options, Report, Tester};
 use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
+use handover_suite::sched::tester::{Options, Report, Tester};
 
 /// The sets of flows that schedulers are compared on, and ten thousand flows of many weights and
 /// lengths.

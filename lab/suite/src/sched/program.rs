@@ -12,9 +12,8 @@
 //! number, wherever they stand and whatever else it contains, begins the lines of that client. A
 //! `#` begins a comment.
 
-use super::clock::PacketClock;
-use super::word::LENGTH_MAX_BYTES;
 use handover_base::units::{Count, Rate, Size, Span, UnitError};
+use handover_sched::drive::{LENGTH_MAX_BYTES, PacketClock, Spec};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -25,19 +24,6 @@ pub const THREADS_MAX: u32 = 65_536;
 
 /// Longest burst, in packets.
 pub const BURST_MAX_PACKETS: u32 = 1_000_000;
-
-/// Packets of one length at one rate for some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// Duration.
-    pub duration_ns: u64,
-    /// Rate.
-    pub bandwidth_bps: u64,
-    /// Length of each packet.
-    pub length_bytes: u32,
-    /// Packets of a burst.
-    pub burst_packets: u32,
-}
 
 /// Load programs of the clients: a list of specifications for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +44,7 @@ impl Program {
 
     /// Returns the clients with specifications whose number is not below `threads_count`: their
     /// specifications are ignored, which deserves a warning.
-    pub fn absent(&self, threads_count: u32) -> impl Iterator<Item = u32> {
+    pub fn clients_from(&self, threads_count: u32) -> impl Iterator<Item = u32> {
         self.threads.range(threads_count..).map(|(&thread, _)| thread)
     }
 }
@@ -264,6 +250,3 @@ fn bandwidth(word: &str) -> Result<u64, String> {
     PacketClock::new(bandwidth_bps).map_err(|refused| refused.to_string())?;
     Ok(bandwidth_bps)
 }
-
-#[cfg(test)]
-mod tests;

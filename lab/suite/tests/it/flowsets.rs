@@ -1,8 +1,8 @@
 //! The grammar of flow sets and of the tester's options.
 
 use handover_sched::Algorithm;
-use handover_sched::flowset::FlowSet;
-use handover_sched::tester::{Options, Threshold};
+use handover_suite::sched::flowset::FlowSet;
+use handover_suite::sched::tester::{Options, Threshold};
 
 /// Flow set, number of flows, sum of weights, first and last weight and length.
 type Case = (&'static str, u32, u64, (u32, u32), (u32, u32));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Parameters of a client's run.
 #[derive(Clone, Debug)]
-pub struct Work<'a> {
+pub struct ClientRun<'a> {
     /// Load program.
     pub load: Load,
     /// Flows of the packets, in turn.
@@ -52,21 +52,21 @@ const PACKETS_PER_CLOCK_READ: u32 = 64;
 const POLL_MAX: usize = 1024;
 
 /// Runs a client on the calling thread until its program has ended and its packets have come back
-/// (or [`Work::linger`] has passed), its time is up, it is stopped, or the arbiter has ended.
+/// (or [`ClientRun::linger`] has passed), its time is up, it is stopped, or the arbiter has ended.
 /// Packets that have come back by then were transmitted.
 ///
 /// All tags are zero.
 ///
 /// # Errors
 /// An error of the sink. [`Client::counts`] is right all the same.
-pub fn work<L: Lane, K: Sink, T: Trace>(
+pub fn run_client<L: Lane, K: Sink, T: Trace>(
     client: &mut Client<L>,
-    work: Work<'_>,
+    run: ClientRun<'_>,
     sink: &mut K,
     trace: &mut T,
 ) -> Result<Counts, SinkError> {
-    let Work { mut load, flows, has_window_per_flow, lengths_bytes, in_flight_max, .. } = work;
-    let Work { poll_interval, idle_policy, stop, until_ns, linger, .. } = work;
+    let ClientRun { mut load, flows, has_window_per_flow, lengths_bytes, in_flight_max, .. } = run;
+    let ClientRun { poll_interval, idle_policy, stop, until_ns, linger, .. } = run;
     let has_flows = !flows.is_empty();
     let mut flow_order = match has_window_per_flow && flows.own_count() > 1 {
         true => FlowOrder::Windows(flows.windows(in_flight_max)),
@@ -213,15 +213,18 @@ impl Iterator for Burst<'_> {
 mod tests {
     use super::*;
     use crate::drive::Token;
-    use crate::flowset::FlowSet;
-    use crate::{Algorithm, Packet, Scheduler, engine};
+    use crate::{Algorithm, DropPolicy, FlowSpec, Packet, Scheduler, engine};
 
     /// Bytes of each of four clients with 100 packets on their way at a time, after so many
     /// packets.
     fn shares(order_of: impl Fn(Flows) -> FlowOrder) -> [f64; 4] {
-        let flows: FlowSet = "100:1500:1,1:1500:16".parse().unwrap();
         let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default()).unwrap();
-        assert!(flows.specs(u32::MAX).all(|spec| scheduler.add_flow(spec).is_ok()));
+        for weight in std::iter::once(100).chain(std::iter::repeat_n(1, 16)) {
+            let (length_max_bytes, packets_max) = (1500, u32::MAX);
+            let drop = DropPolicy::Tail;
+            let spec = FlowSpec { weight, length_max_bytes, packets_max, drop };
+            assert!(scheduler.add_flow(spec).is_ok());
+        }
         let mut clients: Vec<(FlowOrder, u64)> =
             (0..4).map(|client| (order_of(Flows::of(client, 4, 17)), 0)).collect();
         let send =

@@ -1,0 +1,341 @@
+//! Buffer that carries a client's time stamps to the thread that writes them.
+
+use handover_base::clock;
+use handover_base::sync::Arc;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_ring::spsc;
+use handover_sched::drive::{Record, Trace};
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+/// Treatment of a record when the buffer is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum WhenFull {
+    /// The client waits for space: no record is lost, and its packets are late.
+    #[default]
+    Block,
+    /// The record is lost and counted, and the client goes on.
+    Drop,
+}
+
+/// Maximum number of records that travel together.
+const CHUNK_RECORDS_MAX: u32 = 8192;
+
+/// Pause of a client that waits for space.
+const SPACE_PAUSE: Duration = Duration::from_micros(50);
+
+/// Returns the two ends of a buffer of records: a client fills it, and another thread drains it,
+/// during the run or after it. It holds at least `records_max` records; memory is taken as it
+/// fills.
+///
+/// # Panics
+/// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
+pub(super) fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Records) {
+    assert!(records_max > 0, "records_max=0: it must be at least 1");
+    let chunk_records = (records_max / 4).clamp(1, CHUNK_RECORDS_MAX);
+    // One chunk more is at the recorder, being filled; it has a slot of its own at the end.
+    let chunks_max = (records_max.div_ceil(chunk_records) - 1).max(1);
+    let (producer, consumer) = match spsc::ring(chunks_max + 1) {
+        Ok(ends) => ends,
+        Err(error) => panic!("records_max={records_max}: {error}"),
+    };
+    let losses = Arc::new(Losses { lost: AtomicU64::new(0), waited_ns: AtomicU64::new(0) });
+    let recorder = Recorder {
+        chunk: Vec::new(),
+        chunk_records: chunk_records as usize,
+        chunks_max: chunks_max as usize,
+        producer,
+        when_full,
+        losses: Arc::clone(&losses),
+    };
+    (recorder, Records { chunk: Vec::new().into_iter(), consumer, losses })
+}
+
+/// Cost of a full buffer. Only the recorder writes.
+#[derive(Debug)]
+struct Losses {
+    lost: AtomicU64,
+    waited_ns: AtomicU64,
+}
+
+/// The client's end: give it to [`Client::poll`](handover_sched::drive::Client::poll). Dropping it passes on the
+/// last records and closes the buffer.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    /// Records that have not been handed over.
+    chunk: Vec<Record>,
+    chunk_records: usize,
+    /// Maximum number of chunks that have been handed over and not taken, before the last one.
+    chunks_max: usize,
+    producer: spsc::Producer<Vec<Record>>,
+    when_full: WhenFull,
+    losses: Arc<Losses>,
+}
+
+impl Recorder {
+    /// Makes space in the chunk; returns `false` if it cannot.
+    #[cold]
+    #[inline(never)]
+    fn make_space(&mut self) -> bool {
+        if self.chunk.capacity() > 0 && !(self.wait_for_space() && self.hand_over()) {
+            return false;
+        }
+        self.chunk = Vec::with_capacity(self.chunk_records);
+        true
+    }
+
+    /// Waits until the chunk may be handed over; returns `false` if it may not be.
+    fn wait_for_space(&self) -> bool {
+        let mut began_ns = None;
+        while self.producer.len() >= self.chunks_max {
+            if self.when_full == WhenFull::Drop || self.producer.is_closed() {
+                return false;
+            }
+            began_ns.get_or_insert_with(clock::now_ns);
+            thread::sleep(SPACE_PAUSE);
+        }
+        if let Some(began_ns) = began_ns {
+            // Relaxed: a statistic.
+            self.losses.waited_ns.fetch_add(clock::now_ns() - began_ns, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Hands the chunk over; returns `false` if the other end was dropped.
+    fn hand_over(&mut self) -> bool {
+        match self.producer.push(std::mem::take(&mut self.chunk)) {
+            Ok(()) => true,
+            Err(error) => {
+                self.chunk = error.into_inner();
+                false
+            }
+        }
+    }
+}
+
+impl Trace for Recorder {
+    #[inline]
+    fn record(&mut self, record: &Record) {
+        if self.chunk.len() == self.chunk.capacity() && !self.make_space() {
+            // Relaxed: a statistic.
+            self.losses.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.chunk.push(*record);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // There is a slot for the last chunk.
+        if !self.chunk.is_empty() && !self.hand_over() {
+            // Relaxed: a statistic; the end of the ring orders it.
+            self.losses.lost.fetch_add(self.chunk.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// Records that were taken and not handed on.
+    chunk: std::vec::IntoIter<Record>,
+    consumer: spsc::Consumer<Vec<Record>>,
+    losses: Arc<Losses>,
+}
+
+impl Records {
+    /// Hands up to `records_max` records to `each`, in order; returns how many. Zero does not mean
+    /// that no more come: see [`is_finished`](Self::is_finished). Records come in chunks, the last
+    /// of them when the recorder is dropped.
+    pub(super) fn drain(&mut self, records_max: usize, mut each: impl FnMut(Record)) -> usize {
+        let mut drained = 0;
+        while drained < records_max {
+            let Some(record) = self.chunk.next() else {
+                let Some(chunk) = self.consumer.pop() else { break };
+                self.chunk = chunk.into_iter();
+                continue;
+            };
+            each(record);
+            drained += 1;
+        }
+        drained
+    }
+
+    /// Returns `true` if half of the buffer or more is full: a writer that has waited until now
+    /// drains it before the client has to wait.
+    pub(super) fn is_half_full(&self) -> bool {
+        2 * self.consumer.len() >= self.consumer.slots_count()
+    }
+
+    /// Returns `true` if the recorder has been dropped; the rest can still be drained. Once true,
+    /// true for ever.
+    pub(super) fn is_closed(&self) -> bool {
+        self.consumer.is_closed()
+    }
+
+    /// Returns `true` if all has been drained and the recorder has been dropped. Once true, true
+    /// for ever.
+    pub(super) fn is_finished(&self) -> bool {
+        self.chunk.as_slice().is_empty() && self.consumer.is_finished()
+    }
+
+    /// Number of records that were lost. Complete when [`is_finished`](Self::is_finished).
+    pub(super) fn lost(&self) -> u64 {
+        // Relaxed: a statistic; the end of the ring orders the last one.
+        self.losses.lost.load(Ordering::Relaxed)
+    }
+
+    /// Time for which the client waited for space. Complete when
+    /// [`is_finished`](Self::is_finished).
+    pub(super) fn waited(&self) -> Duration {
+        // Relaxed: as in lost().
+        Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// Writes the packet's line: `cli_enq`, then `sch_enq`, `sch_deq` and `cli_deq` as differences
+/// from the stamp before, in ticks, then the length and, for a dropped packet, `D`; separated
+/// by tabs.
+pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Result<()> {
+    let mut line = LineBuffer { bytes: [0; LINE_BYTES_MAX], from: LINE_BYTES_MAX };
+    line.put(b'\n');
+    if record.dropped {
+        line.put(b'D');
+    }
+    let fields_from_the_last = [
+        u64::from(record.length_bytes),
+        record.cli_deq_ticks.saturating_sub(record.sch_deq_ticks),
+        record.sch_deq_ticks.saturating_sub(record.sch_enq_ticks),
+        record.sch_enq_ticks.saturating_sub(record.cli_enq_ticks),
+        record.cli_enq_ticks,
+    ];
+    for field in fields_from_the_last {
+        line.put(b'\t');
+        line.put_number(field);
+    }
+    out.write_all(&line.bytes[line.from..])
+}
+
+/// Longest line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
+const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
+
+/// A line that is filled from its end. Formatting by `write!` takes five times as long, and there
+/// are millions of lines.
+struct LineBuffer {
+    bytes: [u8; LINE_BYTES_MAX],
+    from: usize,
+}
+
+impl LineBuffer {
+    fn put(&mut self, byte: u8) {
+        self.from -= 1;
+        self.bytes[self.from] = byte;
+    }
+
+    fn put_number(&mut self, mut number: u64) {
+        loop {
+            self.put(b'0' + (number % 10) as u8);
+            number /= 10;
+            if number == 0 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(cli_enq_ticks: u64) -> Record {
+        Record {
+            cli_enq_ticks,
+            sch_enq_ticks: cli_enq_ticks + 10,
+            sch_deq_ticks: cli_enq_ticks + 30,
+            cli_deq_ticks: cli_enq_ticks + 60,
+            flow: 3,
+            length_bytes: 1500,
+            dropped: false,
+        }
+    }
+
+    #[test]
+    fn line_contains_the_first_stamp_and_the_stage_durations() {
+        let mut line = Vec::new();
+        write_line(&record(1000), &mut line).unwrap();
+        write_line(&Record { dropped: true, ..record(5) }, &mut line).unwrap();
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "1000\t10\t20\t30\t1500\t\n5\t10\t20\t30\t1500\tD\n"
+        );
+    }
+
+    #[test]
+    fn longest_line_fits_the_buffer() {
+        let mut line = Vec::new();
+        let most = Record { cli_enq_ticks: u64::MAX, length_bytes: u32::MAX, ..Record::default() };
+        write_line(&Record { dropped: true, ..most }, &mut line).unwrap();
+        assert_eq!(line, b"18446744073709551615\t0\t0\t0\t4294967295\tD\n");
+        line.clear();
+        let most = Record { cli_deq_ticks: u64::MAX, ..Record::default() };
+        write_line(&most, &mut line).unwrap();
+        assert_eq!(line, b"0\t0\t0\t18446744073709551615\t0\t\n");
+    }
+
+    /// Drains all that comes until the recorder has been dropped.
+    fn drained(mut records: Records) -> (Vec<u64>, Records) {
+        let mut seen = Vec::new();
+        while !records.is_finished() {
+            records.drain(3, |record| seen.push(record.cli_enq_ticks));
+        }
+        (seen, records)
+    }
+
+    #[test]
+    fn dropping_recorder_counts_lost_records_and_keeps_the_order() {
+        let (mut recorder, records) = recorder(4, WhenFull::Drop);
+        assert!(!records.is_half_full());
+        (0..10).for_each(|n| recorder.record(&record(n)));
+        // Relaxed: one thread.
+        assert_eq!(recorder.losses.lost.load(Ordering::Relaxed), 6);
+        assert!(records.is_half_full() && !records.is_closed());
+        let reader = thread::spawn(|| drained(records));
+        drop(recorder);
+        let (seen, records) = reader.join().unwrap();
+        assert_eq!(seen, [0, 1, 2, 3]);
+        assert_eq!((records.lost(), records.waited()), (6, Duration::ZERO));
+    }
+
+    #[test]
+    fn blocking_recorder_loses_no_record_and_reports_its_waiting_time() {
+        for records_max in [1, 7, 10_000] {
+            let (mut recorder, records) = recorder(records_max, WhenFull::Block);
+            let client =
+                thread::spawn(move || (0..2_000).for_each(|n| recorder.record(&record(n))));
+            if records_max < 2_000 {
+                while !records.is_half_full() {
+                    thread::yield_now();
+                }
+            }
+            let (seen, records) = drained(records);
+            client.join().unwrap();
+            assert!(seen.into_iter().eq(0..2_000), "{records_max}");
+            assert_eq!(records.lost(), 0);
+            assert!(records_max < 2_000 || records.waited() == Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn recorder_with_a_dropped_reader_counts_records_as_lost_and_does_not_wait() {
+        let (mut recorder, records) = recorder(4, WhenFull::Block);
+        recorder.record(&record(0));
+        let losses = Arc::clone(&records.losses);
+        drop(records);
+        (1..10).for_each(|n| recorder.record(&record(n)));
+        drop(recorder);
+        // Relaxed: one thread.
+        assert_eq!(losses.lost.load(Ordering::Relaxed), 10);
+    }
+}

@@ -1,0 +1,88 @@
+//! Offers: a worker announces fibers that other workers may steal, and no worker sleeps through an
+//! announcement.
+//!
+//! The two sides are Dekker's algorithm. A worker that offers writes its count, passes a fence, and
+//! reads the number of idle workers. A worker that goes to sleep adds itself to that number, passes a
+//! fence, and reads the counts of the others. So at least one of the two sees the other, and a
+//! worker that is seen is woken. The fences are those of [`Biased`](crate::raw::Biased): the
+//! offering side's is light, the sleeping side's heavy.
+
+use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Number of idle workers of a runtime.
+#[derive(Debug, Default)]
+pub struct IdleCount(AtomicU32);
+
+/// Offers of one worker, and its own idleness.
+#[derive(Debug, Default)]
+pub struct Offers {
+    /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
+    /// only.
+    count: AtomicU32,
+    /// `true` while the worker is idle and no other worker has woken it.
+    is_idle: AtomicBool,
+}
+
+impl Offers {
+    /// Announces a fiber, which is already in this worker's queue; returns `true` if a worker is
+    /// idle, so that one must be [woken](Self::try_wake).
+    #[inline]
+    #[must_use]
+    pub fn announce(&self, idle_count: &IdleCount, fence_light: impl FnOnce()) -> bool {
+        // Relaxed: only this worker writes it.
+        let count = self.count.load(Ordering::Relaxed).wrapping_add(1);
+        // Release: a thread that sees the offer finds the fiber in the queue; pairs with the
+        // Acquire in count().
+        self.count.store(count, Ordering::Release);
+        fence_light();
+        // Relaxed: ordered by the fence.
+        idle_count.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the number of offers, modulo 2^32.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        // Acquire: pairs with the Release in announce(): the offered fibers are in the queue, or
+        // were taken.
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Declares this worker idle. Afterwards it may sleep if none of the others
+    /// [has new offers](Self::has_new_since).
+    pub fn begin_idle(&self, idle_count: &IdleCount, fence_heavy: impl FnOnce()) {
+        // Relaxed: the heavy fence orders these accesses before the reads of the other workers'
+        // offers.
+        self.is_idle.store(true, Ordering::Relaxed);
+        idle_count.0.fetch_add(1, Ordering::Relaxed); // Relaxed: as above
+        fence_heavy();
+    }
+
+    /// Returns `true` if this worker has announced fibers since it had `seen` offers.
+    #[must_use]
+    pub fn has_new_since(&self, seen: u32) -> bool {
+        // Relaxed: ordered by the heavy fence in begin_idle().
+        self.count.load(Ordering::Relaxed) != seen
+    }
+
+    /// Returns `true` if this worker is no longer idle: another one has woken it.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        // Relaxed: the thread that clears the flag rings the bell afterwards.
+        !self.is_idle.load(Ordering::Relaxed)
+    }
+
+    /// Declares this worker busy.
+    pub fn end_idle(&self, idle_count: &IdleCount) {
+        // Relaxed: from here on the number is only a hint to others.
+        idle_count.0.fetch_sub(1, Ordering::Relaxed);
+        self.is_idle.store(false, Ordering::Relaxed); // Relaxed: as above
+    }
+
+    /// Returns `true` to one caller if this worker is idle; the caller must ring its bell.
+    #[must_use]
+    pub fn try_wake(&self) -> bool {
+        // Relaxed: the swap lets only one caller wake the worker; the bell synchronises.
+        self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::Relaxed)
+    }
+}
