@@ -69,6 +69,14 @@ impl Flag {
             self.0.1.wait();
         }
     }
+
+    /// Waits as `wait`, and clears the flag.
+    fn wait_and_clear(&self) {
+        // Acquire: pairs with the Release in wake().
+        while !self.0.0.swap(false, Ordering::Acquire) {
+            self.0.1.wait();
+        }
+    }
 }
 
 fn open(gate: &Gate<Flag>) -> bool {
@@ -405,7 +413,7 @@ impl<const THIEVES: usize> Workers<THIEVES> {
             offers.begin_idle(&self.idle_count, fence_fully);
             if !self.owner.has_new_since(seen) && !offers.is_woken() {
                 // If no thread wakes it, loom reports the deadlock.
-                flag.wait();
+                flag.wait_and_clear();
             }
             offers.end_idle(&self.idle_count);
         }

@@ -5,13 +5,13 @@ use std::sync::Once;
 /// Functions that the C library calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hooks {
-    /// Before a fork, on the thread that forks, as the next two.
+    /// Function called before a fork; as the next two, on the thread that forks.
     pub before_fork: extern "C" fn(),
-    /// After a fork, in the parent.
+    /// Function called after a fork in the parent.
     pub after_fork_in_parent: extern "C" fn(),
-    /// After a fork, in the child.
+    /// Function called after a fork in the child.
     pub after_fork_in_child: extern "C" fn(),
-    /// When the process exits.
+    /// Function called at the process's exit.
     pub on_exit: extern "C" fn(),
 }
 
