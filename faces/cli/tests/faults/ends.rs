@@ -150,7 +150,7 @@ fn children(of: u32) -> Vec<u32> {
 #[test]
 fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
     let home = Home::new();
-    let line = "run floor/eventfd notify/round-trip --no-peers --processes --time 100ms";
+    let line = "run floor/eventfd notify/round-trip --processes --time 100ms";
     let mut run = start(&home, line);
     run.wait_for("floor/eventfd measured\n");
     // A participant may be killed after it has given its answer: then the next one is killed.

@@ -160,7 +160,7 @@ fn check_smoke(document: &Document) {
 #[test]
 fn without_a_command_the_ladder_is_run_shown_stored_and_written_as_a_page() {
     let home = Home::new();
-    let said = home.run("--profile smoke").code(0);
+    let said = home.run("--profile smoke --all").code(0);
     let run = home.last();
     check_smoke(&run);
     let listed = json(&home.ok("list --json"));
@@ -182,7 +182,7 @@ fn without_a_command_the_ladder_is_run_shown_stored_and_written_as_a_page() {
     let page = home.cwd().join("report.html").canonicalize().expect("the page");
     assert!(said.out.contains(&format!("the page is {}\n", page.display())), "{said}");
     assert!(run.run.complete && run.run.profile == "smoke" && run.run.null_one.is_some());
-    assert!(run.run.command.ends_with(" --profile smoke"), "{}", run.run.command);
+    assert!(run.run.command.ends_with(" --profile smoke --all"), "{}", run.run.command);
     assert_eq!(home.integrity(), "ok");
 }
 
