@@ -52,7 +52,7 @@ pub enum OnPanic {
 pub enum ParkOn {
     /// A futex until the first descriptor is watched, and epoll from then on.
     #[default]
-    Whatever,
+    Auto,
     /// Epoll from the beginning, woken through an eventfd: for measuring the difference.
     Descriptor,
 }
@@ -186,10 +186,10 @@ impl Config {
     }
 }
 
-fn within(knob: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+fn within(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
     if (min..=max).contains(&value) {
         Ok(())
     } else {
-        Err(ConfigError::OutOfRange { knob, value, min, max })
+        Err(ConfigError::OutOfRange { field, value, min, max })
     }
 }

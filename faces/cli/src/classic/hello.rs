@@ -505,12 +505,12 @@ where
         let thread = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
         match machine.spawn(thread) {
             Ok(started) => running.push(started),
-            Err(SpawnError { why, .. }) => {
+            Err(SpawnError { error, .. }) => {
                 running.iter().for_each(Running::stop);
                 for one in running {
                     drop(one.join()); // it was told to stop before it had any message
                 }
-                return Err(why).with_context(|| {
+                return Err(error).with_context(|| {
                     format!(
                         "thread {} of {count} could not be started; ask for fewer, or allow \
                          more: with `ulimit -u`, or with the cgroup's pids.max",
@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_used_if_asked_for_or_if_each_message_is_notified() {
-        let asleep = (ParkOn::Whatever, WakeWhen::Asleep);
+        let asleep = (ParkOn::Auto, WakeWhen::Asleep);
         let always = (ParkOn::Descriptor, WakeWhen::EachMessage);
         for (fds, wake, expected) in [
             (false, None, asleep),
@@ -551,7 +551,7 @@ mod tests {
             let thread = Notifying { fds, wake }.config().thread;
             assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
             let spins = thread.spin.spin_ns_max > 0;
-            assert_eq!(spins, thread.park_on == ParkOn::Whatever, "{fds}, {wake:?}");
+            assert_eq!(spins, thread.park_on == ParkOn::Auto, "{fds}, {wake:?}");
         }
     }
 }
