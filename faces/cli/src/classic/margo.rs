@@ -252,7 +252,9 @@ fn serve<P: Program>(
             first_peer(&mut endpoint, patience, || told.is_released())?
         }
         Via::Host(place, job) => {
-            let mut met = meeting::wait_at(&place, &job, patience)?;
+            let mut met = meeting::wait_at(&place, &job, patience, |warning| {
+                tell(format_args!("warning: {warning}"));
+            })?;
             // The address by which the other rank has reached this host.
             let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
             at = match at {

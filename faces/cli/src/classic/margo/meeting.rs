@@ -377,8 +377,13 @@ pub struct Met {
 }
 
 /// Waits, as rank 0, at this address for the other rank of its job. Serves several callers at a
-/// time, as some may be strangers.
-pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result<Met> {
+/// time, as some may be strangers. Passes warnings to `warn`.
+pub fn wait_at(
+    place: &str,
+    job: &str,
+    patience: Patience<'_>,
+    warn: impl Fn(&str),
+) -> anyhow::Result<Met> {
     let listener = TcpListener::bind(place).map_err(|error| match error.kind() {
         ErrorKind::AddrNotAvailable => {
             usage(format!("--rendezvous {place}: not an address of this host, rank 0's: {error}"))
@@ -389,6 +394,7 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
     listener.set_nonblocking(true).context("the rendezvous")?;
     let mut callers: Vec<Caller> = Vec::new();
     let mut strangers_count = 0u64;
+    let mut has_warned = false;
     loop {
         // Checked however many callers come.
         patience.check(|| match strangers_count {
@@ -416,11 +422,22 @@ pub fn wait_at(place: &str, job: &str, patience: Patience<'_>) -> anyhow::Result
         }
         let mut index = 0;
         while let Some(caller) = callers.get_mut(index) {
-            match caller.advance(job)? {
+            match caller.advance(job) {
                 Step::Waits => index += 1,
                 Step::IsStranger => {
                     callers.remove(index);
                     strangers_count += 1;
+                }
+                Step::HasOtherVersion(its) => {
+                    callers.remove(index);
+                    strangers_count += 1;
+                    // Once: a stranger may say so again and again.
+                    if !std::mem::replace(&mut has_warned, true) {
+                        warn(&format!(
+                            "turned a caller away at {place}: {}",
+                            other_version(1, &its)
+                        ));
+                    }
                 }
                 Step::IsRank => {
                     let line = callers.swap_remove(index).line;
@@ -453,6 +470,8 @@ struct Caller {
 enum Step {
     Waits,
     IsStranger,
+    /// It speaks this version: the other rank's build differs, or it is a stranger that says so.
+    HasOtherVersion(String),
     IsRank,
 }
 
@@ -465,7 +484,7 @@ impl Caller {
 
     /// Reads the caller's lines, and answers them. Strangers and ranks of other jobs are to be
     /// disconnected.
-    fn advance(&mut self, job: &str) -> anyhow::Result<Step> {
+    fn advance(&mut self, job: &str) -> Step {
         let mut bytes = [0; TOLD_BYTES_MAX];
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
@@ -474,45 +493,45 @@ impl Caller {
                 let line = line.trim_end_matches('\n');
                 if !self.line.number.is_empty() {
                     let comes = understood(line, "come", Some(&self.line.number)).0;
-                    let is_rank = comes != Heard::Nothing;
-                    return Ok(if is_rank { Step::IsRank } else { Step::IsStranger });
+                    let is_rank = matches!(comes, Heard::Rest(_));
+                    return if is_rank { Step::IsRank } else { Step::IsStranger };
                 }
-                if !self.answer(line, job)? {
-                    return Ok(Step::IsStranger);
+                if let Some(step) = self.answer(line, job) {
+                    return step;
                 }
             }
             if self.text.len() >= TOLD_BYTES_MAX {
-                return Ok(Step::IsStranger);
+                return Step::IsStranger;
             }
             match self.line.stream.read(&mut bytes) {
-                Ok(0) => return Ok(Step::IsStranger),
+                Ok(0) => return Step::IsStranger,
                 Ok(count) => self.text.extend_from_slice(&bytes[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
-                    ErrorKind::WouldBlock if Instant::now() < self.until => return Ok(Step::Waits),
-                    _ => return Ok(Step::IsStranger),
+                    ErrorKind::WouldBlock if Instant::now() < self.until => return Step::Waits,
+                    _ => return Step::IsStranger,
                 },
             }
         }
     }
 
-    /// Answers the first line; returns `true` if a rank of this job has asked.
-    fn answer(&mut self, line: &str, job: &str) -> anyhow::Result<bool> {
+    /// Answers the first line; returns `None` if a rank of this job has asked.
+    fn answer(&mut self, line: &str, job: &str) -> Option<Step> {
         let (heard, number) = understood(line, "ask", None);
         self.line.number = number;
         self.until = Instant::now() + STRANGER;
         match heard {
             Heard::Rest(its_job) if its_job == job && !self.line.number.is_empty() => {
                 // Fails if the caller has closed meanwhile.
-                Ok(self.line.say("hear", "").is_ok())
+                self.line.say("hear", "").is_err().then_some(Step::IsStranger)
             }
             Heard::OtherVersion(its) => {
-                // The answer tells the caller this version. The rest of the caller's line may be
-                // anything.
+                // The answer tells the caller this version, and a rank then ends with an error. The
+                // rest of the caller's line may be anything.
                 let _ = self.line.say("hear", "");
-                Err(other_version(1, &its))
+                Some(Step::HasOtherVersion(its))
             }
-            Heard::Rest(_) | Heard::Nothing => Ok(false),
+            Heard::Rest(_) | Heard::Nothing => Some(Step::IsStranger),
         }
     }
 }
@@ -684,8 +703,9 @@ mod tests {
     fn met_at(place: &str, job: &str, wait: Duration) -> anyhow::Result<Address> {
         let address: Address = "tcp://127.0.0.1:7".parse()?;
         thread::scope(|scope| {
-            let zero = scope
-                .spawn(|| calm(wait, |patience| wait_at(place, JOB, patience)?.tell(&address)));
+            let zero = scope.spawn(|| {
+                calm(wait, |patience| wait_at(place, JOB, patience, |_| ())?.tell(&address))
+            });
             let heard = calm(wait, |patience| hear_at(place, job, patience));
             zero.join().expect("no panic").and(heard.map(|(address, _)| address))
         })
@@ -714,7 +734,7 @@ mod tests {
                     }
                 }
             });
-            let refused = calm(Duration::from_secs(2), |it| wait_at(&place, JOB, it));
+            let refused = calm(Duration::from_secs(2), |it| wait_at(&place, JOB, it, |_| ()));
             over.store(true, Ordering::Relaxed);
             refused.map(|_| ())
         });
@@ -726,7 +746,8 @@ mod tests {
     fn idle_strangers_do_not_delay_the_other_rank() {
         let place = free();
         thread::scope(|scope| {
-            let zero = scope.spawn(|| calm(Duration::from_secs(60), |it| wait_at(&place, JOB, it)));
+            let zero = scope
+                .spawn(|| calm(Duration::from_secs(60), |it| wait_at(&place, JOB, it, |_| ())));
             let idle: Vec<TcpStream> = std::iter::repeat_with(|| TcpStream::connect(&*place))
                 .filter_map(Result::ok)
                 .take(50)
@@ -792,24 +813,56 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_two_versions_tell_each_other() {
+    fn caller_of_another_version_is_answered_and_turned_away_and_rank_0_waits_on() {
         let place = free();
+        const WAIT: Duration = Duration::from_secs(60);
+        let warnings = std::sync::Mutex::new(Vec::new());
         thread::scope(|scope| {
-            let zero = scope.spawn(|| calm(Duration::from_secs(20), |it| wait_at(&place, JOB, it)));
-            let mut stream = loop {
-                match TcpStream::connect(&*place) {
-                    Ok(stream) => break stream,
-                    Err(_) => thread::sleep(LOOK),
-                }
-            };
-            stream.write_all(format!("{WORD} 9 greets 5 x y z\n").as_bytes()).expect("it is there");
-            let said = zero.join().expect("no panic").map(|_| ()).expect_err("another version");
-            let expected = "rank 1 speaks version 9 of the rendezvous, this rank version 1: \
+            let zero = scope.spawn(|| {
+                let warn = |line: &str| warnings.lock().expect("no panic").push(line.to_owned());
+                calm(WAIT, |it| wait_at(&place, JOB, it, warn))
+            });
+            for _ in 0..2 {
+                let mut stream = loop {
+                    match TcpStream::connect(&*place) {
+                        Ok(stream) => break stream,
+                        Err(_) => thread::sleep(LOOK),
+                    }
+                };
+                let line = format!("{WORD} 9 greets 5 x y z\n");
+                stream.write_all(line.as_bytes()).expect("it is there");
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).expect("it answers, and closes");
+                assert!(answer.starts_with(&format!("{WORD} {VERSION} ")), "{answer}");
+            }
+            let one = scope.spawn(|| calm(WAIT, |it| hear_at(&place, JOB, it)));
+            let mut met = zero.join().expect("no panic").expect("a rank of this version");
+            met.tell(&"tcp://127.0.0.1:7".parse().expect("an address")).expect("it listens");
+            one.join().expect("no panic").expect("rank 0");
+        });
+        let expected = format!(
+            "turned a caller away at {place}: rank 1 speaks version 9 of the rendezvous, this rank \
+             version 1: run the same build on both hosts"
+        );
+        assert_eq!(warnings.into_inner().expect("no panic"), [expected]);
+    }
+
+    #[test]
+    fn rank_1_ends_with_an_error_if_rank_0_speaks_another_version() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("rank 1");
+                stream.write_all(format!("{WORD} 9 hear 0\n").as_bytes()).expect("it is there");
+                // Until rank 1 closes.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            });
+            let place = at.to_string();
+            let heard = calm(Duration::from_secs(20), |it| hear_at(&place, JOB, it).map(|_| ()));
+            let expected = "rank 0 speaks version 9 of the rendezvous, this rank version 1: \
                             run the same build on both hosts";
-            assert_eq!(said.to_string(), expected);
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("it answers, and closes");
-            assert!(answer.starts_with(&format!("{WORD} {VERSION} ")), "{answer}");
+            assert_eq!(heard.expect_err("another version").to_string(), expected);
         });
         let (heard, _) = understood("handover-rendezvous 2 hear 7", "hear", Some("7"));
         assert_eq!(heard, Heard::OtherVersion("2".into()));
