@@ -501,12 +501,12 @@ where
         let thread = thread::Builder::new().stack_size(CLIENT_STACK_BYTES);
         match machine.spawn(thread) {
             Ok(started) => running.push(started),
-            Err(SpawnError { why, .. }) => {
+            Err(SpawnError { error, .. }) => {
                 running.iter().for_each(Running::stop);
                 for one in running {
                     drop(one.join()); // it was told to stop before it had any message
                 }
-                return Err(why).with_context(|| {
+                return Err(error).with_context(|| {
                     format!(
                         "start thread {} of {count} (ask for fewer, or allow more: with `ulimit -u`, \
                          or with the cgroup's pids.max)",
@@ -534,7 +534,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_used_with_fds_or_wake_always() {
-        let asleep = (ParkOn::Whatever, WakeWhen::Asleep);
+        let asleep = (ParkOn::Auto, WakeWhen::Asleep);
         let always = (ParkOn::Descriptor, WakeWhen::EachMessage);
         for (fds, wake, expected) in [
             (false, None, asleep),
@@ -547,7 +547,7 @@ mod tests {
             let thread = Notifying { fds, wake }.config().thread;
             assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
             let spins = thread.spin.spin_ns_max > 0;
-            assert_eq!(spins, thread.park_on == ParkOn::Whatever, "{fds}, {wake:?}");
+            assert_eq!(spins, thread.park_on == ParkOn::Auto, "{fds}, {wake:?}");
         }
     }
 }

@@ -254,7 +254,9 @@ fn serve<P: Program>(
             first_peer(&mut endpoint, patience, || published.is_released())?
         }
         Via::Host(place, job) => {
-            let mut met = meeting::wait_at_host(&place, &job, patience)?;
+            let mut met = meeting::wait_at_host(&place, &job, patience, |warning| {
+                tell(format_args!("warning: {warning}"));
+            })?;
             // The address by which the other rank has reached this host.
             let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
             at = match at {

@@ -389,11 +389,12 @@ pub struct RankConnection {
 }
 
 /// Waits, as rank 0, at this address for the other rank of its job. Serves several callers at a
-/// time, as some may be strangers.
+/// time, as some may be strangers. Passes warnings to `warn`.
 pub fn wait_at_host(
     place: &str,
     job: &str,
     patience: Patience<'_>,
+    warn: impl Fn(&str),
 ) -> anyhow::Result<RankConnection> {
     let listener = TcpListener::bind(place).map_err(|error| match error.kind() {
         ErrorKind::AddrNotAvailable => {
@@ -405,6 +406,7 @@ pub fn wait_at_host(
     listener.set_nonblocking(true).context("make the socket of the rendezvous non-blocking")?;
     let mut callers: Vec<Caller> = Vec::new();
     let mut strangers_count = 0u64;
+    let mut has_warned = false;
     loop {
         // Checked however many callers come.
         patience.check(|| match strangers_count {
@@ -435,11 +437,22 @@ pub fn wait_at_host(
         }
         let mut index = 0;
         while let Some(caller) = callers.get_mut(index) {
-            match caller.advance(job)? {
+            match caller.advance(job) {
                 CallerState::Waits => index += 1,
                 CallerState::IsStranger => {
                     callers.remove(index);
                     strangers_count += 1;
+                }
+                CallerState::HasOtherVersion(its) => {
+                    callers.remove(index);
+                    strangers_count += 1;
+                    // Once: a stranger may say so again and again.
+                    if !std::mem::replace(&mut has_warned, true) {
+                        warn(&format!(
+                            "turned a caller away at {place}: {}",
+                            other_version(1, &its)
+                        ));
+                    }
                 }
                 CallerState::IsRank => {
                     let line = callers.swap_remove(index).line;
@@ -475,6 +488,8 @@ struct Caller {
 enum CallerState {
     Waits,
     IsStranger,
+    /// It speaks this version: the other rank's build differs, or it is a stranger that says so.
+    HasOtherVersion(String),
     IsRank,
 }
 
@@ -487,7 +502,7 @@ impl Caller {
 
     /// Reads the caller's lines, and answers them. Strangers and ranks of other jobs are to be
     /// disconnected.
-    fn advance(&mut self, job: &str) -> anyhow::Result<CallerState> {
+    fn advance(&mut self, job: &str) -> CallerState {
         let mut bytes = [0; LINE_BYTES_MAX];
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
@@ -496,47 +511,47 @@ impl Caller {
                 let line = line.trim_end_matches('\n');
                 if !self.line.number.is_empty() {
                     let comes = parse_line(line, "come", Some(&self.line.number)).0;
-                    let is_rank = comes != Reply::Nothing;
-                    return Ok(if is_rank { CallerState::IsRank } else { CallerState::IsStranger });
+                    let is_rank = matches!(comes, Reply::Rest(_));
+                    return if is_rank { CallerState::IsRank } else { CallerState::IsStranger };
                 }
-                if !self.answer(line, job)? {
-                    return Ok(CallerState::IsStranger);
+                if let Some(step) = self.answer(line, job) {
+                    return step;
                 }
             }
             if self.text.len() >= LINE_BYTES_MAX {
-                return Ok(CallerState::IsStranger);
+                return CallerState::IsStranger;
             }
             match self.line.stream.read(&mut bytes) {
-                Ok(0) => return Ok(CallerState::IsStranger),
+                Ok(0) => return CallerState::IsStranger,
                 Ok(count) => self.text.extend_from_slice(&bytes[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
                     ErrorKind::WouldBlock if Instant::now() < self.until => {
-                        return Ok(CallerState::Waits);
+                        return CallerState::Waits;
                     }
-                    _ => return Ok(CallerState::IsStranger),
+                    _ => return CallerState::IsStranger,
                 },
             }
         }
     }
 
-    /// Answers the first line; returns `true` if a rank of this job has asked.
-    fn answer(&mut self, line: &str, job: &str) -> anyhow::Result<bool> {
+    /// Answers the first line; returns `None` if a rank of this job has asked.
+    fn answer(&mut self, line: &str, job: &str) -> Option<CallerState> {
         let (reply, number) = parse_line(line, "ask", None);
         self.line.number = number;
         self.until = Instant::now() + CALLER_TIMEOUT;
         match reply {
             Reply::Rest(received_job) if received_job == job && !self.line.number.is_empty() => {
                 // Fails if the caller has closed meanwhile.
-                Ok(self.line.send("hear", "").is_ok())
+                self.line.send("hear", "").is_err().then_some(CallerState::IsStranger)
             }
-            Reply::OtherVersion(version) => {
-                // The answer tells the caller this version. The rest of the caller's line may be
-                // anything.
+            Reply::OtherVersion(its) => {
+                // The answer tells the caller this version, and a rank then ends with an error. The
+                // rest of the caller's line may be anything.
                 let _ = self.line.send("hear", "");
-                Err(other_version(1, &version))
+                Some(CallerState::HasOtherVersion(its))
             }
-            Reply::Rest(_) | Reply::Nothing => Ok(false),
+            Reply::Rest(_) | Reply::Nothing => Some(CallerState::IsStranger),
         }
     }
 }
@@ -711,7 +726,9 @@ mod tests {
         let address: Address = "tcp://127.0.0.1:7".parse()?;
         thread::scope(|scope| {
             let zero = scope.spawn(|| {
-                uninterrupted(wait, |patience| wait_at_host(place, JOB, patience)?.tell(&address))
+                uninterrupted(wait, |patience| {
+                    wait_at_host(place, JOB, patience, |_| ())?.tell(&address)
+                })
             });
             let reply = uninterrupted(wait, |patience| address_from_host(place, job, patience));
             zero.join().expect("no panic").and(reply.map(|(address, _)| address))
@@ -741,7 +758,8 @@ mod tests {
                     }
                 }
             });
-            let refused = uninterrupted(Duration::from_secs(2), |it| wait_at_host(&place, JOB, it));
+            let refused =
+                uninterrupted(Duration::from_secs(2), |it| wait_at_host(&place, JOB, it, |_| ()));
             over.store(true, Ordering::Relaxed);
             refused.map(|_| ())
         });
@@ -754,7 +772,7 @@ mod tests {
         let place = free();
         thread::scope(|scope| {
             let zero = scope.spawn(|| {
-                uninterrupted(Duration::from_secs(60), |it| wait_at_host(&place, JOB, it))
+                uninterrupted(Duration::from_secs(60), |it| wait_at_host(&place, JOB, it, |_| ()))
             });
             let idle: Vec<TcpStream> = std::iter::repeat_with(|| TcpStream::connect(&*place))
                 .filter_map(Result::ok)
@@ -824,28 +842,58 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_two_versions_report_both_versions() {
+    fn caller_of_another_version_is_answered_and_turned_away_and_rank_0_waits_on() {
         let place = free();
+        const WAIT: Duration = Duration::from_secs(60);
+        let warnings = std::sync::Mutex::new(Vec::new());
         thread::scope(|scope| {
             let zero = scope.spawn(|| {
-                uninterrupted(Duration::from_secs(20), |it| wait_at_host(&place, JOB, it))
+                let warn = |line: &str| warnings.lock().expect("no panic").push(line.to_owned());
+                uninterrupted(WAIT, |it| wait_at_host(&place, JOB, it, warn))
             });
-            let mut stream = loop {
-                match TcpStream::connect(&*place) {
-                    Ok(stream) => break stream,
-                    Err(_) => thread::sleep(POLL_INTERVAL),
-                }
-            };
-            stream
-                .write_all(format!("{PROTOCOL} 9 greets 5 x y z\n").as_bytes())
-                .expect("it is there");
-            let said = zero.join().expect("no panic").map(|_| ()).expect_err("another version");
-            let expected = "rank 1 speaks version 9 of the rendezvous, this rank version 1: \
+            for _ in 0..2 {
+                let mut stream = loop {
+                    match TcpStream::connect(&*place) {
+                        Ok(stream) => break stream,
+                        Err(_) => thread::sleep(POLL_INTERVAL),
+                    }
+                };
+                let line = format!("{PROTOCOL} 9 greets 5 x y z\n");
+                stream.write_all(line.as_bytes()).expect("it is there");
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).expect("it answers, and closes");
+                assert!(answer.starts_with(&format!("{PROTOCOL} {VERSION} ")), "{answer}");
+            }
+            let one = scope.spawn(|| uninterrupted(WAIT, |it| address_from_host(&place, JOB, it)));
+            let mut met = zero.join().expect("no panic").expect("a rank of this version");
+            met.tell(&"tcp://127.0.0.1:7".parse().expect("an address")).expect("it listens");
+            one.join().expect("no panic").expect("rank 0");
+        });
+        let expected = format!(
+            "turned a caller away at {place}: rank 1 speaks version 9 of the rendezvous, this rank \
+             version 1: run the same build on both hosts"
+        );
+        assert_eq!(warnings.into_inner().expect("no panic"), [expected]);
+    }
+
+    #[test]
+    fn rank_1_ends_with_an_error_if_rank_0_speaks_another_version() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("rank 1");
+                stream.write_all(format!("{PROTOCOL} 9 hear 0\n").as_bytes()).expect("it is there");
+                // Until rank 1 closes.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            });
+            let place = at.to_string();
+            let reply = uninterrupted(Duration::from_secs(20), |it| {
+                address_from_host(&place, JOB, it).map(|_| ())
+            });
+            let expected = "rank 0 speaks version 9 of the rendezvous, this rank version 1: \
                             run the same build on both hosts";
-            assert_eq!(said.to_string(), expected);
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).expect("it answers, and closes");
-            assert!(answer.starts_with(&format!("{PROTOCOL} {VERSION} ")), "{answer}");
+            assert_eq!(reply.expect_err("another version").to_string(), expected);
         });
         let (reply, _) = parse_line("handover-rendezvous 2 hear 7", "hear", Some("7"));
         assert_eq!(reply, Reply::OtherVersion("2".into()));

@@ -1,10 +1,11 @@
 //! Files that are written: without blocking, and replaced atomically.
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Creates a file, or truncates an existing one. Does not block: a pipe without a reader is an
@@ -96,11 +97,21 @@ impl Replacement {
         if there.as_ref().is_some_and(|it| !it.is_file()) {
             return in_place();
         }
+        remove_leftovers(&target);
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let beside = target.with_file_name(format!(".{name}.{}.part", std::process::id()));
-        let file = match File::create_new(&beside) {
-            Err(_) if there.is_some() => return in_place(),
-            made => made?,
+        let file = loop {
+            let file = match File::create_new(&beside) {
+                Err(_) if there.is_some() => return in_place(),
+                made => made?,
+            };
+            // Held for as long as the file is open: shows other processes that it is in use. Fails
+            // on a file system without locks; then the process id alone shows that.
+            let _ = flock(&file, FlockOperation::LockExclusive);
+            // Another process may have taken it for a leftover before it was locked.
+            if file.metadata()?.nlink() > 0 {
+                break file;
+            }
         };
         let replacement = Replacement { file, names: Some((beside, target)) };
         if let Some(there) = there {
@@ -120,6 +131,41 @@ impl Replacement {
         self.names = None;
         Ok(())
     }
+}
+
+/// Removes partial files of `target` whose processes were killed. Errors are ignored.
+fn remove_leftovers(target: &Path) {
+    let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else { return };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let start = format!(".{}.", name.to_string_lossy());
+    for entry in entries.flatten() {
+        let its_name = entry.file_name();
+        let its_name = its_name.to_string_lossy();
+        let pid = its_name.strip_prefix(&*start).and_then(|rest| rest.strip_suffix(".part"));
+        if pid.and_then(|pid| pid.parse().ok()).is_some_and(is_ended) {
+            let _ = remove_unlocked(&entry.path());
+        }
+    }
+}
+
+/// Returns `true` if there is no other process with this number.
+fn is_ended(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let is_own = |pid: Pid| pid == rustix::process::getpid();
+    pid.is_some_and(|pid| is_own(pid) || test_kill_process(pid) == Err(Errno::SRCH))
+}
+
+/// Removes a regular file that no process has locked. A process of another pid namespace may be
+/// writing it, with a number that no process has here.
+fn remove_unlocked(path: &Path) -> io::Result<()> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() {
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 impl Write for Replacement {
@@ -171,6 +217,79 @@ mod tests {
         drop(replacement);
         assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing beside");
+    }
+
+    /// Name of the variable that makes this test program a writer of that file.
+    const WRITER: &str = "HANDOVER_TEST_WRITER";
+
+    /// Not a test: the process that [`leftover_of_a_killed_writer_is_removed_by_the_next_one`] kills.
+    #[test]
+    fn writer_that_is_killed() {
+        let Some(path) = std::env::var_os(WRITER) else { return };
+        let mut replacement = Replacement::begin(Path::new(&path)).expect("a partial file");
+        replacement.write_all(b"half of").expect("written");
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
+
+    #[test]
+    fn leftover_of_a_killed_writer_is_removed_by_the_next_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let page = folder.path().join("page.html");
+        let names = || -> Vec<String> {
+            let entries = fs::read_dir(folder.path()).expect("a folder").map(|it| it.expect("one"));
+            let mut names: Vec<_> =
+                entries.map(|it| it.file_name().into_string().expect("text")).collect();
+            names.sort_unstable();
+            names
+        };
+        let others =
+            [".other.html.1073741824.part", ".page.html.x.part", "page.html.1073741824.part"];
+        for other in others {
+            fs::write(folder.path().join(other), "not of this file").expect("written");
+        }
+        // No process has such a number.
+        let link = ".page.html.1073741824.part";
+        symlink("page.html", folder.path().join(link)).expect("a link");
+        let this = std::env::current_exe().expect("this program");
+        let mut writer = std::process::Command::new(this)
+            .args(["--exact", "files::tests::writer_that_is_killed"])
+            .env(WRITER, &page)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("a process");
+        let partial = format!(".page.html.{}.part", writer.id());
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while fs::read(folder.path().join(&partial)).is_ok_and(|it| it.is_empty())
+            || !names().contains(&partial)
+        {
+            assert!(std::time::Instant::now() < until, "{:?}", names());
+            std::thread::yield_now();
+        }
+        replace(&page, "complete").expect("written");
+        assert!(names().contains(&partial), "its writer runs");
+        writer.kill().expect("it runs");
+        writer.wait().expect("it has ended");
+        assert!(names().contains(&partial), "it was killed");
+        replace(&page, "complete again").expect("written");
+        let mut expected = others.to_vec();
+        expected.extend([link, "page.html"]);
+        expected.sort_unstable();
+        assert_eq!(names(), expected);
+    }
+
+    #[test]
+    fn leftover_that_is_locked_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let page = folder.path().join("page.html");
+        // As a process of another pid namespace holds it.
+        let partial = folder.path().join(".page.html.1073741824.part");
+        let file = File::create_new(&partial).expect("a file");
+        flock(&file, FlockOperation::LockExclusive).expect("a lock");
+        replace(&page, "complete").expect("written");
+        assert!(partial.exists());
+        drop(file);
+        replace(&page, "complete").expect("written");
+        assert!(!partial.exists());
     }
 
     #[test]

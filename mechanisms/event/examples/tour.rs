@@ -82,8 +82,8 @@ fn server_and_client() -> Anything {
 fn timers() -> Anything {
     let start = Instant::now();
     let mut ticks = 0;
-    let clock = handler(move |what: &'static str, cx| {
-        println!("{what}: {:17.1?}", start.elapsed());
+    let clock = handler(move |name: &'static str, cx| {
+        println!("{name}: {:17.1?}", start.elapsed());
         ticks += 1;
         if ticks == 3 {
             cx.stop();

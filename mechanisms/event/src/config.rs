@@ -53,7 +53,7 @@ pub enum OnPanic {
 pub enum ParkOn {
     /// A futex until the first descriptor is watched, and epoll from then on.
     #[default]
-    Whatever,
+    Auto,
     /// Epoll from the beginning, woken through an eventfd: for measuring the difference.
     Descriptor,
 }

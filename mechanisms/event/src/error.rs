@@ -28,13 +28,13 @@ pub enum MachineError {
     /// The kernel provided no descriptor; most often EMFILE: too many open files (`ulimit -n`).
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The errno that the kernel returned.
+        /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The errno that the kernel returned.
         errno: Errno,
     },
-    /// The group already holds `machines_max` machines.
-    #[error("the group holds {machines_max} machines already: raise machines_max")]
+    /// `machines_max` machines were added to the group, including those that were removed.
+    #[error("{machines_max} machines were added to the group: raise machines_max")]
     GroupFull {
         /// The group's limit.
         machines_max: u32,
@@ -80,7 +80,7 @@ impl<M> fmt::Debug for SendError<M> {
 
 /// Error of starting a timer when `timers_max` timers are running; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("as many timers are running as timers_max allows")]
+#[error("timers_max timers are running: raise timers_max, or cancel a timer")]
 pub struct TimersFull<M>(pub M);
 
 impl<M> fmt::Debug for TimersFull<M> {
@@ -103,8 +103,8 @@ pub enum WatchError {
         errno: Errno,
     },
     /// The watch has ended.
-    #[error("this watch is over")]
-    Over,
+    #[error("the watch has ended: watch the descriptor again")]
+    Ended,
 }
 
 /// Error that ends a run without a request to stop.
@@ -138,17 +138,17 @@ pub enum SignalError {
 
 /// Error of starting a thread; contains the machine or group that should have run on it.
 #[derive(thiserror::Error)]
-#[error("no thread for the machine: {why}")]
+#[error("start a thread for the machine: {error}; see `ulimit -u` and the cgroup's pids.max")]
 pub struct SpawnError<T> {
     /// The machine or group, unchanged.
-    pub goods: Box<T>,
+    pub machine: Box<T>,
     /// The system's error: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's
     /// pids.max) or on memory (`ulimit -v`).
-    pub why: std::io::Error,
+    pub error: std::io::Error,
 }
 
 impl<T> fmt::Debug for SpawnError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SpawnError").field("why", &self.why).finish_non_exhaustive()
+        f.debug_struct("SpawnError").field("error", &self.error).finish_non_exhaustive()
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_oneself_is_enqueued_dispatched_and_replied_once() {
+    fn message_to_the_machine_itself_is_enqueued_dispatched_and_replied_once() {
         for by_address in [false, true] {
             let mut machine = Machine::new(
                 handler(move |left: u32, cx: &mut Context<'_, u32>| {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_who_is_awake_notifies_nobody_whatever_its_queue() {
+    fn message_to_an_awake_machine_sends_no_notification() {
         let block = WhenFull::Block { wait_ns_max: u64::MAX };
         for when_full in [WhenFull::Refuse, WhenFull::DropOldest, block] {
             let config = Config { when_full, ..Config::default() };
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_waited_for_room_is_enqueued_once() {
+    fn message_that_waited_for_room_is_enqueued_once() {
         let when_full = WhenFull::Block { wait_ns_max: u64::MAX };
         let config = Config { inbox_messages_max: 1, when_full, ..Config::default() };
         let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
@@ -157,15 +157,15 @@ mod tests {
         let topic = Topic::new();
         topic.subscribe(machine.address(), |value| *value);
         let address = machine.address().clone();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send_id, id) = std::sync::mpsc::channel();
         let receiver = thread::spawn(move || {
-            tell.send(rustix::thread::gettid()).expect("the sender listens");
+            send_id.send(rustix::thread::gettid()).expect("the sender listens");
             machine.run().expect("runs");
             (passed(), machine.stats())
         });
         // Waits until the receiver has declared its sleep and is blocked in the kernel: in between,
         // it looks once more and need not be woken.
-        let stat = format!("/proc/self/task/{}/stat", told.recv().expect("it runs").as_raw_pid());
+        let stat = format!("/proc/self/task/{}/stat", id.recv().expect("it runs").as_raw_pid());
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
         while !address.mail().door.bell().is_asleep() || !is_in_kernel() {
             thread::yield_now();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_who_sleeps_passes_through_all_five() {
+    fn message_to_a_sleeping_machine_passes_all_five_stages() {
         for posts in [false, true] {
             let (sent, received, stats) = sent_to_a_sleeper(posts);
             assert_eq!(sent, [Enqueued, Notified], "posts: {posts}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_queue_carries_is_dispatched_and_replied() {
+    fn timer_message_is_dispatched_and_replied() {
         let mut machine = Machine::new(handler(|(), _cx| ()), Config::default()).expect("valid");
         machine.context().after(Duration::ZERO, ()).expect("a timer");
         machine.poll().expect("runs");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_within_a_group_is_enqueued_dispatched_and_replied_once() {
+    fn message_within_a_group_is_enqueued_dispatched_and_replied_once() {
         let mut group = Group::new(ThreadConfig::default()).expect("valid");
         let last = group.add(handler(|(), _cx| ()), Config::default()).expect("valid");
         let to = last.address().clone();

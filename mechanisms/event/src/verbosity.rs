@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_lets_through_what_the_one_before_does_and_more() {
+    fn each_verbosity_allows_more_than_the_previous_one() {
         let events = [
             (Level::ERROR, "m", Verbosity::Quiet),
             (Level::WARN, "m", Verbosity::Normal),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_read_as_it_is_written_and_others_are_refused_with_the_way_out() {
+    fn verbosity_round_trips_as_text_and_other_words_are_refused() {
         for word in ["quiet", "normal", "verbose", "trace", "debug"] {
             assert_eq!(word.parse::<Verbosity>().map(|word| word.to_string()), Ok(word.to_owned()));
         }

@@ -11,29 +11,29 @@
 //!
 //! | model | threads | calls |
 //! |---|---|---|
-//! | each_message_passed_.. | 1 | pass, pass; sleep |
-//! | a_call_is_found_.. | 1 | call, pass; sleep |
-//! | a_pass_is_handled_.. | 2 | call / pass; sleep |
+//! | each_message_passed_to_a_sleeping_machine_.. | 1 | pass, pass; sleep |
+//! | called_message_is_handled_.. | 1 | call, pass; sleep |
+//! | passed_message_is_handled_behind_an_unfinished_call | 2 | call / pass; sleep |
 //! | two_senders_call_a_machine_.. | 2 | call, pass / call, pass; sleep |
-//! | a_stop_ends_a_sleep | 1 | stop; sleep |
-//! | at_the_close_.. | 2 | pass / pass; close |
-//! | a_machine_of_a_group_is_found_.. | 1 | pass, pass; group's sleep |
-//! | a_full_queue_.. | 1 | pass, pass, pass, with one slot for marked machines; group's sleep |
-//! | a_pass_wakes_a_group_.. | 2 | call / pass, to one mark over two inboxes; group's sleep |
-//! | a_pass_to_one_machine_.. | 2 | call to one machine / pass to another; group's sleep |
-//! | a_pass_to_a_machine_of_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
+//! | stop_ends_a_sleep | 1 | stop; sleep |
+//! | closing_refuses_.. | 2 | pass / pass; close |
+//! | each_message_passed_to_a_sleeping_group_.. | 1 | pass, pass; group's sleep |
+//! | full_queue_.. | 1 | pass, pass, pass, with one slot for marked machines; group's sleep |
+//! | passed_message_wakes_a_group_.. | 2 | call / pass, to one mark over two inboxes; group's sleep |
+//! | passed_message_.._to_another_machine | 2 | call to one machine / pass to another; group's sleep |
+//! | passed_message_to_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
 //! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
 //! | each_sender_that_waits_for_room_.. | 2 | pass / pass, to an inbox of one message; pop, admit; sleep |
-//! | a_sender_whose_time_is_over_.. | 2 | pass with a time limit / pass, to an inbox of one message; pop, admit; sleep |
+//! | sender_that_gives_up_.. | 2 | pass with a time limit / pass, to an inbox of one message; pop, admit; sleep |
 //! | senders_that_wait_for_room_.. | 2 | pass / pass, to a full inbox; pop, admit, close |
-//! | an_inbox_that_drops_.. | 2 | pass, pass / call, pass, to an inbox of one message; pop; sleep |
-//! | at_the_close_an_inbox_that_drops_.. | 2 | pass / pass; pop, close |
-//! | a_shared_value_.., a_value_put_.., a_slot_.., a_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
+//! | inbox_that_drops_.. | 2 | pass, pass / call, pass, to an inbox of one message; pop; sleep |
+//! | closing_an_inbox_.. | 2 | pass / pass; pop, close |
+//! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
 //! Seen to fail: a group whose caller does not read the mark again after it has enqueued its
 //! machine (`Marking::call`), which is why that check exists; a thread that sleeps while a push has
 //! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`Marked::pop`).
-//! MUTATIONS
+//! Also `Room` without the fence in `wait` or in `has_waiting`.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -141,7 +141,7 @@ fn each_message_passed_to_a_sleeping_machine_is_handled() {
 }
 
 #[test]
-fn a_call_is_found_with_the_pass_that_follows_it() {
+fn called_message_is_handled_with_the_passed_one_behind_it() {
     model(4, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(2);
@@ -169,7 +169,7 @@ fn a_call_is_found_with_the_pass_that_follows_it() {
 /// A caller that has taken its slot in the inbox, but has not filled it yet, hides the message of a
 /// passer behind it; the passer wakes the machine in vain, and the caller wakes no thread.
 #[test]
-fn a_pass_is_handled_though_an_unfinished_call_is_ahead_of_it() {
+fn passed_message_is_handled_behind_an_unfinished_call() {
     model(3, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(2);
@@ -226,7 +226,7 @@ fn two_senders_call_a_machine_and_then_pass_to_it() {
 }
 
 #[test]
-fn a_stop_ends_a_sleep() {
+fn stop_ends_a_sleep() {
     model(4, || {
         let door = Arc::new(Door::default());
         let (_producer, mut consumer) = inbox::<u32>(1);
@@ -245,7 +245,7 @@ fn a_stop_ends_a_sleep() {
 }
 
 #[test]
-fn at_the_close_each_message_is_refused_or_handed_back() {
+fn closing_refuses_or_returns_each_message() {
     model(3, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(4);
@@ -332,7 +332,7 @@ fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], pas
 }
 
 #[test]
-fn a_machine_of_a_group_is_found_for_each_message() {
+fn each_message_passed_to_a_sleeping_group_is_handled() {
     model(4, || {
         let (shown, mut marked) = Shown::new(2);
         let (producer, consumer) = inbox(2);
@@ -353,7 +353,7 @@ fn a_machine_of_a_group_is_found_for_each_message() {
 /// A sender that finds the mark cleared must also find room in the queue, in the slot that its
 /// machine has left: a full queue would refuse the machine, and its mark would stay set for ever.
 #[test]
-fn a_full_queue_of_marked_machines_has_room_again_for_a_machine_whose_mark_was_taken_away() {
+fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared() {
     model(3, || {
         let (shown, mut marked) = Shown::new(1);
         let (producer, consumer) = inbox(3);
@@ -375,7 +375,7 @@ fn a_full_queue_of_marked_machines_has_room_again_for_a_machine_whose_mark_was_t
 /// A caller that has set the mark, but has not enqueued the machine yet, must not cause the
 /// passer's wake to be lost.
 #[test]
-fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
+fn passed_message_wakes_a_group_although_a_call_has_set_the_mark() {
     model(3, || {
         let (shown, mut marked) = Shown::new(2);
         let (calls, mut called) = inbox(1);
@@ -409,7 +409,7 @@ fn a_pass_wakes_a_group_though_a_call_has_set_the_mark() {
 /// Machine 0 gets a call and machine 1 a pass: both are in the group's one queue of marked
 /// machines.
 #[test]
-fn a_pass_to_one_machine_is_handled_though_an_unfinished_call_to_another_is_ahead_of_it() {
+fn passed_message_is_handled_behind_an_unfinished_call_to_another_machine() {
     model(3, || {
         let (shown, mut marked) = Shown::new(2);
         let (to_called, called) = inbox(1);
@@ -436,7 +436,7 @@ fn a_pass_to_one_machine_is_handled_though_an_unfinished_call_to_another_is_ahea
 
 /// Both messages are in the same machine's inbox.
 #[test]
-fn a_pass_to_a_machine_of_a_group_is_handled_though_an_unfinished_call_is_ahead_of_it() {
+fn passed_message_to_a_group_is_handled_behind_an_unfinished_call() {
     model(3, || {
         let (shown, mut marked) = Shown::new(1);
         let (producer, consumer) = inbox(2);
@@ -570,7 +570,7 @@ fn each_sender_that_waits_for_room_gets_it() {
 
 /// The machine admits one sender at a time. If that one has given up, another must be admitted.
 #[test]
-fn a_sender_whose_time_is_over_does_not_keep_another_waiting() {
+fn sender_that_gives_up_lets_another_one_in() {
     model(1, || {
         let (crowded, mut inbox) = Crowded::new();
         crowded.entrance.push(0).expect("room");
@@ -635,7 +635,7 @@ fn dropping() -> (Arc<(Door, Entrance<u32>)>, Inbox<u32>) {
 }
 
 #[test]
-fn an_inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
+fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
     model(2, || {
         let (shared, mut inbox) = dropping();
         // The second message of each sender is passed.
@@ -670,7 +670,7 @@ fn an_inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
 }
 
 #[test]
-fn at_the_close_an_inbox_that_drops_the_oldest_message_refuses_drops_or_hands_back_each() {
+fn closing_an_inbox_that_drops_the_oldest_message_accounts_for_each() {
     model(3, || {
         let (shared, mut inbox) = dropping();
         let senders = [1, 2].map(|message| {
@@ -719,7 +719,7 @@ fn check_last_of_two_holders(two_of: fn(&mut Pool<Noted>, Noted) -> [Shared<Note
 }
 
 #[test]
-fn a_shared_value_is_dropped_once_by_the_last_of_its_holders_and_its_slot_is_free_again() {
+fn shared_value_is_dropped_once_by_its_last_holder_and_frees_its_slot() {
     check_last_of_two_holders(|pool, value| {
         let shared = pool.put(value).expect("a slot").share();
         [shared.clone(), shared]
@@ -727,7 +727,7 @@ fn a_shared_value_is_dropped_once_by_the_last_of_its_holders_and_its_slot_is_fre
 }
 
 #[test]
-fn a_value_put_for_two_holders_is_dropped_once_by_the_last_and_its_slot_is_free_again() {
+fn value_put_for_two_holders_is_dropped_once_by_the_last_and_frees_its_slot() {
     check_last_of_two_holders(|pool, value| {
         let mut shares = pool.put_shared(value, 2).expect("a slot");
         std::array::from_fn(|_| shares.next().expect("one of two"))
@@ -735,7 +735,7 @@ fn a_value_put_for_two_holders_is_dropped_once_by_the_last_and_its_slot_is_free_
 }
 
 #[test]
-fn a_slot_is_used_again_only_after_its_last_holder() {
+fn slot_is_reused_only_after_its_last_holder_is_dropped() {
     model(4, || {
         let mut pool = Pool::new(1);
         let shared = pool.put(Box::new(1)).expect("a slot").share();
@@ -750,7 +750,7 @@ fn a_slot_is_used_again_only_after_its_last_holder() {
 }
 
 #[test]
-fn a_pool_that_goes_while_holders_do_frees_its_memory_once() {
+fn dropped_pool_with_holders_frees_its_memory_once() {
     model(4, || {
         let mut pool = Pool::new(1);
         let shared: Shared<_> = pool.put(Box::new(1)).expect("a slot").share();

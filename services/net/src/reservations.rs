@@ -5,7 +5,10 @@
 //! reservation ends when this thread has taken the connection over, and has published its number of
 //! open connections before.
 
-use handover_base::sync::atomic::{AtomicUsize, Ordering};
+use handover_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const OPEN_SHIFT: u32 = 32;
+const RESERVED: u64 = (1 << OPEN_SHIFT) - 1;
 
 /// Counts of one thread, with their limits.
 #[derive(Debug)]
@@ -13,10 +16,11 @@ pub struct Reservations {
     /// Bytes in queued write commands.
     bytes: AtomicUsize,
     bytes_max: usize,
-    open_count: AtomicUsize,
-    reserved_count: AtomicUsize,
+    /// Open connections in the upper half, and reserved ones in the lower: in one word, so that a
+    /// reservation which becomes a connection is not missed between the two.
+    connections: AtomicU64,
     /// Limit of connections, open and reserved.
-    connections_max: usize,
+    connections_max: u64,
     /// Listeners of other threads that may still hand connections to this thread.
     remote_listeners_count: AtomicUsize,
 }
@@ -27,9 +31,8 @@ impl Reservations {
         Self {
             bytes: AtomicUsize::new(0),
             bytes_max,
-            open_count: AtomicUsize::new(0),
-            reserved_count: AtomicUsize::new(0),
-            connections_max,
+            connections: AtomicU64::new(0),
+            connections_max: connections_max as u64,
             remote_listeners_count: AtomicUsize::new(0),
         }
     }
@@ -55,31 +58,32 @@ impl Reservations {
 
     /// Publishes the thread's number of connections.
     pub fn publish_open_count(&self, count: u64) {
-        // Relaxed: ordered by release() if a reservation has become a connection. If the thread
-        // opens a connection of its own at the same moment, it may use the last slot: then the
-        // connection that is handed to it is closed.
-        self.open_count.store(count as usize, Ordering::Relaxed);
+        // Relaxed, here and below: the counts are one word, and no other access depends on them. If
+        // the thread opens a connection of its own at the same moment, it may use the last slot:
+        // then the connection that is handed to it is closed.
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self
+            .connections
+            .fetch_update(set, fetch, |before| Some(count << OPEN_SHIFT | before & RESERVED));
     }
 
     /// Reserves a slot for one more connection; returns `false` if there is none. The reservation
     /// lasts until [`release`](Self::release).
     pub fn try_reserve(&self) -> bool {
-        // Acquire both: pairs with the Release in release(): a connection is counted as open, as
-        // reserved, or as both, but never as neither. Changed only if there is a slot: an attempt
-        // that fails does not cause the failure of another one.
-        let (set, fetch) = (Ordering::Acquire, Ordering::Acquire);
-        let reserved = self.reserved_count.fetch_update(set, fetch, |reserved_count| {
-            // Relaxed: ordered by the Acquire.
-            let open_count = self.open_count.load(Ordering::Relaxed);
-            (open_count + reserved_count < self.connections_max).then_some(reserved_count + 1)
+        // Changed only if there is a slot: an attempt that fails does not cause the failure of
+        // another one.
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let reserved = self.connections.fetch_update(set, fetch, |before| {
+            let count = (before >> OPEN_SHIFT) + (before & RESERVED);
+            (count < self.connections_max).then_some(before + 1)
         });
         reserved.is_ok()
     }
 
-    /// Ends a reservation: the connection has arrived, or is not handed over after all.
+    /// Ends a reservation: the connection has arrived, and its thread has published it, or it is not
+    /// handed over after all.
     pub fn release(&self) {
-        // Release: pairs with the Acquire in try_reserve(): publishes the number of connections.
-        self.reserved_count.fetch_sub(1, Ordering::Release);
+        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts a listener of another thread that will hand connections to this one.

@@ -11,17 +11,17 @@
 //!
 //! | model | calls |
 //! |---|---|
-//! | connection_with_a_reservation_.. | try_reserve, push, remove_remote_listener, notify / the same / pop, publish_open_count, release, close, has_remote_listeners; sleep |
+//! | connection_with_a_reservation_.. | try_reserve, push, remove_remote_listener, notify / the same / pop, publish_open_count, release, has_remote_listeners; sleep |
 //! | refused_handover_.. | try_reserve, push to a full ring, release, remove_remote_listener, notify / the same / as above |
 //! | slot_that_becomes_free_.. | try_reserve / publish_open_count, try_reserve |
 //! | bytes_that_fit_.. | try_reserve_bytes, release_bytes / try_reserve_bytes of too many / release_bytes |
 //! | stopped_thread_.. | push, remove_remote_listener, notify / stop, notify / pop, has_remote_listeners; sleep |
 //!
-//! Seen to fail: `release` that is relaxed (a connection with a reservation finds no slot);
-//! attempts that add first and subtract if they fail, of slots and of bytes (others are refused
-//! although there is a slot, or room); `remove_remote_listener` that is relaxed, and a check of
-//! `has_remote_listeners` after the commands were taken instead of before (a connection is lost); a
-//! listener that ends without a notification (the thread sleeps for ever).
+//! Seen to fail: open and reserved connections in two words, with a relaxed `release`, or with a
+//! compare-and-swap of one word after a load of the other (a connection with a reservation finds no
+//! slot); attempts that add first and subtract if they fail, of slots and of bytes (others are refused
+//! although there is a slot, or room); `remove_remote_listener` that is relaxed (a connection is
+//! lost).
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -111,26 +111,23 @@ impl Inbox {
         self.wake.notify();
     }
 
-    /// Runs a thread that is stopped, until no listener can hand over a connection. Each connection
-    /// is closed at once. Returns the number of connections.
-    fn run(&self, commands: &mut mpsc::Consumer<Adopt>, connections_max: u64) -> usize {
-        let (mut open_count, mut adopted_count) = (0, 0);
+    /// Runs a thread until it is stopped and no listener can hand over a connection. Returns the
+    /// number of connections, which stay open.
+    fn run(&self, commands: &mut mpsc::Consumer<Adopt>, connections_max: usize) -> usize {
+        let mut open_count = 0;
         loop {
             // Read before the commands: the last commands of a listener that has ended are in the
             // queue.
             let is_last = !self.reservations.has_remote_listeners();
             while commands.pop().is_some() {
-                adopted_count += 1;
                 assert!(open_count < connections_max, "no slot for a reservation");
                 open_count += 1;
-                self.reservations.publish_open_count(open_count);
+                self.reservations.publish_open_count(open_count as u64);
                 self.reservations.release();
-                open_count -= 1;
-                self.reservations.publish_open_count(open_count);
             }
             // Relaxed: ordered by the notification.
             if is_last && self.is_stopped.load(Ordering::Relaxed) {
-                return adopted_count;
+                return open_count;
             }
             self.wake.sleep();
         }
@@ -151,10 +148,10 @@ fn hand_over_from_two(connections_max: usize, commands_max: u32) {
             accepted
         })
     });
-    let adopted_count = inbox.run(&mut commands, connections_max as u64);
+    let open_count = inbox.run(&mut commands, connections_max);
     let accepted = listeners.map(|listener| listener.join().expect("a listener"));
-    assert_eq!(adopted_count, accepted.iter().sum());
-    for _ in 0..connections_max {
+    assert_eq!(open_count, accepted.iter().sum());
+    for _ in open_count..connections_max {
         assert!(inbox.reservations.try_reserve(), "every reservation has ended");
     }
     assert!(!inbox.reservations.try_reserve());

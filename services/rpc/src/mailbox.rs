@@ -101,16 +101,17 @@ impl<A, P> Mailbox<A, P> {
 
     /// Asks the thread to stop.
     pub fn stop(&self) -> Receiver {
-        // Acquire: pairs with the Release in take_stop(): a request behind one that was taken is
-        // announced behind the announcement that was taken with it.
-        self.stop.swap(true, Ordering::Acquire);
+        // Relaxed: ordered by the exchange of `any` in announce(). An exchange, as loom also tries
+        // stores that an exchange in take_stop() overwrites without having seen them.
+        self.stop.swap(true, Ordering::Relaxed);
         self.announce()
     }
 
     fn announce(&self) -> Receiver {
-        // Release: publishes `stop` to the Acquire in has_any() and take(); `answers` and `posts`
-        // have their own locks.
-        self.any.store(true, Ordering::Release);
+        // Release: publishes `stop` to the Acquire in take(); `answers` and `posts` have their own
+        // locks. An exchange and no store: it continues the release sequence of an announcement by
+        // another thread, so that the one exchange in take() acquires both.
+        self.any.swap(true, Ordering::Release);
         // SeqCst: pairs with the fence in declare_sleep().
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence.
@@ -151,9 +152,8 @@ impl<A, P> Mailbox<A, P> {
 
     /// Returns `true` if the endpoint was told to stop since the last call.
     pub fn take_stop(&self) -> bool {
-        // Release: pairs with the Acquire in stop(). What was announced before is ordered by the
-        // Acquire load of `any`.
-        self.stop.swap(false, Ordering::Release)
+        // Relaxed: ordered by the exchange of `any` in take().
+        self.stop.swap(false, Ordering::Relaxed)
     }
 }
 

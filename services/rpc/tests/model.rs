@@ -17,10 +17,8 @@
 //! | each_post_is_taken_.. | post, post / post / take, close |
 //! | post_after_the_close_.. | post / close, open, take; sleep |
 //!
-//! Seen to fail, each by a deadlock: no fence in `announce` or in `declare_sleep`; a sleep without
-//! another check after its declaration; `take` that clears the flag after it has taken what waits;
-//! a stop that is set after its announcement. By a wrong count: `close` that leaves the mailbox
-//! open.
+//! Seen to fail, each by a deadlock: no fence in `declare_sleep`; `take` that clears the flag after
+//! it has taken what waits; an announcement that stores the flag instead of exchanging it.
 #![cfg(handover_loom)]
 
 use handover_base::sync::{Arc, thread};

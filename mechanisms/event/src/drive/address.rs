@@ -276,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_behind_an_unfinished_call_is_handled_though_the_thread_was_woken_too_early() {
-        for park_on in [ParkOn::Whatever, ParkOn::Descriptor] {
+    fn passed_message_behind_an_unfinished_call_is_handled() {
+        for park_on in [ParkOn::Auto, ParkOn::Descriptor] {
             let thread = ThreadConfig { park_on, ..ThreadConfig::default() };
             let config = Config { thread, ..Config::default() };
             let mut machine = Machine::new(handler(stop_once_passed), config).expect("valid");

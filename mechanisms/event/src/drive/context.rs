@@ -293,12 +293,12 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Changes the interest of a watch.
     ///
     /// # Errors
-    /// [`WatchError::Over`] when the watch has ended; [`WatchError::Refused`] when the kernel
+    /// [`WatchError::Ended`] when the watch has ended; [`WatchError::Refused`] when the kernel
     /// refuses.
     pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, errno)| WatchError::Refused { call, errno };
         let token = self.token(watch);
-        let Some(kept) = self.desk.watch(watch) else { return Err(WatchError::Over) };
+        let Some(kept) = self.desk.watch(watch) else { return Err(WatchError::Ended) };
         let reactor = self.home.reactor().map_err(refused)?;
         let answer = reactor.modify(&kept.source, token, interest);
         answer.map_err(|errno| refused(("epoll_ctl", errno)))
@@ -326,7 +326,7 @@ impl<M: Send + 'static> Context<'_, M> {
             let machine = self.desk.address.id();
             tracing::warn!(
                 target: "handover_event::machine",
-                machine, kind, "no handler for this kind of message: dropped, told once"
+                machine, kind, "no handler for this kind of message: dropped, reported once"
             );
         }
         drop(message);

@@ -266,19 +266,19 @@ impl<H: Handler> Member<H> {
     #[cold]
     fn panicked(&mut self, home: &mut Home, panic: &(dyn Any + Send)) {
         self.desk.counts.panicked += 1;
-        let said = panic
+        let text = panic
             .downcast_ref::<&str>()
-            .map(|said| (*said).to_owned())
+            .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "something that is not text".to_owned());
+            .unwrap_or_else(|| "a panic without a message".to_owned());
         let machine = self.desk.address.id();
         match self.desk.config.on_panic {
             OnPanic::Stop => {
-                tracing::error!(target: "handover_event::machine", machine, said, "a handler panicked: stops");
-                home.end(Ended::Panicked(said));
+                tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: stops");
+                home.end(Ended::Panicked(text));
             }
             OnPanic::DropMessage => {
-                tracing::error!(target: "handover_event::machine", machine, said, "a handler panicked: the message is lost");
+                tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the message is lost");
             }
         }
     }

@@ -89,10 +89,10 @@ impl Reactor {
         let mut room = [const { MaybeUninit::uninit() }; READY_LIMIT];
         match epoll::wait(&self.set, &mut room[..self.ready_max], timeout.as_ref()) {
             Ok((events, _)) => {
-                let told = events.iter().map(|&epoll::Event { flags, data }| {
+                let ready = events.iter().map(|&epoll::Event { flags, data }| {
                     (Token::unpack(data.u64()), readiness(flags))
                 });
-                self.ready.extend(told);
+                self.ready.extend(ready);
                 Ok(())
             }
             Err(Errno::INTR) => Ok(()),
@@ -106,9 +106,9 @@ impl Reactor {
     }
 
     pub(crate) fn next_ready(&mut self) -> Option<(Token, Ready)> {
-        let told = *self.ready.get(self.next)?;
+        let event = *self.ready.get(self.next)?;
         self.next += 1;
-        Some(told)
+        Some(event)
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_back_as_it_was() {
+    fn packed_token_unpacks_to_the_same_value() {
         for token in [
             Token::WAKE,
             Token::SIGNAL,

@@ -56,29 +56,29 @@ impl<T> fmt::Debug for Running<T> {
     }
 }
 
-/// Runs `goods` on a new thread; returns them in the error if the thread cannot be started.
+/// Runs a machine or group on a new thread; returns it in the error if the thread cannot be started.
 fn on_thread<T: Send + 'static>(
     thread: thread::Builder,
-    goods: T,
+    machine: T,
     stopper: Stopper,
     run: fn(&mut T) -> Result<Ended, RunError>,
 ) -> Result<Running<T>, SpawnError<T>> {
-    // A failed `Builder::spawn` drops its closure; the slot keeps the goods from being dropped with
+    // A failed `Builder::spawn` drops its closure; the slot keeps the machine from being dropped with
     // it.
-    let slot = Arc::new(Mutex::new(Some(goods)));
+    let slot = Arc::new(Mutex::new(Some(machine)));
     let taken = Arc::clone(&slot);
     let started = thread.spawn(move || {
-        let goods = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut goods = goods.expect("put there before the thread was started");
-        let ended = run(&mut goods);
-        (goods, ended)
+        let machine = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut machine = machine.expect("put there before the thread was started");
+        let ended = run(&mut machine);
+        (machine, ended)
     });
     match started {
         Ok(thread) => Ok(Running { stopper, thread }),
-        Err(why) => {
-            let goods = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let goods = goods.expect("only a started thread takes it");
-            Err(SpawnError { goods: Box::new(goods), why })
+        Err(error) => {
+            let machine = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let machine = machine.expect("only a started thread takes it");
+            Err(SpawnError { machine: Box::new(machine), error })
         }
     }
 }

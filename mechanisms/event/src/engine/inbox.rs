@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_make_room_and_are_counted() {
+    fn full_queue_drops_and_counts_the_oldest_messages() {
         let (entrance, mut inbox) = newest(3);
         for number in 0..10 {
             assert!(entrance.push(number).is_ok());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_refuse_once_closed_and_give_what_they_took_before() {
+    fn closed_inbox_refuses_new_messages_and_returns_earlier_ones() {
         for (entrance, mut inbox) in [ring(4).expect("small"), newest(4)] {
             assert!(entrance.push(1).is_ok());
             inbox.close();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_dropped_with_the_inbox() {
+    fn dropped_inbox_drops_its_messages() {
         for (entrance, inbox) in [ring(4).expect("small"), newest(4)] {
             let message = std::sync::Arc::new(());
             assert!(entrance.push(std::sync::Arc::clone(&message)).is_ok());

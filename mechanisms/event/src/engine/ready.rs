@@ -192,7 +192,7 @@ impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
 mod tests {
     use crate::{Config, Context, Ended, Group, ThreadConfig, handler};
     use std::sync::mpsc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     #[test]
     fn machine_behind_a_preempted_sender_to_another_machine_is_served() {
@@ -209,7 +209,6 @@ mod tests {
         let served = group.add(served, Config::default()).expect("room");
         let mut cx = group.context(&served).expect("of this group");
         cx.after(LATEST, TIMED_OUT).expect("a timer");
-        let started = Instant::now();
         std::thread::scope(|scope| {
             let (has_slot, slot) = mpsc::channel();
             let to_other = other.address().clone();
@@ -226,8 +225,7 @@ mod tests {
             served.address().pass(PASSED).expect("room");
             assert_eq!(group.run(), Ok(Ended::Stopped));
         });
-        assert!(started.elapsed() < LATEST, "only the timer woke it");
         let stats = group.stats(&served).expect("of this group");
-        assert_eq!((stats.handled, stats.timers), (1, 0));
+        assert_eq!((stats.handled, stats.timers), (1, 0), "not woken by the timer alone");
     }
 }

@@ -22,7 +22,7 @@ fn allocations(mut work: impl FnMut()) -> usize {
 }
 
 #[test]
-fn a_message_to_oneself_and_one_through_the_inbox_allocate_nothing() {
+fn local_and_inbox_messages_allocate_nothing() {
     let mut machine =
         Machine::new(handler(|_: [u64; 8], _cx| ()), Config::default()).expect("valid");
     let address = machine.address().clone();
@@ -37,7 +37,7 @@ fn a_message_to_oneself_and_one_through_the_inbox_allocate_nothing() {
 }
 
 #[test]
-fn pooled_parcels_that_come_and_go_allocate_nothing() {
+fn pooled_parcels_allocate_nothing() {
     struct Letters(Pool<[u64; 16]>);
     impl Handler for Letters {
         type Message = Parcel<[u64; 16]>;
@@ -59,7 +59,7 @@ fn pooled_parcels_that_come_and_go_allocate_nothing() {
 }
 
 #[test]
-fn a_posting_to_machines_of_the_same_group_allocates_nothing() {
+fn posting_within_a_group_allocates_nothing() {
     let topic = Topic::new();
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     for _ in 0..10 {
@@ -83,7 +83,7 @@ fn a_posting_to_machines_of_the_same_group_allocates_nothing() {
 }
 
 #[test]
-fn a_posting_to_many_allocates_nothing() {
+fn posting_to_many_allocates_nothing() {
     let topic = Topic::new();
     let mut machines: Vec<_> = (0..10)
         .map(|_| {
@@ -108,7 +108,7 @@ fn a_posting_to_many_allocates_nothing() {
 }
 
 #[test]
-fn timers_that_come_and_go_allocate_nothing() {
+fn timers_allocate_nothing() {
     let mut machine = Machine::new(handler(|_: u32, _cx| ()), Config::default()).expect("valid");
     let made = allocations(|| {
         for number in 0..2000 {
@@ -123,7 +123,7 @@ fn timers_that_come_and_go_allocate_nothing() {
 }
 
 #[test]
-fn machines_of_a_group_that_send_to_each_other_allocate_nothing() {
+fn messages_within_a_group_allocate_nothing() {
     struct Hop {
         next: Option<Address<u32>>,
     }

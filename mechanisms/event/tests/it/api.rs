@@ -42,7 +42,7 @@ fn messages_of_one_thread_are_handled_in_order() {
 }
 
 #[test]
-fn a_full_inbox_gives_the_message_back() {
+fn full_inbox_returns_the_message() {
     let mut machine = keeper(small(2, WhenFull::Refuse));
     let address = machine.address().clone();
     assert_eq!(address.pass("a"), Ok(()));
@@ -56,7 +56,7 @@ fn a_full_inbox_gives_the_message_back() {
 }
 
 #[test]
-fn the_machines_own_queue_is_bounded_too() {
+fn local_queue_is_bounded() {
     let config = Config { local_messages_max: 3, ..Config::default() };
     let mut machine = keeper(config);
     let mut cx = machine.context();
@@ -69,7 +69,7 @@ fn the_machines_own_queue_is_bounded_too() {
 }
 
 #[test]
-fn the_oldest_make_room_where_that_is_the_policy() {
+fn drop_oldest_policy_drops_the_oldest_messages() {
     let mut machine = keeper(small(3, WhenFull::DropOldest));
     for number in 0..10 {
         machine.address().pass(number).expect("there is always room");
@@ -81,7 +81,7 @@ fn the_oldest_make_room_where_that_is_the_policy() {
 }
 
 #[test]
-fn a_blocked_sender_goes_on_when_there_is_room() {
+fn blocked_sender_continues_once_there_is_room() {
     let mut machine = keeper(small(1, WhenFull::Block { wait_ns_max: u64::MAX }));
     let address = machine.address().clone();
     let sender = thread::spawn(move || {
@@ -97,7 +97,7 @@ fn a_blocked_sender_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_blocked_sender_gets_its_message_back_when_its_time_is_over() {
+fn blocked_sender_gets_its_message_back_after_the_time_limit() {
     let machine = keeper(small(1, WhenFull::Block { wait_ns_max: 3_000_000 }));
     machine.address().pass(1).expect("room");
     let start = Instant::now();
@@ -106,7 +106,7 @@ fn a_blocked_sender_gets_its_message_back_when_its_time_is_over() {
 }
 
 #[test]
-fn a_sender_that_would_wait_for_itself_is_refused_at_once() {
+fn sender_on_the_receivers_thread_is_refused_at_once() {
     let config = small(1, WhenFull::Block { wait_ns_max: u64::MAX });
     let mut machine = Machine::new(
         handler(|message: u32, cx: &mut Context<'_, u32>| {
@@ -125,7 +125,7 @@ fn a_sender_that_would_wait_for_itself_is_refused_at_once() {
 }
 
 #[test]
-fn handler_of_a_machine_that_another_one_polls_does_not_wait_for_its_own_thread() {
+fn sender_below_a_nested_poll_is_refused_at_once() {
     const WAIT: Duration = Duration::from_secs(5);
     let block = WhenFull::Block { wait_ns_max: WAIT.as_nanos() as u64 };
     let full = Arc::new(std::sync::OnceLock::<Address<u32>>::new());
@@ -152,7 +152,7 @@ fn handler_of_a_machine_that_another_one_polls_does_not_wait_for_its_own_thread(
 }
 
 #[test]
-fn closing_hands_back_what_was_not_handled_and_senders_find_it_closed() {
+fn closing_returns_unhandled_messages_and_refuses_senders() {
     let mut machine = keeper(Config::default());
     let address = machine.address().clone();
     address.pass(2).expect("room");
@@ -165,7 +165,7 @@ fn closing_hands_back_what_was_not_handled_and_senders_find_it_closed() {
 }
 
 #[test]
-fn a_call_waits_until_the_machine_wakes_for_another_reason() {
+fn called_message_waits_until_the_machine_wakes_for_another_reason() {
     let machine = keeper(Config::default());
     let address = machine.address().clone();
     let running = machine.spawn(thread::Builder::new()).expect("a thread");
@@ -182,7 +182,7 @@ fn a_call_waits_until_the_machine_wakes_for_another_reason() {
 }
 
 #[test]
-fn poll_does_a_round_run_once_waits_for_one_and_both_tell_when_to_end() {
+fn poll_does_not_wait_run_once_does_and_both_report_the_end() {
     let mut machine = keeper(Config::default());
     assert_eq!(machine.poll().expect("runs").handled, 0);
     let stopper = machine.stopper();
@@ -195,7 +195,7 @@ fn poll_does_a_round_run_once_waits_for_one_and_both_tell_when_to_end() {
     other.join().expect("the sender");
     stopper.stop();
     assert_eq!(machine.run_once().expect("runs").ended, Some(Ended::Stopped));
-    assert_eq!(machine.poll().expect("runs").ended, None, "told once");
+    assert_eq!(machine.poll().expect("runs").ended, None, "reported once");
     stopper.stop();
     assert_eq!(machine.run(), Ok(Ended::Stopped), "a stop before the run ends it at once");
 }
@@ -227,7 +227,7 @@ fn timers_expire_in_order_never_early_and_each_once() {
 }
 
 #[test]
-fn a_cancelled_timer_gives_its_message_back_and_a_periodic_one_goes_on_until_then() {
+fn cancelled_timer_returns_its_message_and_periodic_timer_runs_until_cancelled() {
     let mut machine = keeper(Config::default());
     let mut cx = machine.context();
     let once = cx.after(Duration::from_secs(100), "late").expect("a timer");
@@ -244,7 +244,7 @@ fn a_cancelled_timer_gives_its_message_back_and_a_periodic_one_goes_on_until_the
 }
 
 #[test]
-fn timers_beyond_their_bound_are_refused_with_the_message() {
+fn timers_beyond_timers_max_are_refused_with_the_message() {
     let mut machine = keeper(Config { timers_max: 1, ..Config::default() });
     let mut cx = machine.context();
     cx.after(MS, 1).expect("the first");
@@ -253,7 +253,7 @@ fn timers_beyond_their_bound_are_refused_with_the_message() {
 }
 
 #[test]
-fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
+fn watched_descriptor_is_handled_among_messages_until_unwatched() {
     enum Event {
         Readable(Ready),
         Quit,
@@ -304,19 +304,19 @@ fn a_descriptor_is_handled_among_messages_until_it_is_not_watched_any_more() {
 }
 
 #[test]
-fn an_edge_is_told_once_and_a_level_as_long_as_it_lasts() {
+fn edge_is_reported_once_and_level_while_it_lasts() {
     for (interest, expected) in [(Interest::READ, 3), (Interest::READ.by_edge(), 1)] {
         let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
         let mut machine = keeper(Config::default());
         machine.context().watch(ours, interest, |ready| ready).expect("watched");
         theirs.write_all(b"x").expect("written");
-        let told: u32 = (0..3).map(|_| machine.poll().expect("runs").handled).sum();
-        assert_eq!(told, expected, "{interest:?}");
+        let handled: u32 = (0..3).map(|_| machine.poll().expect("runs").handled).sum();
+        assert_eq!(handled, expected, "{interest:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_polled_is_refused() {
+fn descriptor_that_cannot_be_polled_is_refused() {
     let mut machine = keeper::<Ready>(Config::default());
     let file = std::fs::File::open("/proc/self/exe").expect("a regular file");
     let refused = machine.context().watch(file, Interest::READ, |ready| ready);
@@ -325,7 +325,7 @@ fn what_cannot_be_polled_is_refused() {
 }
 
 #[test]
-fn a_panic_stops_the_machine_and_its_words_are_told() {
+fn panic_stops_the_machine_and_its_message_is_returned() {
     let mut machine = Machine::new(
         handler(|message: u32, _cx| assert!(message != 2, "two is too much")),
         Config::default(),
@@ -340,7 +340,7 @@ fn a_panic_stops_the_machine_and_its_words_are_told() {
 }
 
 #[test]
-fn a_panic_costs_one_message_where_that_is_the_policy() {
+fn drop_message_policy_loses_one_message_by_a_panic() {
     let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
     let mut sum = 0;
     let mut machine = Machine::new(
@@ -364,7 +364,7 @@ fn a_panic_costs_one_message_where_that_is_the_policy() {
 }
 
 #[test]
-fn subscribers_share_one_value_and_odd_ways_to_subscribe_do_no_harm() {
+fn subscribers_share_one_value_and_repeated_subscriptions_are_refused() {
     let topic = Topic::new();
     let mut machines: Vec<_> =
         (0..3).map(|_| keeper::<Shared<String>>(Config::default())).collect();
@@ -388,7 +388,7 @@ fn subscribers_share_one_value_and_odd_ways_to_subscribe_do_no_harm() {
 }
 
 #[test]
-fn a_posting_tells_who_refused_and_who_is_closed_is_no_longer_a_subscriber() {
+fn posting_counts_refusals_and_unsubscribes_closed_machines() {
     let topic = Topic::new();
     let (full, closed) = (keeper(small(1, WhenFull::Refuse)), keeper(Config::default()));
     topic.subscribe(full.address(), |news: Shared<u32>| *news);
@@ -403,7 +403,7 @@ fn a_posting_tells_who_refused_and_who_is_closed_is_no_longer_a_subscriber() {
 }
 
 #[test]
-fn a_publisher_without_a_slot_gives_the_value_back() {
+fn publisher_without_a_free_slot_returns_the_value() {
     let topic = Topic::new();
     let machine = keeper::<Shared<u32>>(Config::default());
     topic.subscribe(machine.address(), |news| news);
@@ -536,10 +536,10 @@ fn value_put_for_many_holders_is_freed_with_the_last_even_if_some_are_never_take
 }
 
 #[test]
-fn a_periodic_timer_tells_the_periods_that_passed_unnoticed() {
+fn periodic_timer_reports_missed_periods() {
     let mut machine = Machine::new(
         handler(|missed_count: u64, cx: &mut Context<'_, u64>| {
-            assert_eq!(cx.stats().timers_missed, missed_count, "told once");
+            assert_eq!(cx.stats().timers_missed, missed_count, "reported once");
         }),
         Config::default(),
     )
@@ -562,7 +562,7 @@ impl Kind for Numbered {
 }
 
 #[test]
-fn a_kind_without_handler_is_counted_each_time_and_leaks_nothing() {
+fn message_kind_without_handler_is_counted_each_time_and_dropped() {
     struct Carrying(usize, #[expect(dead_code)] Arc<()>);
     impl Kind for Carrying {
         fn kind(&self) -> usize {
@@ -582,7 +582,7 @@ fn a_kind_without_handler_is_counted_each_time_and_leaks_nothing() {
 }
 
 #[test]
-fn a_table_finds_each_of_many_kinds() {
+fn table_finds_each_of_many_kinds() {
     let mut table = Table::new(vec![0; 1000]);
     for kind in 0..1000 {
         table = table.on(kind, |counts, message: Numbered, _cx| counts[message.0] += 1);
@@ -596,7 +596,7 @@ fn a_table_finds_each_of_many_kinds() {
 }
 
 #[test]
-fn machines_of_a_group_send_to_each_other_to_others_and_from_other_threads() {
+fn machines_of_a_group_exchange_messages_with_each_other_and_other_threads() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let outside = keeper::<u32>(Config::default());
     let to_outside = outside.address().clone();
@@ -632,7 +632,7 @@ fn machines_of_a_group_send_to_each_other_to_others_and_from_other_threads() {
 }
 
 #[test]
-fn a_groups_machines_have_timers_and_descriptors_of_their_own() {
+fn machines_of_a_group_have_separate_timers_and_descriptors() {
     enum Event {
         Tick,
         Readable,
@@ -669,7 +669,7 @@ fn a_groups_machines_have_timers_and_descriptors_of_their_own() {
 }
 
 #[test]
-fn a_machine_taken_out_of_its_group_is_closed_and_the_others_go_on() {
+fn machine_removed_from_its_group_is_closed_and_the_others_continue() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let goes = group.add(Keeper(Vec::new()), Config::default()).expect("room");
     let stays = group.add(Keeper(Vec::new()), Config::default()).expect("room");
@@ -686,7 +686,7 @@ fn a_machine_taken_out_of_its_group_is_closed_and_the_others_go_on() {
 }
 
 #[test]
-fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
+fn configuration_out_of_range_is_refused_with_name_value_and_range() {
     let refused = |config: Config| {
         Machine::new(Keeper::<()>(Vec::new()), config).expect_err("refused").to_string()
     };
@@ -709,7 +709,7 @@ fn a_configuration_out_of_range_is_refused_by_name_value_and_range() {
 }
 
 #[test]
-fn a_descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
+fn descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let goes = group.add(handler(|_: Ready, _cx| ()), Config::default()).expect("room");
     let stays = group.add(handler(|(), cx| cx.stop()), Config::default()).expect("room");
@@ -727,7 +727,7 @@ fn a_descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
 }
 
 #[test]
-fn a_group_refuses_more_machines_than_it_may_hold() {
+fn group_refuses_machines_beyond_machines_max() {
     let config = ThreadConfig { machines_max: 1, ..ThreadConfig::default() };
     let mut group = Group::new(config).expect("valid");
     group.add(Keeper::<()>(Vec::new()), Config::default()).expect("the first");
@@ -736,15 +736,15 @@ fn a_group_refuses_more_machines_than_it_may_hold() {
 }
 
 #[test]
-fn a_machine_that_parks_in_epoll_is_woken_through_its_eventfd() {
+fn machine_that_sleeps_in_epoll_is_woken_through_its_eventfd() {
     let thread = ThreadConfig {
         park_on: ParkOn::Descriptor,
         spin: handover_notify::Config::never_spin(),
         ..ThreadConfig::default()
     };
-    let (tell, parks) = mpsc::channel();
+    let (report, parks) = mpsc::channel();
     let machine = Machine::new(
-        handler(move |(), cx: &mut Context<'_, ()>| tell.send(cx.stats().parks).expect("heard")),
+        handler(move |(), cx: &mut Context<'_, ()>| report.send(cx.stats().parks).expect("heard")),
         Config { thread, ..Config::default() },
     )
     .expect("valid");
@@ -773,7 +773,7 @@ impl Drop for AsksWhenDropped {
 /// Dropping a subscriber's closure may call methods of the topic, which would deadlock if the
 /// topic's lock were held.
 #[test]
-fn a_subscription_is_dropped_without_the_lock_of_its_topic() {
+fn subscription_is_dropped_without_the_lock_of_its_topic() {
     let (done, is_done) = mpsc::channel();
     // A separate thread, which is left behind if it hangs.
     thread::spawn(move || {

@@ -103,7 +103,7 @@ impl Handler for Relay {
 /// Eight machines send to each other and receive from outside; they are stopped and run again at
 /// random moments, and closed while sends are in progress.
 #[test]
-fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_handed_back() {
+fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
     let seen = Arc::new(Seen::default());
     let left = Arc::new(AtomicU64::new(soak_messages()));
     let policies = [
@@ -205,7 +205,7 @@ fn endless(message: u32, cx: &mut Context<'_, u32>) {
 }
 
 #[test]
-fn an_endless_stream_of_its_own_messages_keeps_neither_timers_nor_inbox_nor_descriptors_waiting() {
+fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
     enum Event {
         Endless,
         FromOutside,
@@ -250,7 +250,7 @@ fn an_endless_stream_of_its_own_messages_keeps_neither_timers_nor_inbox_nor_desc
 }
 
 #[test]
-fn timers_that_are_always_due_do_not_keep_messages_waiting() {
+fn timers_that_are_always_due_do_not_delay_messages() {
     let config = Config { timers_per_round_max: 4, ..Config::default() };
     let mut machine = Machine::new(
         handler(|is_message: bool, cx: &mut Context<'_, bool>| {
@@ -276,7 +276,7 @@ fn timers_that_are_always_due_do_not_keep_messages_waiting() {
 }
 
 #[test]
-fn descriptors_that_are_always_ready_keep_neither_messages_nor_timers_waiting() {
+fn descriptors_that_are_always_ready_do_not_delay_messages_or_timers() {
     enum Event {
         Ready,
         Timer,
@@ -316,7 +316,7 @@ fn descriptors_that_are_always_ready_keep_neither_messages_nor_timers_waiting() 
 }
 
 #[test]
-fn a_round_handles_no_more_than_it_may() {
+fn round_handles_at_most_its_limits() {
     let config =
         Config { messages_per_round_max: 10, timers_per_round_max: 5, ..Config::default() };
     let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
@@ -335,7 +335,7 @@ fn a_round_handles_no_more_than_it_may() {
 }
 
 #[test]
-fn in_a_group_an_endless_machine_does_not_keep_the_others_waiting() {
+fn endless_machine_of_a_group_does_not_delay_the_others() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let busy = group.add(handler(endless), Config::default()).expect("room");
     let stops =
@@ -349,7 +349,7 @@ fn in_a_group_an_endless_machine_does_not_keep_the_others_waiting() {
 }
 
 #[test]
-fn an_idle_machine_sleeps_exactly_until_its_deadline_and_does_not_wake_before() {
+fn idle_machine_sleeps_exactly_until_its_deadline() {
     let started = Instant::now();
     let mut machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
     machine.context().after(100 * MS, ()).expect("a timer");
@@ -364,7 +364,7 @@ fn an_idle_machine_sleeps_exactly_until_its_deadline_and_does_not_wake_before() 
 }
 
 #[test]
-fn a_machine_with_nothing_to_do_sleeps_until_it_is_stopped() {
+fn machine_without_work_sleeps_until_it_is_stopped() {
     for watches in [false, true] {
         let mut machine =
             Machine::new(handler(|_: Ready, _cx| ()), Config::default()).expect("valid");
@@ -392,7 +392,7 @@ fn a_machine_with_nothing_to_do_sleeps_until_it_is_stopped() {
 }
 
 #[test]
-fn two_threads_hand_to_and_fro_on_one_cpu_and_on_two() {
+fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
     struct Hand {
         to: Option<Address<u32>>,
         cpu: u32,
@@ -427,7 +427,7 @@ fn two_threads_hand_to_and_fro_on_one_cpu_and_on_two() {
 }
 
 #[test]
-fn many_blocked_senders_all_get_in() {
+fn many_blocked_senders_are_all_let_in() {
     const SENDERS: u64 = 50;
     const EACH: u64 = 200;
     let config = Config {
@@ -459,7 +459,7 @@ fn many_blocked_senders_all_get_in() {
 }
 
 #[test]
-fn who_waits_for_room_is_told_when_the_machine_goes() {
+fn waiting_sender_gets_its_message_back_when_the_machine_is_dropped() {
     let config = Config {
         when_full: WhenFull::Block { wait_ns_max: u64::MAX },
         inbox_messages_max: 1,
@@ -532,7 +532,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
 }
 
 #[test]
-fn a_panic_in_a_timer_or_a_descriptor_is_contained_like_any_other() {
+fn panic_for_a_timer_or_a_descriptor_is_contained() {
     let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
     let mut machine = Machine::new(
         handler(|message: u32, cx: &mut Context<'_, u32>| match message {

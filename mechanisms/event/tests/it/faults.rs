@@ -41,8 +41,8 @@ fn limit(resource: Resource, current: u64) {
 }
 
 #[test]
-fn without_a_thread_the_machine_comes_back_and_still_runs() {
-    if !is_alone("without_a_thread_the_machine_comes_back_and_still_runs") {
+fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
+    if !is_alone("machine_is_returned_and_runs_if_no_thread_can_be_started") {
         return;
     }
     let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
@@ -51,18 +51,18 @@ fn without_a_thread_the_machine_comes_back_and_still_runs() {
     // a limit that affects other threads.
     let refused = machine.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
     assert!(refused.to_string().starts_with("no thread for the machine: "), "{refused}");
-    let mut machine = refused.goods;
+    let mut machine = refused.machine;
     assert_eq!(machine.run(), Ok(Ended::Stopped));
     assert_eq!(machine.stats().handled, 1);
 
     let group = Group::new(ThreadConfig::default()).expect("valid");
     let refused = group.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
-    assert_eq!(refused.goods.machines_count(), 0);
+    assert_eq!(refused.machine.machines_count(), 0);
 }
 
 #[test]
-fn without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused() {
-    if !is_alone("without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused") {
+fn machine_that_needs_a_descriptor_is_refused_if_there_is_none() {
+    if !is_alone("machine_that_needs_a_descriptor_is_refused_if_there_is_none") {
         return;
     }
     let (ours, _theirs) = UnixStream::pair().expect("a socket pair");
@@ -81,15 +81,15 @@ fn without_a_descriptor_a_machine_that_needs_none_is_made_and_others_are_refused
 }
 
 #[test]
-fn an_inbox_that_does_not_fit_into_memory_is_refused() {
+fn inbox_that_does_not_fit_into_memory_is_refused() {
     let config = Config { inbox_messages_max: 1 << 31, ..Config::default() };
     let refused = Machine::new(handler(|_: [u64; 64], _cx| ()), config);
     assert!(matches!(refused, Err(MachineError::Inbox(_))), "{refused:?}");
 }
 
 #[test]
-fn a_signal_that_was_asked_for_stops_a_machine_and_is_told() {
-    if !is_alone("a_signal_that_was_asked_for_stops_a_machine_and_is_told") {
+fn requested_signal_stops_a_machine_and_is_reported() {
+    if !is_alone("requested_signal_stops_a_machine_and_is_reported") {
         return;
     }
     let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");
@@ -107,7 +107,7 @@ fn a_signal_that_was_asked_for_stops_a_machine_and_is_told() {
 }
 
 #[test]
-fn what_is_no_signal_is_refused() {
+fn number_that_is_no_signal_is_refused() {
     let refused = Signals::block(&[0]).expect_err("no signal");
     assert_eq!(refused.to_string(), "sigaddset failed: Invalid argument (os error 22)");
     assert!(Signals::block(&[1000]).is_err());

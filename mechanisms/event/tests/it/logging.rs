@@ -81,16 +81,16 @@ fn unhandled() {
 }
 
 #[test]
-fn a_kind_without_handler_is_reported_once() {
+fn message_kind_without_handler_is_reported_once() {
     let log = Log::new(Verbosity::Normal);
     tracing::subscriber::with_default(log.clone(), unhandled);
     let line =
-        "WARN handover_event::machine no handler for this kind of message: dropped, told once";
+        "WARN handover_event::machine no handler for this kind of message: dropped, reported once";
     assert_eq!(log.lines(), [line, line], "once for each of two kinds");
 }
 
 #[test]
-fn the_verbose_are_told_more_and_the_quiet_less() {
+fn higher_verbosity_logs_more() {
     let log = Log::new(Verbosity::Quiet);
     tracing::subscriber::with_default(log.clone(), unhandled);
     assert_eq!(log.lines(), [""; 0]);
@@ -132,7 +132,7 @@ fn end_of_a_run_is_logged_once_by_each_method_that_returns_it() {
 }
 
 #[test]
-fn a_contained_panic_is_reported_even_to_the_quiet() {
+fn contained_panic_is_logged_at_the_lowest_verbosity() {
     let log = Log::new(Verbosity::Quiet);
     let config = Config { on_panic: OnPanic::DropMessage, ..Config::default() };
     tracing::subscriber::with_default(log.clone(), || {
