@@ -38,8 +38,8 @@ const DIRECTION_PAUSE: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a peer to release memory that is unregistered.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
-/// Alignment of plain memory without `-a`. The allocator's 16 bytes behind the start of a page doubled the time of the
-/// kernel's copy into it: 53 against 25 us for 64 KiB, AMD EPYC, 2026-11.
+/// Alignment of plain memory without `-a`. The allocator's 16 bytes behind the start of a page
+/// doubled the time of the kernel's copy into it: 53 against 25 us for 64 KiB, AMD EPYC, 2026-11.
 const LINE_BYTES: usize = 64;
 /// Size of the pieces in which a buffer is filled and checked.
 const PIECE_BYTES: usize = 1 << 20;
