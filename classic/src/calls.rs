@@ -109,8 +109,8 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     let measured = lanes::measure(&mut lanes, calls_count, args.calls, &places, &interrupted);
     let _ = affinity::set_mask(&home);
     measured?;
-    let wholes = whole::wholes(args.calls, args.runs, &places, &interrupted)?;
-    let empties = whole::empties(args.runs, &places, &interrupted)?;
+    let wholes = whole::measure_programs(args.calls, args.runs, &places, &interrupted)?;
+    let empties = whole::measure_empty_programs(args.runs, &places, &interrupted)?;
     let results = Results { lanes: &lanes, wholes: &wholes, empties: &empties, unit: &unit };
     if args.json {
         writeln!(out, "{}", results.document(args.calls, args.runs, &places))?;
@@ -124,9 +124,9 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
         )?;
         results.master(args.calls, &places, out)?;
         results.loops(out)?;
-        results.spread(out)?;
+        results.print_spread(out)?;
         results.costed(args.calls, args.runs, out)?;
-        results.empties(args.runs, out)?;
+        results.print_empty_programs(args.runs, out)?;
         results.times(out)?;
     }
     out.flush()?;

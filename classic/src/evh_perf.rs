@@ -82,7 +82,7 @@ impl Signals {
     }
 
     /// Returns `true` if any of the signals has been received.
-    fn came(&self) -> bool {
+    fn are_received(&self) -> bool {
         // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }

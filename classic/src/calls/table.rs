@@ -167,7 +167,7 @@ impl Results<'_> {
     }
 
     /// Prints the spread of the rounds of every loop.
-    pub fn spread(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for lane in self.lanes.iter().filter(|lane| !lane.rounds.is_empty()) {
             let Interval { median, low, high } = interval(&lane.rounds);
@@ -257,7 +257,7 @@ impl Results<'_> {
     }
 
     /// Prints the rows of programs that do next to nothing.
-    pub fn empties(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
+    pub fn print_empty_programs(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         writeln!(out, "\nAn empty program, from its start to its end, {runs} runs")?;
         let plain = self.empties.first().map_or(0.0, Whole::wall_ticks);

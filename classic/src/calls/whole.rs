@@ -74,7 +74,7 @@ impl Whole {
 }
 
 /// Measures every process of the table, `runs_count` times each.
-pub(super) fn wholes(
+pub(super) fn measure_programs(
     calls: u64,
     runs_count: u64,
     places: &Places,
@@ -113,7 +113,7 @@ pub(super) fn wholes(
 }
 
 /// Measures programs that do nothing, untraced and traced.
-pub(super) fn empties(
+pub(super) fn measure_empty_programs(
     runs_count: u64,
     places: &Places,
     interrupted: &AtomicBool,

@@ -165,7 +165,7 @@ impl Ticker {
         if now - self.last < PROGRESS_INTERVAL {
             return Ok(());
         }
-        self.view.above(|| self.block(now, so_far, printer))?;
+        self.view.print_above(|| self.block(now, so_far, printer))?;
         self.before = so_far;
         self.last += PROGRESS_INTERVAL;
         Ok(())
@@ -246,7 +246,7 @@ fn make(
         let mut within = if is_over { Duration::ZERO } else { CHECK_INTERVAL };
         while let Some(event) = load.event(within) {
             within = Duration::ZERO;
-            ticker.view.above(|| match event {
+            ticker.view.print_above(|| match event {
                 Event::Pausing(pause) => {
                     printer.info(format_args!("sleeping for {} ms.", pause.as_millis()))
                 }
@@ -260,7 +260,7 @@ fn make(
         if is_over {
             break;
         }
-        if signals.came() {
+        if signals.are_received() {
             load.stop();
         }
         match is_alone {
@@ -283,17 +283,17 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     printer.settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
         Mode::Ramp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
-        Mode::Search { each } => searched(args, each, signals, &mut printer)?,
+        Mode::Search { each } => search_highest_rate(args, each, signals, &mut printer)?,
         Mode::Counted | Mode::Timed { .. } => {
             let load = make(args, &first, signals, &mut printer, true)?;
             (vec![load], json!({}))
         }
     };
-    conclude(args, loads, more, signals, printer, log.as_mut())
+    report_results(args, loads, more, signals, printer, log.as_mut())
 }
 
 /// Reports the results of all loads and returns the program's result.
-fn conclude(
+fn report_results(
     args: &EvhPerf,
     loads: Vec<(Outcome, Costs)>,
     more: Value,
@@ -332,8 +332,8 @@ fn conclude(
     printer.flush()?;
     if args.json {
         let documents = loads.iter().map(|(outcome, costs)| document::load(outcome, costs));
-        let whole = document::whole(args, documents.collect(), more.clone(), &warnings);
-        printer = printer.aloud();
+        let whole = document::to_json(args, documents.collect(), more.clone(), &warnings);
+        printer = printer.printing();
         printer.plain(format_args!("{whole}"))?;
         printer.flush()?;
     }
@@ -341,7 +341,7 @@ fn conclude(
         let outcomes: Vec<Outcome> = loads.into_iter().map(|(outcome, _)| outcome).collect();
         log.write(&outcomes)?;
     }
-    if signals.came() {
+    if signals.are_received() {
         return Err(signals.cut_short());
     }
     match failed.first() {
@@ -383,7 +383,7 @@ fn try_rate(
         "rate=[{}],messages_per_second=[{}],{}{verdict}",
         commas(rate as u64),
         commas(outcome.per_second() as u64),
-        line(outcome.felt())
+        line(outcome.judged_latencies())
     ))?;
     printer.flush()?;
     Ok((load, holds))
@@ -405,15 +405,15 @@ fn ramped(
         let (load, holds) = try_rate(args, rate, each, signals, printer)?;
         highest = if holds { Some(rate) } else { highest };
         loads.push(load);
-        if signals.came() {
+        if signals.are_received() {
             break;
         }
     }
-    Ok((loads, found(args, highest, printer)?))
+    Ok((loads, report_highest_rate(args, highest, printer)?))
 }
 
 /// Searches for the highest rate that holds.
-fn searched(
+fn search_highest_rate(
     args: &EvhPerf,
     each: Duration,
     signals: &Signals,
@@ -424,13 +424,13 @@ fn searched(
     let mut rate = SEARCHED_FROM;
     while rate <= SEARCHED_TO {
         let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
-        if !holds && !signals.came() {
+        if !holds && !signals.are_received() {
             // A second attempt: another process may have disturbed the first.
             (load, holds) = try_rate(args, rate, each, signals, printer)?;
         }
         let is_whole = load.0.is_whole();
         loads.push(load);
-        if signals.came() || !is_whole {
+        if signals.are_received() || !is_whole {
             break;
         }
         if holds {
@@ -447,11 +447,15 @@ fn searched(
             (None, None) => break,
         };
     }
-    Ok((loads, found(args, low, printer)?))
+    Ok((loads, report_highest_rate(args, low, printer)?))
 }
 
 /// Reports the highest rate that holds the bounds, if there are any.
-fn found(args: &EvhPerf, highest: Option<f64>, printer: &mut Printer<'_>) -> anyhow::Result<Value> {
+fn report_highest_rate(
+    args: &EvhPerf,
+    highest: Option<f64>,
+    printer: &mut Printer<'_>,
+) -> anyhow::Result<Value> {
     let Some(slo) = &args.slo else { return Ok(json!({})) };
     printer.rule()?;
     match highest {
@@ -541,7 +545,7 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
                 }
             }
         }
-        if signals.came() {
+        if signals.are_received() {
             parts.iter_mut().for_each(Part::end);
         }
         if outcomes.iter().all(Option::is_some) {
@@ -560,5 +564,5 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     outcomes.for_each(|outcome| sum.add(outcome));
     let costs = costs.unwrap_or_else(|| watch.end());
     drop(ticker);
-    conclude(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
+    report_results(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
 }

@@ -423,7 +423,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         "limit": failed,
     });
     let mut closed = 0;
-    if !signals.came() {
+    if !signals.are_received() {
         // The server closes the connections that it rejects at about this time.
         thread::sleep(REJECT_DELAY);
         closed = closed_since(&mut processes)?;
@@ -435,9 +435,9 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         let why = match sampled {
             Ok(sampled) => {
                 document["echo_ns"] = sampled.unwrap_or(Value::Null);
-                turned_away(args, closed, open)
+                rejection_error(args, closed, open)
             }
-            Err(error) => turned_away(args, closed, open).or(Some(exit::chain(&error))),
+            Err(error) => rejection_error(args, closed, open).or(Some(exit::chain(&error))),
         };
         if let (None, Some(closed)) = (&failed, why) {
             printer.error(format_args!("{closed}"))?;
@@ -446,9 +446,9 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         document["limit"] = json!(failed);
     }
     if args.json {
-        printer = printer.aloud();
+        printer = printer.printing();
         printer.plain(format_args!("{document}"))?;
-        printer = printer.hushed();
+        printer = printer.silent();
     }
     let held = open - closed;
     let closed = match open {
@@ -468,7 +468,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         }
     }
     drop(processes);
-    if signals.came() {
+    if signals.are_received() {
         return signals.ended();
     }
     match failed {
@@ -506,7 +506,7 @@ fn open(
                 *done = result;
             }
         }
-        if signals.came() && !is_stopped {
+        if signals.are_received() && !is_stopped {
             is_stopped = true;
             for process in processes.iter_mut() {
                 process.stop()?;
@@ -523,7 +523,7 @@ fn open(
         }
         if Instant::now() >= next {
             next += PROGRESS_INTERVAL;
-            view.above(|| {
+            view.print_above(|| {
                 printer.rule()?;
                 printer.info(format_args!(
                     "{} of {} connections open. [{:.2}% complete]",
@@ -591,7 +591,7 @@ fn closed_since(processes: &mut [HolderProcess]) -> anyhow::Result<u64> {
 
 /// Returns the error for connections that the server closed right after it accepted them; `None` if
 /// there are none.
-fn turned_away(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
+fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     let (limit, remedy) = (Limit::ClosedByServer, remedy(&Limit::ClosedByServer, args));
     let text = format!(
         "{} of {} connections were closed: {limit}; {remedy}",
@@ -662,7 +662,10 @@ fn hold(
     printer.flush()?;
     let until = args.hold.map(|hold| Instant::now() + hold);
     let (mut closed, mut next) = (0, Instant::now() + CLOSED_CHECK_INTERVAL);
-    while !signals.came() && until.is_none_or(|until| Instant::now() < until) && closed < count {
+    while !signals.are_received()
+        && until.is_none_or(|until| Instant::now() < until)
+        && closed < count
+    {
         if entered.as_ref().is_some_and(|entered| entered.try_recv() == Ok(())) {
             break;
         }

@@ -1,7 +1,7 @@
 //! The JSON document, and the log of histograms.
 
 use super::options::EvhPerf;
-use super::outcome::{Outcome, percentiles, stepped};
+use super::outcome::{Outcome, linear_to_json, percentiles};
 use super::stages::Costs;
 use anyhow::Context as _;
 use handover_program::exit::usage;
@@ -46,7 +46,7 @@ pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
             "cpu_s": cpu_s,
             "anon_bytes": costs.server_anon_bytes(),
         })),
-        "histogram": outcome.latencies.linear.as_ref().map(stepped),
+        "histogram": outcome.latencies.linear.as_ref().map(linear_to_json),
         "faults": outcome.faults,
     })
 }
@@ -65,7 +65,7 @@ fn latencies(histogram: &Histogram<u64>) -> Value {
 }
 
 /// Returns the whole document.
-pub fn whole(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[String]) -> Value {
+pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[String]) -> Value {
     let mut document = json!({
         "schema": SCHEMA,
         "program": "evh_perf",

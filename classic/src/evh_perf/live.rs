@@ -65,14 +65,14 @@ impl View {
                 past.pop_front();
             }
             let end = if shown.is_empty() { "" } else { "\n" };
-            shown += &format!("{end}{text:>TEXT_COLUMNS$} {}", skyline(past, self.heights));
+            shown += &format!("{end}{text:>TEXT_COLUMNS$} {}", height_chart(past, self.heights));
         }
         bar.set_message(shown);
         bar.tick();
     }
 
     /// Calls `prints`, whose lines stay above the view.
-    pub fn above<T>(&self, prints: impl FnOnce() -> T) -> T {
+    pub fn print_above<T>(&self, prints: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(prints),
             None => prints(),
@@ -89,7 +89,7 @@ impl Drop for View {
 }
 
 /// Returns one character per value, scaled to the highest value.
-fn skyline(values: &VecDeque<f64>, heights: &[char; 8]) -> String {
+fn height_chart(values: &VecDeque<f64>, heights: &[char; 8]) -> String {
     let most = values.iter().copied().fold(0.0, f64::max);
     let height = |value: &f64| match most > 0.0 {
         // At most 7.
@@ -105,9 +105,10 @@ mod tests {
 
     #[test]
     fn history_columns_are_scaled_to_the_highest() {
-        let skyline = |values: &[f64]| skyline(&values.iter().copied().collect(), &HEIGHTS);
-        assert_eq!(skyline(&[0.0, 3.5, 7.0, 1.0]), "▁▅█▂");
-        assert_eq!(skyline(&[0.0, 0.0]), "▁▁");
-        assert_eq!(skyline(&[]), "");
+        let height_chart =
+            |values: &[f64]| height_chart(&values.iter().copied().collect(), &HEIGHTS);
+        assert_eq!(height_chart(&[0.0, 3.5, 7.0, 1.0]), "▁▅█▂");
+        assert_eq!(height_chart(&[0.0, 0.0]), "▁▁");
+        assert_eq!(height_chart(&[]), "");
     }
 }

@@ -65,7 +65,7 @@ impl Outcome {
     }
 
     /// Returns the latencies as a user sees them: from the due time if there is a schedule.
-    pub fn felt(&self) -> &Histogram<u64> {
+    pub fn judged_latencies(&self) -> &Histogram<u64> {
         match self.latencies.corrected.is_empty() {
             true => &self.latencies.raw,
             false => &self.latencies.corrected,
@@ -80,7 +80,7 @@ impl Outcome {
 
     /// Returns the bounds that do not hold, with the values measured, in words.
     pub fn misses(&self, slo: &Slo) -> Vec<String> {
-        let felt = self.felt();
+        let felt = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
             let measured_ns = felt.value_at_percentile(percentile);
             (measured_ns > bound_ns).then(|| {
@@ -130,10 +130,10 @@ impl Outcome {
                 self.shares.most_count,
             ],
             "sum_ns": latencies.sum_ns,
-            "raw": packed(&latencies.raw),
-            "corrected": packed(&latencies.corrected),
-            "late": packed(&latencies.late),
-            "linear": latencies.linear.as_ref().map(stepped),
+            "raw": encode_histogram(&latencies.raw),
+            "corrected": encode_histogram(&latencies.corrected),
+            "late": encode_histogram(&latencies.late),
+            "linear": latencies.linear.as_ref().map(linear_to_json),
         })
     }
 
@@ -155,9 +155,9 @@ impl Outcome {
         let faults = value["faults"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
             latencies: LatencyHistograms {
-                raw: unpacked(&value["raw"])?,
-                corrected: unpacked(&value["corrected"])?,
-                late: unpacked(&value["late"])?,
+                raw: decode_histogram(&value["raw"])?,
+                corrected: decode_histogram(&value["corrected"])?,
+                late: decode_histogram(&value["late"])?,
                 linear,
                 sum_ns: number("sum_ns")?,
             },
@@ -286,18 +286,18 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static
 }
 
 /// Returns a histogram of steps as JSON, each step by its start in ns.
-pub fn stepped(linear: &Linear) -> Value {
+pub fn linear_to_json(linear: &Linear) -> Value {
     json!({ "step_ns": linear.step_ns, "counts": linear.steps().collect::<Vec<_>>() })
 }
 
-fn packed(histogram: &Histogram<u64>) -> String {
+fn encode_histogram(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     // Writing to memory cannot fail.
     let _ = V2Serializer::new().serialize(histogram, &mut bytes);
     BASE64.encode(bytes)
 }
 
-fn unpacked(value: &Value) -> anyhow::Result<Histogram<u64>> {
+fn decode_histogram(value: &Value) -> anyhow::Result<Histogram<u64>> {
     let bytes = BASE64.decode(value.as_str().context("no histogram")?)?;
     Ok(Deserializer::new().deserialize(&mut bytes.as_slice())?)
 }

@@ -203,7 +203,7 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     let mut printer = Printer::new(out, false);
     printer.settings("EventHandler", &serve::settings(&listed))?;
     serve::print_started(args, began.elapsed(), &mut printer)?;
-    while !signals.came() {
+    while !signals.are_received() {
         for part in &mut parts {
             // Before the end, a part prints nothing; this call finds a part that has ended.
             part.next_line(Duration::ZERO)?;

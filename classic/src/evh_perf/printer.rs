@@ -63,12 +63,12 @@ impl<'a> Printer<'a> {
     }
 
     /// Returns this printer with printing switched on.
-    pub fn aloud(self) -> Self {
+    pub fn printing(self) -> Self {
         Self { is_quiet: false, ..self }
     }
 
     /// Returns this printer with printing switched off.
-    pub fn hushed(self) -> Self {
+    pub fn silent(self) -> Self {
         Self { is_quiet: true, ..self }
     }
 

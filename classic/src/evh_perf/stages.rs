@@ -138,7 +138,7 @@ impl Costs {
         let client = self.client_cpu_s() / took_s;
         let server = self.server_cpu_s().map(|cpu_s| cpu_s / took_s);
         let late_ns = outcome.latencies.late.value_at_percentile(99.0);
-        let felt_ns = outcome.felt().value_at_percentile(99.0);
+        let felt_ns = outcome.judged_latencies().value_at_percentile(99.0);
         if !outcome.latencies.late.is_empty() && late_ns > 100_000 && late_ns * 2 > felt_ns {
             let late = format_ns(late_ns as f64);
             return Some(format!(

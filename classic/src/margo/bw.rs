@@ -38,6 +38,9 @@ const DIRECTION_PAUSE: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a peer to release memory that is unregistered.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
+/// Alignment of plain memory without `-a`. The allocator's 16 bytes behind the start of a page
+/// doubled the time of the kernel's copy into it: 53 against 25 us for 64 KiB, AMD EPYC, 2026-11.
+const LINE_BYTES: usize = 64;
 /// Size of the pieces in which a buffer is filled and checked.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -229,9 +232,9 @@ impl Bandwidth {
                 0,
             )),
             Kind::Plain => {
-                let page_bytes = if self.align { rustix::param::page_size() } else { 1 };
-                let vec = vec![0u8; bytes + page_bytes - 1];
-                let base = vec.as_ptr().align_offset(page_bytes) as u64;
+                let align_bytes = if self.align { rustix::param::page_size() } else { LINE_BYTES };
+                let vec = vec![0u8; bytes + align_bytes - 1];
+                let base = vec.as_ptr().align_offset(align_bytes) as u64;
                 Ok((BulkMemory::plain(vec), base))
             }
         }

@@ -90,7 +90,7 @@ impl Rank {
         let alone_here = hosts_count.is_some_and(|hosts| hosts > 1 && hosts == ranks_count);
         let job = launcher.job.iter().find_map(|parts| {
             let parts: Option<Vec<String>> = parts.iter().map(|part| variable(part)).collect();
-            parts.map(|parts| clean(&parts.join(".")))
+            parts.map(|parts| file_name_part(&parts.join(".")))
         });
         Ok(Some(Rank {
             number: rank,
@@ -124,7 +124,7 @@ pub fn is_told_by(variable: &std::ffi::OsStr) -> bool {
 }
 
 /// Returns the characters of `job` that are safe in a file name.
-fn clean(job: &str) -> String {
+fn file_name_part(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     job.chars().filter(|c| plain(*c)).take(JOB_LETTERS_MAX).collect()
 }
@@ -221,6 +221,6 @@ mod tests {
             .expect("both");
         assert_eq!(pid, std::os::unix::process::parent_id());
         assert_eq!(parent_and_start(pid).map(|it| it.1), Some(started));
-        assert_eq!(clean("../a b/c.0"), "..abc.0");
+        assert_eq!(file_name_part("../a b/c.0"), "..abc.0");
     }
 }

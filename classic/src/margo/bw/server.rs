@@ -7,6 +7,7 @@ use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, Config, Context, Endpoint,
     Failure, MemoryError, Peer, Rights, Transfer,
 };
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -205,7 +206,7 @@ impl Job {
         walk: &Walk,
     ) -> Result<u64, BulkError> {
         if self.concurrency > 1 {
-            let mut under_way = Vec::new();
+            let mut under_way = VecDeque::new();
             let ended = self.walk_abreast(ends, peer, prepared, walk, &mut under_way);
             // After an error, the others must not go on during the next job.
             under_way.into_iter().for_each(|transfer| ends.cancel_transfer(transfer));
@@ -229,18 +230,20 @@ impl Job {
         peer: Peer,
         prepared: &Prepared,
         walk: &Walk,
-        under_way: &mut Vec<Transfer>,
+        under_way: &mut VecDeque<Transfer>,
     ) -> Result<u64, BulkError> {
         let (handle, mut bytes) = (&prepared.client.handle, 0);
+        let memory = &walk.memory;
         for _ in 0..self.concurrency {
-            under_way.push(begin(ends, self.op, peer, handle, &walk.memory, prepared.next(walk))?);
+            under_way.push_back(begin(ends, self.op, peer, handle, memory, prepared.next(walk))?);
         }
-        while let Some((_, ended)) = ends.wait_any_transfer(under_way) {
-            ended?;
+        // Transfers with one peer end in the order of their start.
+        while let Some(oldest) = under_way.pop_front() {
+            ends.wait_transfer(oldest)?;
             bytes += walk.xfer_bytes;
             if clock::now_ns() < self.until_ns {
                 let part = prepared.next(walk);
-                under_way.push(begin(ends, self.op, peer, handle, &walk.memory, part)?);
+                under_way.push_back(begin(ends, self.op, peer, handle, memory, part)?);
             }
         }
         Ok(bytes)

@@ -283,6 +283,7 @@ pub trait Bulk: sealed::Driver {
 
 impl<T: sealed::Driver + ?Sized> Bulk for T {}
 
+#[inline]
 fn first_done(
     event_loop: &mut EventLoop,
     transfers: &[Transfer],

@@ -128,6 +128,13 @@ static PROGRAMS: &[Program] = &[
         ],
     },
     Program {
+        line: "margo-p2p-bw -n sm:// -x 65536 -X 67108864 -D 1 --memory plain",
+        pairs: &[
+            named("PULL", transfer, of("bulk/plain-pull", "handover"), ""),
+            named("PUSH", transfer, of("bulk/plain-push", "handover"), ""),
+        ],
+    },
+    Program {
         line: "margo-p2p-bw -n tcp:// -x 65536 -X 67108864 -D 1",
         pairs: &[
             named("PULL", transfer, of("bulk/tcp-pull", "handover"), ""),

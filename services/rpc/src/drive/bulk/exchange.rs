@@ -127,13 +127,22 @@ impl Exchange<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn start(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
-        let max = self.config.transfers_max;
         // First, as it checks for itself: a copy of a few KiB takes as long as the checks.
-        if let Some(done) = self.copy_at_once(request) {
-            done?;
-            return self.tables.transfers.insert_done(max).ok_or(BulkError::Full);
+        match self.copy_at_once(request) {
+            Some(done) => {
+                done?;
+                let max = self.config.transfers_max;
+                self.tables.transfers.insert_done(max).ok_or(BulkError::Full)
+            }
+            None => self.start_for_later(request),
         }
+    }
+
+    /// Starts a transfer that is not done at once.
+    fn start_for_later(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
+        let max = self.config.transfers_max;
         request.check()?;
         request.check_halves(self.tables)?;
         if !self.peers.is_connected(request.peer) {

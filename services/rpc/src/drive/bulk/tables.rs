@@ -90,6 +90,7 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
+    #[inline]
     fn free_index(&mut self, max: u32) -> Option<u32> {
         self.free.pop().or_else(|| {
             let index = u32::try_from(self.slots.len()).ok().filter(|&it| it < max)?;
@@ -98,6 +99,7 @@ impl Transfers {
         })
     }
 
+    #[inline]
     fn put(&mut self, slot: TransferSlot, max: u32) -> Option<TransferId> {
         let index = self.free_index(max)?;
         let at = &mut self.slots[index as usize];
@@ -110,6 +112,7 @@ impl Transfers {
     }
 
     /// Adds a transfer that is already done.
+    #[inline]
     pub(crate) fn insert_done(&mut self, max: u32) -> Option<TransferId> {
         self.put(TransferSlot::Done(Ok(())), max)
     }
@@ -151,6 +154,7 @@ impl Transfers {
         self.get(id).map(|it| it.deadline_ns)
     }
 
+    #[inline]
     fn vacate(&mut self, id: TransferId) -> TransferSlot {
         let at = &mut self.slots[id.index()];
         at.0 = at.0.wrapping_add(1) & TransferId::GENERATION_MASK;
