@@ -10,7 +10,7 @@ mod tree;
 mod violation;
 
 pub use lexer::{Lexed, lex};
-pub use lists::{HOUSE, KnownCircles, Listed, Lists};
+pub use lists::{HOUSE, Listed, Lists};
 pub use manifest::{Crate, Dependency, Entry, Manifest};
 pub use source::{Source, words};
 pub use tree::Tree;

@@ -17,16 +17,6 @@ impl Listed {
     }
 }
 
-/// Crate with import circles of more than two files. The sizes must be exact, so a circle can only
-/// shrink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KnownCircles {
-    /// Folder of the crate.
-    pub folder: &'static str,
-    /// Number of files in each of its circles, the largest first.
-    pub sizes: &'static [usize],
-}
-
 /// Exception lists of one workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
@@ -37,33 +27,21 @@ pub struct Lists {
     pub unsafe_elsewhere: &'static [Listed],
     /// Files longer than 1,500 lines.
     pub long: &'static [Listed],
-    /// Crates with import circles of more than two files.
-    pub circles: &'static [KnownCircles],
     /// Files that have to contain words and paths that public text must not contain.
     pub spelling: &'static [Listed],
 }
 
 impl Lists {
     /// Empty lists: no exceptions.
-    pub const NONE: Self =
-        Self { raw: &[], unsafe_elsewhere: &[], long: &[], circles: &[], spelling: &[] };
+    pub const NONE: Self = Self { raw: &[], unsafe_elsewhere: &[], long: &[], spelling: &[] };
 }
 
 /// Exception lists of this workspace.
-pub const HOUSE: Lists = Lists {
-    raw: RAW,
-    unsafe_elsewhere: UNSAFE_ELSEWHERE,
-    long: LONG,
-    circles: CIRCLES,
-    spelling: SPELLING,
-};
+pub const HOUSE: Lists =
+    Lists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
 
 const fn listed(path: &'static str, reason: &'static str) -> Listed {
     Listed { path, reason }
-}
-
-const fn circles(folder: &'static str, sizes: &'static [usize]) -> KnownCircles {
-    KnownCircles { folder, sizes }
 }
 
 #[rustfmt::skip]
@@ -94,12 +72,6 @@ const UNSAFE_ELSEWHERE: &[Listed] = &[
 
 #[rustfmt::skip]
 const LONG: &[Listed] = &[
-];
-
-#[rustfmt::skip]
-const CIRCLES: &[KnownCircles] = &[
-    circles("lab/harness", &[7, 3]),
-    circles("lab/suite", &[6, 3]),
 ];
 
 #[rustfmt::skip]

@@ -20,30 +20,10 @@ pub const FILES_MAX: usize = 2;
 /// Maximum number of re-exports that a path is followed through.
 const REEXPORTS_MAX: usize = 8;
 
-/// Finds circles of more than two files, and entries of the list that are not exact.
+/// Finds circles of more than two files.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    let mut found = Vec::new();
     let crates = tree.crates();
-    for known in tree.lists.circles {
-        if !crates.iter().any(|one| one.folder == known.folder) {
-            found.push(tree.stale(NAME, known.folder, "is no crate"));
-        }
-    }
-    for one in crates {
-        let circles = circles(tree, &one.folder);
-        let sizes: Vec<usize> = circles.iter().map(|circle| circle.len()).collect();
-        let known = tree.lists.circles.iter().find(|known| known.folder == one.folder);
-        match known {
-            Some(known) if known.sizes == sizes => {}
-            Some(known) => {
-                let what =
-                    format!("has circles of {sizes:?} files, the list says {:?}", known.sizes);
-                found.push(tree.stale(NAME, known.folder, &what));
-            }
-            None => found.extend(circles.iter().map(violation)),
-        }
-    }
-    found
+    crates.iter().flat_map(|one| circles(tree, &one.folder)).map(|it| violation(&it)).collect()
 }
 
 fn violation(circle: &Circle) -> Violation {
@@ -61,7 +41,7 @@ fn violation(circle: &Circle) -> Violation {
 /// Files of a circle, each with the line of an import of another one, in the order of their paths.
 type Circle = Vec<(String, usize)>;
 
-/// Returns the circles of more than two files in that crate, the largest first.
+/// Returns the circles of more than two files in that crate.
 fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
     let modules = Modules::new(tree, folder);
     let edges: BTreeMap<&str, BTreeMap<String, usize>> =
@@ -91,12 +71,10 @@ fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
         let lines = edges[path].iter().filter(|it| circle.contains(&it.0.as_str()));
         lines.map(|it| *it.1).min().unwrap_or(1)
     };
-    let mut found: Vec<Circle> = found
+    found
         .iter()
         .map(|circle| circle.iter().map(|it| ((*it).to_owned(), line(it, circle))).collect())
-        .collect();
-    found.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
-    found
+        .collect()
 }
 
 /// Path of a module in its crate; empty for the root.

@@ -3,7 +3,7 @@
 
 use crate::rules::banned::BANS;
 use crate::rules::{self, RULES};
-use crate::{KnownCircles, Listed, Tree};
+use crate::{Listed, Tree};
 
 /// A workspace of six crates that keeps every rule.
 const SOUND: &[(&str, &str)] = &[
@@ -181,13 +181,6 @@ planted! {
             plant_circle(tree);
             append(tree, "mechanisms/lock/src/lib.rs", "pub use b::B;\n");
             replace(tree, "mechanisms/lock/src/a.rs", "crate::b::B", "crate::B");
-        };
-    circle_that_has_shrunk_is_found_in_the_list:
-        "circles" at "tidy/src/lists.rs:1",
-        |tree| {
-            plant_circle(tree);
-            tree.lists.circles = &[KnownCircles { folder: "mechanisms/lock", sizes: &[4] }];
-            tree.insert("tidy/src/lists.rs", "circles(\"mechanisms/lock\", &[4])\n");
         };
 
     unsafe_outside_its_homes_is_found:
