@@ -5,7 +5,7 @@
 #![deny(unsafe_code)]
 
 use handover_base::units::{self, Count, Rate, Size, Span};
-use handover_harness::{Bench, Fault, Rig, Samples, Workload, select};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, select};
 use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines, Tls};
 use handover_net::tls;
 use handover_probe::read::{self, Trace};
@@ -197,10 +197,9 @@ struct Declared<const PLACE: usize>;
 
 impl<const PLACE: usize> Workload for Declared<PLACE> {
     type Args = Moved;
-    const SPEC: Spec =
-        Spec { id: ["floor/memcpy", "lock/free", "lock/passed/busy"][PLACE], ..Spec::DEFAULT };
+    const SPEC: Spec = Spec::new(["floor/memcpy", "lock/free", "lock/passed/busy"][PLACE], "");
 
-    fn rig(_: &Moved, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &Moved, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Self)
     }
 

@@ -2,13 +2,13 @@
 
 pub use handover_program::exit::*;
 
-use handover_harness::{PartyError, PlanError};
+use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
 
 /// Converts an error of a participant: a wrong variable is a usage error, like a wrong argument.
-pub fn of_party(refused: PartyError) -> anyhow::Error {
+pub fn of_participant(refused: ParticipantError) -> anyhow::Error {
     match refused {
-        PartyError::NotAnAssignment(_) => usage(refused),
+        ParticipantError::NotAnAssignment(_) => usage(refused),
         other => other.into(),
     }
 }

@@ -18,7 +18,7 @@ pub fn main() -> ExitCode {
         return ended(exit::code(played.map_err(anyhow::Error::from)));
     }
     if let Some(played) = handover_harness::dispatch_partner(&commands::prove::with_planted()) {
-        return ended(exit::code(played.map_err(exit::of_party)));
+        return ended(exit::code(played.map_err(exit::of_participant)));
     }
     if let Err(refused) = console::outlive_file_size_limit() {
         console::tell(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));

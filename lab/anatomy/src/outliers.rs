@@ -5,7 +5,7 @@ use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove;
 use crate::statistics::{ns, slow_stage};
-use handover_harness::{OffCpuSpan, Watched};
+use handover_harness::{OffCpuSpan, TracedRound};
 use handover_probe::read::Trace;
 use handover_record::{AnatomyOutlier, AnatomyStage, OffCpu};
 use std::fs::File;
@@ -69,7 +69,7 @@ impl Outliers {
     pub fn describe(
         &mut self,
         folder: &Path,
-        watched: &Watched,
+        watched: &TracedRound,
         traces: &[Trace<File>],
         tids: &[u64],
     ) {

@@ -9,7 +9,7 @@ use crate::reader::Reader;
 use crate::scratch::{self, remove};
 use crate::statistics::{self, HandoffSample};
 use handover_base::clock;
-use handover_harness::{Bench, Bout, Lab, TraceTo, Watched};
+use handover_harness::{Bench, Lab, TraceTo, TracedRound, TracedSession};
 use handover_probe::read::{Trace, merge};
 use handover_record::{Anatomy, AnatomyFloor, Record, Unmatched};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub fn watch(
     let course = ask.course;
     let floor = course.floor.map(|(id, _, _)| id);
     let selection = (course.spec, ask.contender.as_str());
-    let mut bout = lab.bout(all, selection, floor, ask.time / WARM_SHARE, interrupted)?;
+    let mut session = lab.session(all, selection, floor, ask.time / WARM_SHARE, interrupted)?;
     let mut analysis = Analysis {
         course,
         folder: folder.path(),
@@ -76,8 +76,8 @@ pub fn watch(
     let deadline = Instant::now() + ask.time;
     let last_deadline = deadline + ask.time * DURATION_FACTOR_MAX;
     loop {
-        bout.block(interrupted)?;
-        analysis.run_round(&mut bout, interrupted)?;
+        session.block(interrupted)?;
+        analysis.run_round(&mut session, interrupted)?;
         // Relaxed: the flag publishes no other data.
         let is_interrupted = interrupted.load(Ordering::Relaxed);
         let now = Instant::now();
@@ -86,8 +86,8 @@ pub fn watch(
             break;
         }
     }
-    let anatomy = analysis.finish(ask, site_ns, &mut bout)?;
-    let mut records = bout.records();
+    let anatomy = analysis.finish(ask, site_ns, &mut session)?;
+    let mut records = session.records();
     let is_measured =
         |record: &Record| record.contender == ask.contender && record.spec == course.spec;
     let index = records.iter().position(is_measured);
@@ -110,7 +110,7 @@ struct Analysis<'a> {
 impl Analysis<'_> {
     fn run_round(
         &mut self,
-        bout: &mut Bout<'_>,
+        session: &mut TracedSession<'_>,
         interrupted: &AtomicBool,
     ) -> Result<(), AnatomyError> {
         let folder = self.folder.join(format!("round-{}", self.rounds));
@@ -120,7 +120,7 @@ impl Analysis<'_> {
             sites: self.course.pattern(),
             ring_bytes: RING_BYTES,
         };
-        let watched = bout.watched(&to, interrupted)?;
+        let watched = session.watched(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
             self.analyze(&folder, &watched)?;
@@ -131,7 +131,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    fn analyze(&mut self, folder: &Path, watched: &Watched) -> Result<(), AnatomyError> {
+    fn analyze(&mut self, folder: &Path, watched: &TracedRound) -> Result<(), AnatomyError> {
         if let Some((part, handoffs)) = self.course.figure
             && let Some(ns) = watched.parts_ns.get(part).copied().flatten()
         {
@@ -174,7 +174,7 @@ impl Analysis<'_> {
         self,
         ask: &MeasurementOptions,
         site_ns: [f64; 3],
-        bout: &mut Bout<'_>,
+        session: &mut TracedSession<'_>,
     ) -> Result<Anatomy, AnatomyError> {
         let (course, handoffs_count) = (self.course, self.sample.count);
         let net_ns = if ask.net { site_ns[course.values_count] } else { 0.0 };
@@ -185,7 +185,7 @@ impl Analysis<'_> {
             mismatched: self.unmatched.mismatched,
         })?;
         let floor = course.floor.and_then(|(id, handoffs, _)| {
-            let figure_ns = bout.floor_ns(id)?;
+            let figure_ns = session.floor_ns(id)?;
             Some(AnatomyFloor { id: id.to_string(), figure_ns, handoffs })
         });
         let outliers = match &ask.outliers {
@@ -206,7 +206,7 @@ impl Analysis<'_> {
             clock_step_ns: clock::calibration().resolution_ns,
             off_ns: course
                 .figure
-                .and_then(|(part, handoffs)| Some(bout.figure_ns(part)? / handoffs)),
+                .and_then(|(part, handoffs)| Some(session.figure_ns(part)? / handoffs)),
             on_ns: median(self.on_ns),
             outliers,
         })

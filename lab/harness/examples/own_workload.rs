@@ -1,14 +1,14 @@
 //! A workload in your own program: `cargo run --release -p handover-harness --example own_workload`
 
-use handover_harness::{Bench, Contender, Fault, Lab, Plan, Rig, Samples, Spec, Workload};
+use handover_harness::{Bench, Fault, Lab, Plan, Samples, Setup, Spec, Workload, benches};
 use std::{hint::black_box, sync::atomic::AtomicBool};
 
 struct Sort<const STABLE: bool>(Vec<u64>);
 
 impl<const STABLE: bool> Workload for Sort<STABLE> {
     type Args = ();
-    const SPEC: Spec = Spec { id: "sort/reversed", what: "sorting 1000 numbers", ..Spec::DEFAULT };
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    const SPEC: Spec = Spec::new("sort/reversed", "sorting 1000 numbers");
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Sort((0..1000).rev().collect()))
     }
     fn sample(&mut self, out: &mut Samples) {
@@ -17,10 +17,10 @@ impl<const STABLE: bool> Workload for Sort<STABLE> {
     }
 }
 
-const ALL: &[Bench] = &[
-    Bench::one::<Sort<false>>(Contender::ours("unstable")),
-    Bench::one::<Sort<true>>(Contender::peer("stable")),
-];
+const ALL: &[Bench] = benches! {
+    one ours "unstable": Sort<false>;
+    one peer "stable": Sort<true>;
+};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let lab = Lab::new(&[ALL], &["sort".to_string()], Plan::default())?;

@@ -1,6 +1,6 @@
 //! Type-erased benchmarks: a workload with one contender, as suites list it and the lab runs it.
 
-use crate::crew::{self, RigTogether, Stage, Together};
+use crate::crew::{self, SetupFn, Stage, Together};
 use crate::fault::Fault;
 use crate::samples::Notes;
 use crate::workload::{Handover, Role, Workload};
@@ -10,14 +10,8 @@ use std::sync::atomic::AtomicBool;
 
 /// One benchmark with one contender.
 ///
-/// A suite is a slice of these; the contenders of one spec stand next to each other:
-///
-/// ```text
-/// pub const ALL: &[Bench] = &[
-///     Bench::one::<PushPopOf<Ours>>(Contender::ours("handover")),
-///     Bench::one::<PushPopOf<Rtrb>>(Contender::peer("rtrb")),
-/// ];
-/// ```
+/// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one spec
+/// stand next to each other.
 #[derive(Clone, Copy)]
 pub struct Bench {
     spec: &'static Spec,
@@ -26,14 +20,48 @@ pub struct Bench {
     roles: fn(&Values) -> Vec<Role>,
     processes: bool,
     apart: bool,
-    parties: Parties,
+    participants: Participants,
+}
+
+/// Lists benchmarks, one a row: `one` participant or `many`, the kind and the name of the contender,
+/// the way it waits, calls of further methods of [`Contender`](crate::Contender), the workload, and
+/// the condition under which it is built.
+///
+/// ```
+/// # use handover_harness::{Bench, Fault, Samples, Setup, Spec, Workload, benches};
+/// # struct Sort<const STABLE: bool>;
+/// # impl<const STABLE: bool> Workload for Sort<STABLE> {
+/// #     type Args = ();
+/// #     const SPEC: Spec = Spec::new("sort/reversed", "sorting 1000 numbers");
+/// #     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> { Ok(Sort) }
+/// #     fn sample(&mut self, _: &mut Samples) {}
+/// # }
+/// const ALL: &[Bench] = benches! {
+///     one ours "unstable": Sort<false>;
+///     one peer "stable".allocates(): Sort<true>, if target_os = "linux";
+/// };
+/// assert_eq!(ALL.len(), 2);
+/// ```
+#[macro_export]
+macro_rules! benches {
+    ($($make:ident $kind:ident $name:literal $($wait:ident)? $(.$option:ident($($of:literal)?))*:
+        $workload:ty $(, if $cfg:meta)?;)*) => {
+        &[$(
+            $(#[cfg($cfg)])?
+            $crate::Bench::$make::<$workload>(
+                $crate::Contender::$kind($name)
+                    $(.waits($crate::Wait::$wait))?
+                    $(.$option($($of)?))*,
+            ),
+        )*]
+    };
 }
 
 /// The part that depends on the workload's type; kept small, as a suite has hundreds of types.
 #[derive(Clone, Copy)]
-enum Parties {
+enum Participants {
     One { play: fn(&Stage) -> Result<Notes, Fault> },
-    Several { rig: RigTogether },
+    Several { setup: SetupFn },
 }
 
 impl fmt::Debug for Bench {
@@ -52,7 +80,7 @@ impl Bench {
             roles: |_| vec![Role::measured("one")],
             processes: false,
             apart: false,
-            parties: Parties::One { play: crew::play_alone::<W> },
+            participants: Participants::One { play: crew::play_alone::<W> },
         }
     }
 
@@ -65,7 +93,7 @@ impl Bench {
             roles: |values| H::roles(&H::Args::from_values(values)),
             processes: H::PROCESSES || H::APART,
             apart: H::APART,
-            parties: Parties::Several { rig: crew::rig_together::<H> },
+            participants: Participants::Several { setup: crew::setup_erased::<H> },
         }
     }
 
@@ -106,14 +134,14 @@ impl Bench {
     ) -> Result<Vec<Notes>, Fault> {
         if stage.processes && !self.processes {
             return Err(Fault::Unsupported(format!(
-                "{} [{}] cannot run its parties as processes; leave out --processes for it",
+                "{} [{}] cannot run its participants as processes; leave out --processes for it",
                 self.spec.id, self.contender.name
             )));
         }
-        match self.parties {
-            Parties::One { play } => crew::round_alone(stage, play, interrupted),
-            Parties::Several { rig } => {
-                crew::round_together(stage, &self.roles(&stage.values), rig, interrupted)
+        match self.participants {
+            Participants::One { play } => crew::round_alone(stage, play, interrupted),
+            Participants::Several { setup } => {
+                crew::round_together(stage, &self.roles(&stage.values), setup, interrupted)
             }
         }
     }
@@ -121,14 +149,16 @@ impl Bench {
     /// Returns what a participant's process needs to play; fails for a benchmark with one
     /// participant.
     pub(crate) fn together(&self) -> Result<Together, Fault> {
-        match self.parties {
-            Parties::One { .. } => Err(Fault::new("a benchmark of one party has no partner")),
-            Parties::Several { rig } => Ok(Together {
+        match self.participants {
+            Participants::One { .. } => {
+                Err(Fault::new("a benchmark of one participant has no partner"))
+            }
+            Participants::Several { setup } => Ok(Together {
                 spec: self.spec,
                 contender: self.contender.name,
                 params: self.params,
                 roles: self.roles,
-                rig,
+                setup,
             }),
         }
     }

@@ -1,7 +1,7 @@
 //! Processes that are this program started again: passes of a run, and participants of a round.
 
 use crate::bench::Bench;
-use crate::crew::{PARTY_VARIABLE, Party};
+use crate::crew::{PARTICIPANT_VARIABLE, ParticipantProcess};
 use crate::fault::Fault;
 use crate::lab;
 use crate::process;
@@ -9,12 +9,12 @@ use crate::process;
 /// Error of a process that was started as a pass or a participant.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PartyError {
+pub enum ParticipantError {
     /// The variable that makes a process a participant has another value: it was set by hand.
-    #[error("{PARTY_VARIABLE} is set by handover for its own parties; unset it: {0}")]
+    #[error("{PARTICIPANT_VARIABLE} is set by handover for its own participants; unset it: {0}")]
     NotAnAssignment(String),
     /// The participant could not be set up, or its coordinator has ended.
-    #[error("party {index}: {fault}")]
+    #[error("participant {index}: {fault}")]
     Fault {
         /// The participant's index.
         index: usize,
@@ -51,26 +51,27 @@ pub enum PartyError {
 /// # Errors
 /// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault
 /// during the measurement is reported to the parent, and is no error here.
-pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), PartyError>> {
+pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), ParticipantError>> {
     if let Some(run) = lab::child::dispatch(all) {
-        return Some(run.map_err(PartyError::Pass));
+        return Some(run.map_err(ParticipantError::Pass));
     }
-    let Ok(told) = std::env::var(PARTY_VARIABLE) else {
+    let Ok(assignment) = std::env::var(PARTICIPANT_VARIABLE) else {
         process::allow_start_again();
         return None;
     };
-    Some(play_told(all, &told))
+    Some(play_assignment(all, &assignment))
 }
 
-fn play_told(all: &[&'static [Bench]], told: &str) -> Result<(), PartyError> {
-    let party = Party::of(told).map_err(PartyError::NotAnAssignment)?;
-    let index = party.index();
-    let played = party.play(|spec, contender| {
+fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), ParticipantError> {
+    let participant =
+        ParticipantProcess::of(assignment).map_err(ParticipantError::NotAnAssignment)?;
+    let index = participant.index();
+    let played = participant.play(|spec, contender| {
         let mut benches = all.iter().flat_map(|benches| benches.iter());
         let bench = benches
             .find(|it| it.spec().id == spec && it.contender().name == contender)
             .ok_or_else(|| Fault::new(format!("no benchmark {spec} [{contender}]")))?;
         bench.together()
     });
-    played.map_err(|fault| PartyError::Fault { index, fault })
+    played.map_err(|fault| ParticipantError::Fault { index, fault })
 }

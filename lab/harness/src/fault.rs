@@ -11,7 +11,7 @@ pub enum Fault {
     #[error("{0}")]
     Workload(String),
     /// A participant panicked.
-    #[error("party {role} panicked: {message}")]
+    #[error("participant {role} panicked: {message}")]
     Panicked {
         /// The participant's role.
         role: String,
@@ -19,7 +19,7 @@ pub enum Fault {
         message: String,
     },
     /// A participant did not finish: it waits for an event that never comes.
-    #[error("party {role} did not finish within {after:?}; it was given up")]
+    #[error("participant {role} did not finish within {after:?}; it was given up")]
     Stuck {
         /// The participant's role.
         role: String,
@@ -27,7 +27,7 @@ pub enum Fault {
         after: Duration,
     },
     /// A participant's process ended before its work was done.
-    #[error("party {role} died: {status}")]
+    #[error("participant {role} died: {status}")]
     Died {
         /// The participant's role.
         role: String,
@@ -35,7 +35,7 @@ pub enum Fault {
         status: String,
     },
     /// A thread or process could not be started.
-    #[error("party {role} could not be started: {why}")]
+    #[error("participant {role} could not be started: {why}")]
     Start {
         /// The participant's role.
         role: String,
@@ -82,6 +82,11 @@ impl Fault {
     /// A fault in the workload's own words.
     pub fn new(why: impl Into<String>) -> Fault {
         Fault::Workload(why.into())
+    }
+
+    /// Creates a fault from an error that a workload met.
+    pub fn of(error: impl std::fmt::Display) -> Fault {
+        Fault::Workload(error.to_string())
     }
 
     /// Creates a fault for a thread or process that could not be started, naming the limits that

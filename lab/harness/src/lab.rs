@@ -1,408 +1,28 @@
-//! The run: selection of benchmarks, order of blocks, and time limits.
+//! The run: passes over the benchmarks, in processes of their own.
 
-pub(crate) mod bout;
 pub(crate) mod child;
-mod course;
 mod lane;
 mod measure;
 mod pass;
+mod plan;
+mod progress;
 mod ratios;
 mod summarise;
+pub(crate) mod traced_session;
 
-use crate::bench::Bench;
-use crate::crew;
 use crate::fault::Fault;
-use crate::host;
 use crate::process;
-use crate::select::{SelectError, Selection, select};
-use course::Course;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
-use handover_base::topology::{self, Placement, Topology};
-use handover_record::{ArgsError, ContenderKind, Host, Over, OverError, Record, Values};
+use handover_record::Record;
 use pass::{Order, Report, Wanted};
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
+use plan::{NULL_PREFIX, Schedule};
+use progress::Progress;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Amount of measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// Everything once, with the smallest arguments: tests that it works, and measures nothing.
-    Smoke,
-    /// 16 to 640 rounds of each figure: about a minute and a quarter for the ladder.
-    Quick,
-    /// 96 to 480 rounds of each figure.
-    Full,
-}
-
-/// Schedule of a run. Each benchmark is visited several times instead of once for longer: a spell
-/// of some seconds in which the host gives less (a lower frequency, a busy sibling, slow wake-ups)
-/// then affects a few rounds of every figure, not all rounds of one.
-struct Schedule {
-    passes: u32,
-    /// Minimum number of blocks per benchmark and pass.
-    blocks_min: u32,
-    /// Maximum number of blocks for a benchmark whose intervals are still wide; checked once a
-    /// pass.
-    blocks_max: u32,
-    /// Time limit of all passes over all benchmarks.
-    total: Option<Duration>,
-}
-
-impl Profile {
-    /// Returns the schedule for `groups_count` benchmarks; `each` replaces the profile's time per
-    /// benchmark.
-    fn schedule(self, groups_count: usize, each: Option<Duration>) -> Schedule {
-        let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
-        let mut schedule = self.schedule_of(of_each);
-        if let Some(each) = each {
-            schedule.total = Some(of_each(each));
-        }
-        schedule
-    }
-
-    fn schedule_of(self, of_each: impl Fn(Duration) -> Duration) -> Schedule {
-        match self {
-            Profile::Smoke => Schedule { passes: 1, blocks_min: 1, blocks_max: 1, total: None },
-            Profile::Quick => {
-                let (least, most) = (of_each(QUICK_EACH_MIN), of_each(QUICK_EACH_MAX));
-                let total = Some(QUICK_TOTAL.clamp(least, most));
-                Schedule { passes: 8, blocks_min: 2, blocks_max: 80, total }
-            }
-            Profile::Full => {
-                let total = Some(of_each(FULL_EACH));
-                Schedule { passes: 16, blocks_min: 6, blocks_max: 30, total }
-            }
-        }
-    }
-}
-
-/// Time limit of a quick run of the whole ladder, with some reserve for work after the last pass.
-const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// Bounds of one benchmark's time in a quick run, in all its passes.
-const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
-const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
-/// Time of one benchmark in a full run.
-const FULL_EACH: Duration = Duration::from_secs(30);
-/// Divisor of a benchmark's time that gives the maximum warm-up time.
-const WARM_SHARE: u32 = 10;
-
-impl std::str::FromStr for Profile {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Profile, String> {
-        match text {
-            "smoke" => Ok(Profile::Smoke),
-            "quick" => Ok(Profile::Quick),
-            "full" => Ok(Profile::Full),
-            _ => Err("must be smoke, quick or full".to_string()),
-        }
-    }
-}
-
-impl std::fmt::Display for Profile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Profile::Smoke => "smoke",
-            Profile::Quick => "quick",
-            Profile::Full => "full",
-        })
-    }
-}
-
-/// Configuration of a run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Amount of measurement.
-    pub profile: Profile,
-    /// Placement of the participants relative to each other.
-    pub place: Placement,
-    /// Pause before each hand-over; at most [`Plan::IDLE_GAP_MAX`].
-    pub idle_gap: Duration,
-    /// Time of each benchmark in all its passes, within [`Plan::TIMES`]; `None` for the profile's
-    /// time. A smoke run takes none.
-    pub time: Option<Duration>,
-    /// `true` to run a busy thread beside the participants.
-    pub neighbour: bool,
-    /// `true` to run participants as processes where a benchmark can.
-    pub processes: bool,
-    /// `true` to measure peers too.
-    pub peers: bool,
-    /// Arguments, `(name, text)`, for every benchmark that takes them.
-    pub set: Vec<(String, String)>,
-    /// Time, beyond that of ten rounds, after which a participant that has not finished is given
-    /// up.
-    pub patience: Duration,
-}
-
-impl Plan {
-    /// The default of [`patience`](Self::patience).
-    pub const PATIENCE: Duration = crew::PATIENCE;
-    /// Longest pause between hand-overs.
-    pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
-    /// Shortest and longest time of a benchmark.
-    pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
-}
-
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
-            profile: Profile::Quick,
-            place: Placement::Near,
-            idle_gap: Duration::ZERO,
-            time: None,
-            neighbour: false,
-            processes: false,
-            peers: true,
-            set: Vec::new(),
-            patience: Plan::PATIENCE,
-        }
-    }
-}
-
-/// Error of a plan that cannot be run: the command line is wrong, and nothing was measured.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// A pattern that matches nothing.
-    #[error(transparent)]
-    Select(#[from] SelectError),
-    /// An argument that a benchmark refuses.
-    #[error("{refused}, for {id}")]
-    Args {
-        /// The benchmark.
-        id: String,
-        /// The reason.
-        refused: ArgsError,
-    },
-    /// An argument that none of the chosen benchmarks takes.
-    #[error("--set {name}={text}: none of the chosen benchmarks takes it{hint}")]
-    Nobody {
-        /// The argument.
-        name: String,
-        /// Its value.
-        text: String,
-        /// The arguments that the benchmarks take.
-        hint: String,
-    },
-    /// The argument of the sweep is also set.
-    #[error("--set {name}: the sweep goes over it; leave it out")]
-    Twice {
-        /// The argument.
-        name: String,
-    },
-    /// The sweep's id does not name a single benchmark.
-    #[error("{id}: a sweep takes one benchmark by its full id: {ids}")]
-    NotOne {
-        /// The requested id.
-        id: String,
-        /// The benchmarks that the id matches.
-        ids: String,
-    },
-    /// A sweep over an argument that the benchmark does not take.
-    #[error("--over {name}: {id} has no such argument; {hint}")]
-    NotTaken {
-        /// The benchmark.
-        id: String,
-        /// The argument.
-        name: String,
-        /// The arguments that the benchmark takes.
-        hint: String,
-    },
-    /// An invalid range.
-    #[error(transparent)]
-    Over(#[from] OverError),
-    /// The pause is too long.
-    #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
-    IdleGap(Duration),
-    /// A time outside [`Plan::TIMES`].
-    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIMES.0)]
-    Time(Duration),
-    /// A time for a smoke run, which measures once, however long that takes.
-    #[error("--time {0:?}: a smoke run measures once; leave it out, or take --profile quick")]
-    TimeOfSmoke(Duration),
-    /// A benchmark that cannot run its participants as processes.
-    #[error("--processes: {0} cannot run its parties as processes; name others, or leave it out")]
-    Processes(String),
-    /// An option for hand-overs, without a benchmark that has hand-overs.
-    #[error("{option}: none of the chosen benchmarks hands work from one party to another")]
-    NoHandover {
-        /// The option.
-        option: &'static str,
-    },
-    /// The machine cannot be read.
-    #[error("the CPUs of this machine cannot be read: {0}")]
-    Topology(String),
-}
-
-/// One benchmark of a run: its selection, and its contenders' arguments.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// The benchmark and its contenders.
-    pub selection: Selection,
-    pub(crate) values: Values,
-}
-
-/// Observer of a run's progress.
-pub trait Watch {
-    /// Called when a visit begins to the benchmark at index `group` of [`Lab::groups`]; `visit` is
-    /// the number of earlier visits and the total. Each pass visits each benchmark once, in random
-    /// order after the first pass.
-    fn begin(&mut self, visit: (usize, usize), group: usize) {
-        let _ = (visit, group);
-    }
-    /// Called when `done` of at most `most` blocks of this visit are done.
-    fn block(&mut self, done: u32, most: u32) {
-        let _ = (done, most);
-    }
-    /// Called with all figures that the benchmark has yielded so far; they replace those of earlier
-    /// calls. Called after the first pass, so that early results exist, and after the last, for the
-    /// null benchmarks first.
-    /// Returning `false` ends the run, for example if the records could not be stored.
-    fn records(&mut self, records: &[Record]) -> bool {
-        let _ = records;
-        true
-    }
-    /// Called when a benchmark, or one contender of a benchmark, yielded no figure.
-    fn fault(&mut self, id: &str, fault: &Fault) {
-        let _ = (id, fault);
-    }
-}
-
-/// Observer that ignores everything.
-impl Watch for () {}
-
-/// Result of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// All figures, in order.
-    pub records: Vec<Record>,
-    /// Benchmarks that yielded nothing, with the reason.
-    pub faults: Vec<(String, String)>,
-    /// `true` if the run was stopped before its end.
-    pub interrupted: bool,
-    /// Smallest relative difference that the run can detect with one participant.
-    pub null_one: Option<f64>,
-    /// Smallest relative difference that the run can detect with several participants.
-    pub null_several: Option<f64>,
-}
-
-/// A suite, a plan, and this machine.
-#[derive(Debug)]
-pub struct Lab {
-    plan: Plan,
-    groups: Vec<Group>,
-    topology: Topology,
-    allowed: Vec<u32>,
-    seed: u64,
-}
-
 impl Lab {
-    /// Checks the whole plan; measures nothing.
-    ///
-    /// `patterns` choose among `all` ([`select`]); none means the ladder. The null benchmarks
-    /// (`null/…`), where `all` has them, are always taken, last.
-    ///
-    /// # Errors
-    /// Fails if any part of the plan is invalid, with a message for a command line.
-    pub fn new(
-        all: &[&'static [Bench]],
-        patterns: &[String],
-        plan: Plan,
-    ) -> Result<Lab, PlanError> {
-        let mut chosen = select(all, patterns)?;
-        check_plan(&plan, &chosen)?;
-        let is_null = |it: &Selection| it.spec.id.starts_with(NULL_PREFIX);
-        chosen.retain(|it| !is_null(it));
-        let nulls = select(all, &[NULL_PREFIX.to_string()]).unwrap_or_default();
-        chosen.extend(nulls);
-        let mut groups = Vec::new();
-        for selection in chosen {
-            groups.push(group(selection, &plan)?);
-        }
-        let topology = Topology::read().map_err(|error| PlanError::Topology(error.to_string()))?;
-        Ok(Lab { plan, groups, topology, allowed: topology::allowed(), seed: seed() })
-    }
-
-    /// Checks the plan for one benchmark, given by its full id, with several values of one
-    /// argument. Each pass measures all values, so that a spell of noise affects a few rounds of
-    /// each.
-    ///
-    /// # Errors
-    /// Fails like [`new`](Lab::new), and if the benchmark does not take the argument or the range
-    /// is invalid.
-    pub fn sweep(
-        all: &[&'static [Bench]],
-        id: &str,
-        over: &Over,
-        plan: Plan,
-    ) -> Result<Lab, PlanError> {
-        let name = &over.name;
-        if plan.set.iter().any(|(set, _)| set == name) {
-            return Err(PlanError::Twice { name: name.clone() });
-        }
-        let mut lab = Lab::new(all, &[id.to_string()], plan)?;
-        let is_it = |group: &Group| group.selection.spec.id == id;
-        let Some(at) = lab.groups.iter().position(is_it) else {
-            let ids = lab.groups.iter().map(|group| group.selection.spec.id);
-            let ids: Vec<&str> = ids.filter(|id| !id.starts_with(NULL_PREFIX)).collect();
-            return Err(PlanError::NotOne { id: id.to_string(), ids: ids.join(", ") });
-        };
-        let of_it = lab.groups[at].clone();
-        let params = of_it.selection.contenders.first().map_or(&[][..], |it| it.params());
-        let Some(param) = params.iter().find(|param| param.name == name) else {
-            let names: Vec<&str> = params.iter().map(|param| param.name).collect();
-            let hint = match names.is_empty() {
-                true => "it takes none".to_string(),
-                false => format!("it takes {}", names.join(", ")),
-            };
-            return Err(PlanError::NotTaken { id: id.to_string(), name: name.clone(), hint });
-        };
-        lab.groups.retain(|group| group.selection.spec.id.starts_with(NULL_PREFIX));
-        for (place, value) in over.values(param)?.into_iter().enumerate() {
-            let mut group = of_it.clone();
-            let refused = |refused| PlanError::Args { id: id.to_string(), refused };
-            group.values.set_checked(name, value).map_err(refused)?;
-            lab.groups.insert(place, group);
-        }
-        Ok(lab)
-    }
-
-    /// Returns the benchmarks that will be measured.
-    pub fn groups(&self) -> &[Group] {
-        &self.groups
-    }
-
-    /// Returns the plan.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// Returns the seed of the run's random orders and placements.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// Returns the number of visits to each benchmark.
-    pub fn passes_count(&self) -> u32 {
-        self.schedule().passes
-    }
-
-    /// Returns the run's time limit, without some work after the last pass; `None` if it has none.
-    pub fn time_max(&self) -> Option<Duration> {
-        self.schedule().total
-    }
-
-    fn schedule(&self) -> Schedule {
-        self.plan.profile.schedule(self.groups.len(), self.plan.time)
-    }
-
-    /// Returns this machine's description.
-    pub fn host(&self) -> Host {
-        host::capture()
-    }
-
     /// Measures in several passes over all benchmarks, each pass in a process of its own if the
     /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
     /// this process. Polls `interrupted` between rounds (about every 10 ms), and then ends with
@@ -415,7 +35,7 @@ impl Lab {
             interrupted,
             began: Instant::now(),
             schedule: self.schedule(),
-            courses: Vec::new(),
+            progress: Vec::new(),
             pass: 0,
             visits: 0,
             current: None,
@@ -430,10 +50,8 @@ impl Lab {
     }
 }
 
-/// Returns a random number below 2^53, which JSON represents exactly.
-fn seed() -> u64 {
-    RandomState::new().hash_one(0) >> 11
-}
+/// Divisor of a benchmark's time that gives the maximum warm-up time.
+const WARM_SHARE: u32 = 10;
 
 /// A run in progress.
 struct Running<'a> {
@@ -443,7 +61,7 @@ struct Running<'a> {
     began: Instant,
     schedule: Schedule,
     /// The state of each benchmark; `None` if it could not begin.
-    courses: Vec<Option<Course>>,
+    progress: Vec<Option<Progress>>,
     pass: u32,
     /// Number of visits begun, in all passes.
     visits: usize,
@@ -461,9 +79,9 @@ struct Running<'a> {
 impl Running<'_> {
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
-            let begun = Course::begin(self.lab, group);
-            let course = begun.map_err(|fault| self.fault(index, None, &fault)).ok();
-            self.courses.push(course);
+            let begun = Progress::begin(self.lab, group);
+            let progress = begun.map_err(|fault| self.fault(index, None, &fault)).ok();
+            self.progress.push(progress);
         }
     }
 
@@ -471,9 +89,9 @@ impl Running<'_> {
         for pass in 0..self.schedule.passes {
             self.pass = pass;
             let is_open = |index: &usize| {
-                self.courses[*index].as_ref().is_some_and(|course| !course.is_closed)
+                self.progress[*index].as_ref().is_some_and(|progress| !progress.is_closed)
             };
-            self.pending = (0..self.courses.len()).filter(is_open).collect();
+            self.pending = (0..self.progress.len()).filter(is_open).collect();
             // The first pass follows the list's order, in which results are reported and stored.
             if pass > 0 {
                 let place = u64::from(pass) << 32;
@@ -509,8 +127,8 @@ impl Running<'_> {
         if matches!(fault, Fault::Interrupted) {
             return;
         }
-        if let Some(course) = &mut self.courses[lost] {
-            course.is_closed = true;
+        if let Some(progress) = &mut self.progress[lost] {
+            progress.is_closed = true;
         }
         self.fault(lost, None, &fault);
     }
@@ -519,11 +137,11 @@ impl Running<'_> {
     fn order(&self) -> Order {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
-            let course = self.courses[*group].as_ref();
+            let progress = self.progress[*group].as_ref();
             Wanted {
                 group: *group,
-                weight: course.map_or(0, Course::weight),
-                known: course.map_or_else(Vec::new, Course::known),
+                weight: progress.map_or(0, Progress::weight),
+                known: progress.map_or_else(Vec::new, Progress::known),
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
@@ -559,15 +177,16 @@ impl Running<'_> {
                 if let Some(fault) = visited.ended.as_ref().filter(|it| !it.is_interrupted()) {
                     self.fault(group, None, fault);
                 }
-                if let Some(course) = &mut self.courses[group] {
-                    course.absorb(*visited);
+                if let Some(progress) = &mut self.progress[group] {
+                    progress.absorb(*visited);
                 }
                 if self.pass == 0 {
-                    self.tell(group);
+                    self.report(group);
                 }
             }
             Report::End { steal } => {
-                let lanes = self.courses.iter_mut().flatten().flat_map(|course| &mut course.lanes);
+                let lanes =
+                    self.progress.iter_mut().flatten().flat_map(|progress| &mut progress.lanes);
                 lanes.for_each(|lane| lane.note_steal(self.pass, steal));
             }
         }
@@ -584,12 +203,14 @@ impl Running<'_> {
     }
 
     /// Reports a benchmark's records if it has rounds that were not reported yet.
-    fn tell(&mut self, index: usize) {
+    fn report(&mut self, index: usize) {
         let group = &self.lab.groups[index];
-        let Some(course) = self.courses[index].as_mut().filter(|course| course.is_news()) else {
+        let Some(progress) =
+            self.progress[index].as_mut().filter(|progress| progress.has_new_rounds())
+        else {
             return;
         };
-        self.records[index] = course.records(self.lab, group);
+        self.records[index] = progress.records(self.lab, group);
         for record in &mut self.records[index] {
             let Outcome { null_one, null_several, .. } = &self.outcome;
             let least = if record.parties.use_several_cpus() { null_several } else { null_one };
@@ -608,11 +229,11 @@ impl Running<'_> {
         // The null benchmarks first: they give the smallest difference that this run can see.
         let is_other =
             |index: &usize| !self.lab.groups[*index].selection.spec.id.starts_with(NULL_PREFIX);
-        let mut order: Vec<usize> = (0..self.courses.len()).collect();
+        let mut order: Vec<usize> = (0..self.progress.len()).collect();
         order.sort_by_key(is_other);
         for index in order {
             if !self.is_refused {
-                self.tell(index);
+                self.report(index);
             }
             let id = self.lab.groups[index].selection.spec.id;
             note_null(&mut self.outcome, id, &self.records[index]);
@@ -621,9 +242,6 @@ impl Running<'_> {
         self.outcome
     }
 }
-
-/// Id prefix of the null benchmarks, which measure the same operation twice.
-const NULL_PREFIX: &str = "null/";
 
 /// Notes by how much the two equal contenders of a null benchmark differ.
 fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
@@ -639,75 +257,4 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
             *slot = Some(slot.unwrap_or(0.0).max(width));
         }
     }
-}
-
-fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
-    if plan.idle_gap > Plan::IDLE_GAP_MAX {
-        return Err(PlanError::IdleGap(plan.idle_gap));
-    }
-    if let Some(time) = plan.time {
-        if !(Plan::TIMES.0..=Plan::TIMES.1).contains(&time) {
-            return Err(PlanError::Time(time));
-        }
-        if plan.profile == Profile::Smoke {
-            return Err(PlanError::TimeOfSmoke(time));
-        }
-    }
-    let handovers = chosen.iter().any(|it| it.spec.hands_over);
-    for (option, asked) in [
-        ("--idle-gap", !plan.idle_gap.is_zero()),
-        ("--neighbour", plan.neighbour),
-        ("--processes", plan.processes),
-    ] {
-        if asked && !handovers {
-            return Err(PlanError::NoHandover { option });
-        }
-    }
-    if plan.processes {
-        let cannot = chosen.iter().find(|it| {
-            it.spec.hands_over && !it.contenders.iter().any(|bench| bench.in_processes())
-        });
-        if let Some(cannot) = cannot {
-            return Err(PlanError::Processes(cannot.spec.id.to_string()));
-        }
-    }
-    for (name, text) in &plan.set {
-        let benches = chosen.iter().flat_map(|it| &it.contenders);
-        let mut names: Vec<_> = benches.flat_map(|it| it.params()).map(|it| it.name).collect();
-        if !names.iter().any(|taken| taken == name) {
-            names.sort_unstable();
-            names.dedup();
-            let hint = match names.is_empty() {
-                true => "; they take none".to_string(),
-                false => format!("; they take {}", names.join(", ")),
-            };
-            return Err(PlanError::Nobody { name: name.clone(), text: text.clone(), hint });
-        }
-    }
-    Ok(())
-}
-
-fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
-    if !plan.peers {
-        let all = selection.contenders.clone();
-        selection.contenders.retain(|bench| bench.contender().kind != ContenderKind::Peer);
-        if selection.contenders.is_empty() {
-            selection.contenders = all;
-        }
-    }
-    if plan.processes && selection.spec.hands_over {
-        selection.contenders.retain(|bench| bench.in_processes());
-    }
-    let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
-    let mut values = match plan.profile {
-        Profile::Smoke => Values::smoke(params),
-        _ => Values::defaults(params),
-    };
-    for (name, text) in &plan.set {
-        if params.iter().any(|param| param.name == name) {
-            let id = selection.spec.id.to_string();
-            values.set(name, text).map_err(|refused| PlanError::Args { id, refused })?;
-        }
-    }
-    Ok(Group { selection, values })
 }

@@ -18,10 +18,10 @@ mod process;
 pub mod prove;
 #[allow(unsafe_code)]
 mod raw;
-mod rig;
 mod samples;
 mod scratch;
 mod select;
+mod setup;
 mod smoke;
 mod spent;
 pub mod stats;
@@ -30,20 +30,20 @@ mod workload;
 
 pub use bench::Bench;
 pub use date::{DATE_REFUSED, unix_ns};
-pub use dispatch::{PartyError, dispatch_partner};
+pub use dispatch::{ParticipantError, dispatch_partner};
 pub use fault::Fault;
 pub use host::capture as capture_host;
-pub use lab::bout::{Bout, Watched};
+pub use lab::traced_session::{TracedRound, TracedSession};
 pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
 pub use off_cpu::OffCpuSpan;
 pub use own::bench_main;
-pub use rig::{Region, Rig};
 pub use samples::Samples;
 pub use scratch::Scratch;
 pub use select::{SelectError, Selection, select};
+pub use setup::{Region, Setup};
 pub use smoke::smoke;
 pub use trace::TraceTo;
-pub use workload::{Handover, Party, Role, Workload};
+pub use workload::{Handover, Participant, Role, Workload};
 
 #[doc(no_inline)]
-pub use handover_record::{Contender, Part, Record, Spec, args};
+pub use handover_record::{Contender, Part, Record, Spec, Wait, args};

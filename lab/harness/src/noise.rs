@@ -164,7 +164,7 @@ mod tests {
         (0..).zip(medians).map(round).collect()
     }
 
-    fn told(rounds: &[Round], undisturbed: Option<f64>) -> Vec<Warning> {
+    fn warnings_of(rounds: &[Round], undisturbed: Option<f64>) -> Vec<Warning> {
         let passes: Vec<f64> = rounds.chunks(2).map(|pass| pass[0].median).collect();
         let figure = stats::over_passes(&passes);
         let (modes, is_time, is_smoke) = (None, true, false);
@@ -172,11 +172,11 @@ mod tests {
     }
 
     fn codes(rounds: &[Round], undisturbed: Option<f64>) -> Vec<WarningCode> {
-        told(rounds, undisturbed).into_iter().map(|it| it.code).collect()
+        warnings_of(rounds, undisturbed).into_iter().map(|it| it.code).collect()
     }
 
     #[test]
-    fn quiet_rounds_raise_no_doubt() {
+    fn quiet_rounds_raise_no_warning() {
         assert_eq!(codes(&rounds((0..30).map(|it| 100.0 + f64::from(it % 3))), None), []);
     }
 
@@ -191,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_rounds_are_told_where_the_figure_without_them_differs() {
+    fn disturbed_rounds_are_reported_where_the_figure_without_them_differs() {
         let mut disturbed = rounds((0..30).map(|_| 100.0));
         disturbed.iter_mut().step_by(2).for_each(|round| round.marked = true);
         assert_eq!(codes(&disturbed, Some(101.0)), [], "the others say the same");
-        let text = &told(&disturbed, Some(90.0))[0].text;
+        let text = &warnings_of(&disturbed, Some(90.0))[0].text;
         assert!(text.contains("50 % of the rounds disturbed") && text.contains("-10 %"), "{text}");
         assert_eq!(codes(&disturbed, None), [WarningCode::Switches], "there are too few others");
         disturbed.iter_mut().for_each(|round| round.slowed = 0.6);
@@ -205,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn rate_that_contradicts_the_figure_is_told() {
+    fn rate_that_contradicts_the_figure_is_reported() {
         assert_eq!(rate(1e9 / 100.0, 100.0, 1.0), None);
         assert_eq!(rate(2e9 / 100.0, 100.0, 2.0), None, "two at a time");
-        let told = rate(0.4e9 / 100.0, 100.0, 1.0).expect("far from 1");
-        assert!(told.code == WarningCode::Rate && told.text.contains("0.40"), "{told:?}");
+        let warning = rate(0.4e9 / 100.0, 100.0, 1.0).expect("far from 1");
+        assert!(warning.code == WarningCode::Rate && warning.text.contains("0.40"), "{warning:?}");
     }
 }

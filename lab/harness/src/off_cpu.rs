@@ -74,7 +74,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_thread_that_lets_another_run_was_off_the_cpu_and_one_that_sleeps_was_not() {
+    fn preempted_thread_has_off_cpu_spans_and_sleeping_thread_has_none() {
         if Switches::open().is_none() {
             println!("skipped: switches of a thread: the kernel does not tell of them");
             return;

@@ -6,9 +6,9 @@ use crate::date::{DATE_REFUSED, unix_ns};
 use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
-use crate::rig::Rig;
 use crate::samples::Samples;
 use crate::select::select;
+use crate::setup::Setup;
 use crate::workload::Workload;
 use handover_base::units::Span;
 use handover_record::{Contender, Record, Run, SCHEMA, Spec};
@@ -44,12 +44,12 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     if let Some(played) = dispatch_partner(&suites) {
         return match played {
             Ok(()) => ExitCode::SUCCESS,
-            Err(refused) => told(&refused, 1),
+            Err(refused) => fail(&refused, 1),
         };
     }
     match Asked::parse(std::env::args().skip(1)) {
-        Ok(asked) => answer(&suites, &asked).unwrap_or_else(|refused| told(&refused, 2)),
-        Err(refused) => told(&refused, 2),
+        Ok(asked) => answer(&suites, &asked).unwrap_or_else(|refused| fail(&refused, 2)),
+        Err(refused) => fail(&refused, 2),
     }
 }
 
@@ -62,7 +62,7 @@ fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     suites
 }
 
-fn told(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
+fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
     // A failed write to standard error loses only this message.
     let _ = writeln!(io::stderr(), "{refused}");
     ExitCode::from(code)
@@ -221,15 +221,9 @@ struct Twice(Box<AtomicU64>);
 
 impl Workload for Twice {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "null/one-cpu",
-        what: "the same word swapped, against itself",
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new("null/one-cpu", "the same word swapped, against itself");
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Twice(Box::new(AtomicU64::new(0))))
     }
 
@@ -255,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_passes_and_what_a_person_writes_is_understood() {
+    fn arguments_of_cargo_and_of_a_user_are_parsed() {
         let asked = parsed("--bench sort --time=200ms --no-peers --set n=7 --jsonl").expect("fine");
         assert_eq!(asked.patterns, ["sort"]);
         assert_eq!(asked.plan.time, Some(Duration::from_millis(200)));
@@ -265,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_the_way_out() {
+    fn unknown_arguments_are_refused_with_the_way_out() {
         for (line, why) in [
             ("--nope", "--nope: no such option; --help lists them"),
             ("--profile", "--profile: needs a value"),

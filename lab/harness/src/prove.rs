@@ -7,8 +7,8 @@
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::raw;
-use crate::rig::Rig;
 use crate::samples::Samples;
+use crate::setup::Setup;
 use crate::workload::Workload;
 use handover_base::{clock, units};
 use handover_record::{Contender, Proof, Record, Spec, WarningCode, args};
@@ -129,8 +129,8 @@ struct Constant<const PS: u64>(Keeper);
 
 impl<const PS: u64> Workload for Constant<PS> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: match PS {
+    const SPEC: Spec = Spec::new(
+        match PS {
             1_000 => "proof/1ns",
             2_000 => "proof/2ns",
             5_000 => "proof/5ns",
@@ -143,14 +143,11 @@ impl<const PS: u64> Workload for Constant<PS> {
             1_000_000_000 => "proof/1ms",
             _ => "proof/10ms",
         },
-        what: "a constant cost, planted",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+        "a constant cost, planted",
+    )
+    .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Constant(Keeper::new()))
     }
 
@@ -178,16 +175,15 @@ struct Tail<const NS: u64> {
 impl<const NS: u64> Workload for Tail<NS> {
     type Args = ();
     const SPEC: Spec = Spec {
-        id: if NS < 1000 { "proof/tail-in-batches" } else { "proof/tail-one-by-one" },
-        what: "a cost of which every 50th is 64 times greater, planted",
-        ladder: true,
         batched: NS < 1000,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
+        ..Spec::new(
+            if NS < 1000 { "proof/tail-in-batches" } else { "proof/tail-one-by-one" },
+            "a cost of which every 50th is 64 times greater, planted",
+        )
+        .ladder()
     };
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Tail { keeper: Keeper::new(), done: 0 })
     }
 
@@ -212,16 +208,11 @@ struct TwoModes {
 
 impl Workload for TwoModes {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "proof/two-modes",
-        what: "a cost that is another one in each third round, planted",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("proof/two-modes", "a cost that is another one in each third round, planted")
+            .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         // Relaxed: a counter that publishes no other data. Processes begin at different places of
         // the cycle.
         static ROUNDS: OnceLock<AtomicU64> = OnceLock::new();
@@ -258,16 +249,13 @@ fn now_ms() -> u64 {
 
 impl Workload for Drift {
     type Args = DriftArgs;
-    const SPEC: Spec = Spec {
-        id: "proof/drift",
-        what: "a cost that grows by half from the first round to the last, planted",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "proof/drift",
+        "a cost that grows by half from the first round to the last, planted",
+    )
+    .ladder();
 
-    fn rig(args: &DriftArgs, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &DriftArgs, _: &mut Setup) -> Result<Self, Fault> {
         let share = now_ms().saturating_sub(args.began_s * 1000) as f64 / args.lasts_ms as f64;
         let ns = DRIFT_NS * (1.0 + DRIFT_BY * share.min(1.0));
         Ok(Drift { keeper: Keeper::new(), ps: (ns * 1000.0) as u64 })
@@ -283,16 +271,13 @@ struct Stalled(Keeper);
 
 impl Workload for Stalled {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "proof/stalled",
-        what: "a request in an open loop whose server stalls for 1 ms in each 10 ms, planted",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "proof/stalled",
+        "a request in an open loop whose server stalls for 1 ms in each 10 ms, planted",
+    )
+    .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Stalled(Keeper::new()))
     }
 
@@ -336,16 +321,13 @@ struct Beside<const NS: u64>(Keeper);
 
 impl<const NS: u64> Workload for Beside<NS> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "proof/slowed-peer",
-        what: "a constant cost beside one that is half as great again, planted",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "proof/slowed-peer",
+        "a constant cost beside one that is half as great again, planted",
+    )
+    .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Beside(Keeper::new()))
     }
 
@@ -359,16 +341,13 @@ struct Layout<const PADDED: bool>;
 
 impl<const PADDED: bool> Workload for Layout<PADDED> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "proof/layout",
-        what: "a chain of multiplications beside a copy of it at another address",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "proof/layout",
+        "a chain of multiplications beside a copy of it at another address",
+    )
+    .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Layout)
     }
 
@@ -514,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_its_bound_or_its_interval_is_kept() {
+    fn figure_within_its_bound_or_interval_is_kept() {
         let proof = |read: f64, ends| Proof {
             what: "a cost".to_string(),
             unit: "ns".to_string(),

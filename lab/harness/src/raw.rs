@@ -137,14 +137,14 @@ pub(crate) struct ControlWords {
 #[derive(Clone)]
 pub(crate) struct Control {
     region: Region<ControlWords>,
-    parties_count: u32,
+    participants_count: u32,
     measured_count: u32,
 }
 
 impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control")
-            .field("parties_count", &self.parties_count)
+            .field("participants_count", &self.participants_count)
             .finish_non_exhaustive()
     }
 }
@@ -159,12 +159,12 @@ const START_SPINS_MAX: u32 = 2000;
 impl Control {
     pub(crate) fn new(
         region: Region<ControlWords>,
-        parties_count: usize,
+        participants_count: usize,
         measured_count: usize,
     ) -> Control {
         Control {
             region,
-            parties_count: parties_count as u32,
+            participants_count: participants_count as u32,
             measured_count: measured_count as u32,
         }
     }
@@ -182,7 +182,7 @@ impl Control {
         let words = self.words();
         // AcqRel: the last participant to arrive sees the setup of all others, and publishes it to
         // all through `go`.
-        if words.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.parties_count {
+        if words.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.participants_count {
             // Release: pairs with the Acquire loads of `go` below.
             words.go.store(GO, Ordering::Release);
             futex::wake(&words.go, u32::MAX, Scope::Shared);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn region_goes_anywhere_and_is_read_only_as_a_type_that_may_be_shared() {
+    fn region_is_send_and_readable_only_as_a_sync_type() {
         assert_eq!(auto_traits!(Region<AtomicU32>), "Send + Sync");
         // Owns no `T` and gives none out: only `Region<T: Sync>` can be created and dereferenced.
         assert_eq!(auto_traits!(Region<Cell<u32>>), "Send + Sync");

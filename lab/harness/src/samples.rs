@@ -103,7 +103,7 @@ pub(crate) struct PartNotes {
     pub samples_total: u64,
     /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
     /// unit, instead of times.
-    pub told: bool,
+    pub has_values: bool,
     pub ops_total: u64,
     /// Operations that are in no sample: those of warm-up, and those timed alone.
     pub ops_beside: u64,
@@ -132,7 +132,7 @@ impl PartNotes {
             batch: 1,
             samples: touched(),
             samples_total: 0,
-            told: false,
+            has_values: false,
             ops_total: 0,
             ops_beside: 0,
             alone: Vec::new(),
@@ -145,7 +145,7 @@ impl PartNotes {
 
     /// Judges the samples added since the last call.
     fn judge(&mut self, slowed: bool) {
-        if slowed && !self.told {
+        if slowed && !self.has_values {
             self.samples[self.judged..].iter_mut().for_each(|sample| *sample |= SLOWED);
         }
         self.judged = self.samples.len();
@@ -167,7 +167,7 @@ impl PartNotes {
     /// Converts a sample, or a sum of samples, to one operation: in ns, or in the spec's unit for
     /// recorded values.
     pub(crate) fn figure(&self, sum: u64, ops: u64) -> f64 {
-        let thousandths = if self.told { sum } else { clock::ps(sum) };
+        let thousandths = if self.has_values { sum } else { clock::ps(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
@@ -490,9 +490,9 @@ impl Samples {
     ///
     /// # Panics
     /// Panics if the spec has no such part.
-    pub fn tell(&mut self, part: usize, figure: f64) {
+    pub fn record_value(&mut self, part: usize, figure: f64) {
         let notes = &mut self.parts[part];
-        (notes.singles, notes.told) = (true, true);
+        (notes.singles, notes.has_values) = (true, true);
         notes.note((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
@@ -594,15 +594,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_counts_whatever_the_core_was_doing() {
+    fn recorded_values_count_at_any_speed_of_the_core() {
         let timing = Timing { watch_pace: true, ..Timing::default() };
         let mut samples = Samples::new(timing, 2, true, None);
-        samples.tell(1, 1500.25);
+        samples.record_value(1, 1500.25);
         samples.parts[1].judge(true);
-        samples.tell(1, -1.0);
+        samples.record_value(1, -1.0);
         samples.parts[1].judge(true);
         let part = &samples.parts[1];
-        assert!(part.told && part.figures().all(|it| !it.1));
+        assert!(part.has_values && part.figures().all(|it| !it.1));
         assert_eq!(part.figures().map(|it| it.0).sum::<f64>(), 1500.25);
         assert_eq!(part.figure(part.samples_total, part.ops_total), 750.125);
     }
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_smoke_run_times_itself_counts_for_as_many_as_it_is() {
+    fn batch_of_a_smoke_run_counts_all_its_operations() {
         let timing = Timing { round_ns: u64::MAX / 4, batches_max: 3, ..Timing::default() };
         for (ops, expected) in [(1, 300), (100, 3), (4096, 1)] {
             let mut samples = Samples::new(timing, 1, true, None);

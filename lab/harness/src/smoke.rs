@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Runs every benchmark of a suite once, correct rather than fast, in threads and, where they can, in
 /// processes; prints a line for each and the closing line `N passed, N failed`. The body of a
-/// `harness = false` test; it dispatches parties' processes itself.
+/// `harness = false` test; it dispatches participants' processes itself.
 ///
 /// Arguments that do not begin with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
@@ -55,11 +55,11 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
         let outcome = lab.run(&mut Quiet, &AtomicBool::new(false));
         let way = if processes { " (processes)" } else { "" };
         // The id of a fault of one contender ends with the contender's name.
-        let is_of = |told: &str, id: &str| {
-            told.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ["))
+        let is_of = |fault_id: &str, id: &str| {
+            fault_id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ["))
         };
         // Null benchmarks and floors that were not chosen are measured too; their faults count.
-        let is_chosen = |told: &str| chosen.iter().any(|it| is_of(told, it.spec.id));
+        let is_chosen = |fault_id: &str| chosen.iter().any(|it| is_of(fault_id, it.spec.id));
         failed += outcome.faults.iter().filter(|(of, _)| !is_chosen(of)).count();
         for selection in chosen {
             let id = selection.spec.id;

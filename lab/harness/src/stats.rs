@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn two_modes_are_told_apart_with_their_shares() {
+    fn two_modes_are_separated_with_their_shares() {
         let mut samples = noise(3, 700, 300.0, 0.1);
         samples.extend(noise(4, 300, 4600.0, 0.2));
         let modes = modes(&samples, 0.0).unwrap();

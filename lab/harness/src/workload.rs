@@ -1,8 +1,8 @@
 //! Traits that a benchmark implements.
 
 use crate::fault::Fault;
-use crate::rig::Rig;
 use crate::samples::Samples;
+use crate::setup::Setup;
 use handover_record::{Args, Spec};
 
 /// A benchmark of one participant: a call, a lock that is free, a queue used from one thread.
@@ -19,7 +19,7 @@ pub trait Workload: Sized {
     ///
     /// # Errors
     /// Fails if the benchmark cannot run here; the error is shown with the benchmark's id.
-    fn rig(args: &Self::Args, rig: &mut Rig) -> Result<Self, Fault>;
+    fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
     /// Checks the results, untimed: called once on its own instance before any measurement.
     ///
@@ -37,27 +37,33 @@ pub trait Workload: Sized {
 /// A benchmark of several participants that hand work over: a ping-pong, a contended lock.
 ///
 /// Set up once for each round; the participants share it, as threads (`&self`) or as processes,
-/// each of which sets up its own instance around the same [`Rig::region`]s and [`Rig::fd`]s.
+/// each of which sets up its own instance around the same [`Setup::region`]s and [`Setup::fd`]s.
 pub trait Handover: Sized + Send + Sync + 'static {
     /// The arguments, declared with [`args!`](handover_record::args); `()` for none.
     type Args: Args;
     /// The declaration; `hands_over` should be true.
     const SPEC: Spec;
-    /// `true` if everything that the participants share comes from the [`Rig`], so that they can be
+    /// `true` if everything that the participants share comes from the [`Setup`], so that they can be
     /// processes.
     const PROCESSES: bool = false;
     /// `true` if the participants are always processes: for resources that each process has, such
     /// as its memory.
     const APART: bool = false;
 
+    /// The participants' roles, in the order in which CPUs are assigned, if their number does not
+    /// depend on the arguments.
+    const ROLES: &'static [Role] = &[];
+
     /// Returns the participants' roles, in the order in which CPUs are assigned.
-    fn roles(args: &Self::Args) -> Vec<Role>;
+    fn roles(_: &Self::Args) -> Vec<Role> {
+        Self::ROLES.to_vec()
+    }
 
     /// Sets up an instance, untimed, on the first participant's CPU.
     ///
     /// # Errors
     /// Fails if the benchmark cannot run here.
-    fn rig(args: &Self::Args, rig: &mut Rig) -> Result<Self, Fault>;
+    fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
     /// Plays one participant from the starting line to its end. A measured participant calls
     /// [`Samples::batches`] or loops while [`Samples::running`], and then tells the others in band
@@ -65,7 +71,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails with any fault of the participant; the round is then lost and the benchmark ends.
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault>;
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault>;
 
     /// Checks after every round, untimed, that everything was handed over.
     ///
@@ -95,11 +101,18 @@ impl Role {
     pub const fn serving(name: &'static str) -> Role {
         Role { name, measured: false }
     }
+
+    /// Returns the roles of one measured server and its clients.
+    pub fn server_and_clients(clients_count: u32) -> Vec<Role> {
+        let mut roles = vec![Role::measured("server")];
+        roles.resize(1 + clients_count as usize, Role::serving("client"));
+        roles
+    }
 }
 
 /// Identity of a participant within a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Party {
+pub struct Participant {
     /// Its index in the list that [`Handover::roles`] returned.
     pub index: usize,
     /// Number of participants.

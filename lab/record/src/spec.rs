@@ -3,8 +3,9 @@
 use crate::args::Param;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::panic::Location;
 
-/// Declaration of one benchmark. Written as a `const`, with `..Spec::DEFAULT` for the usual values.
+/// Declaration of one benchmark. Written as a `const` that begins with [`Spec::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// `mechanism/operation`, the name in all tables and patterns.
@@ -35,29 +36,79 @@ pub struct Spec {
     /// `true` if operations of a batch overlap, as in a stream: a single timed operation would be a
     /// flush, so the figure has no quantiles.
     pub pipelined: bool,
-    /// Source file of the declaration: `file!()`.
+    /// Source file of the declaration.
     pub file: &'static str,
-    /// Source line of the declaration: `line!()`.
+    /// Source line of the declaration.
     pub line: u32,
 }
 
 impl Spec {
-    /// The usual values: nanoseconds, one figure, one participant, not on the ladder.
-    pub const DEFAULT: Spec = Spec {
-        id: "",
-        what: "",
-        unit: Unit::Ns,
-        floor: None,
-        floors: &[],
-        classic: None,
-        ladder: false,
-        parts: &[],
-        hands_over: false,
-        batched: false,
-        pipelined: false,
-        file: "",
-        line: 0,
-    };
+    /// Declares a benchmark at the caller's place in the source: in nanoseconds, with one figure and
+    /// one participant, without a floor, not on the ladder.
+    #[track_caller]
+    pub const fn new(id: &'static str, what: &'static str) -> Spec {
+        let place = Location::caller();
+        Spec {
+            id,
+            what,
+            unit: Unit::Ns,
+            floor: None,
+            floors: &[],
+            classic: None,
+            ladder: false,
+            parts: &[],
+            hands_over: false,
+            batched: false,
+            pipelined: false,
+            file: place.file(),
+            line: place.line(),
+        }
+    }
+
+    /// Sets the unit of all figures.
+    pub const fn unit(self, unit: Unit) -> Spec {
+        Spec { unit, ..self }
+    }
+
+    /// Sets the floor.
+    pub const fn floor(self, id: &'static str) -> Spec {
+        Spec { floor: Some(id), ..self }
+    }
+
+    /// Sets further floors, for contenders that wait in another way than the floor.
+    pub const fn floors(self, ids: &'static [&'static str]) -> Spec {
+        Spec { floors: ids, ..self }
+    }
+
+    /// Names the classic tool that measured this first.
+    pub const fn classic(self, tool: &'static str) -> Spec {
+        Spec { classic: Some(tool), ..self }
+    }
+
+    /// Includes the benchmark in the default run.
+    pub const fn ladder(self) -> Spec {
+        Spec { ladder: true, ..self }
+    }
+
+    /// Names the figures of a benchmark with several.
+    pub const fn parts(self, parts: &'static [Part]) -> Spec {
+        Spec { parts, ..self }
+    }
+
+    /// Declares that work goes from one participant to another.
+    pub const fn hands_over(self) -> Spec {
+        Spec { hands_over: true, ..self }
+    }
+
+    /// Times operations in batches regardless of their duration.
+    pub const fn batched(self) -> Spec {
+        Spec { batched: true, ..self }
+    }
+
+    /// Declares that operations of a batch overlap.
+    pub const fn pipelined(self) -> Spec {
+        Spec { pipelined: true, ..self }
+    }
 
     /// Returns the ids of this benchmark's figures: its own, or one for each part.
     pub fn figure_ids(&self) -> Vec<String> {

@@ -71,7 +71,7 @@ fn help_shows_default_and_bounds_as_people_write_them() {
 #[test]
 fn a_spec_with_parts_has_a_figure_for_each() {
     const PARTS: &[Part] = &[Part::new("busy", "b"), Part::new("free", "f").optional()];
-    let plain = Spec { id: "a/b", ..Spec::DEFAULT };
+    let plain = Spec::new("a/b", "");
     let parted = Spec { parts: PARTS, ..plain };
     assert_eq!(plain.figure_ids(), ["a/b"]);
     assert_eq!(parted.figure_ids(), ["a/b/busy", "a/b/free"]);

@@ -1,13 +1,16 @@
 //! Bulk transfer of another process's memory: registered and mapped by both, plain, and over a
 //! stream.
 
-use crate::floor::bed::{Bed, Manner};
-use crate::floor::moved::Pieces;
+use crate::common::same_bytes;
+use crate::floor::transfer::Pieces;
+use crate::floor::wait_word::{WaitMode, WaitWord};
 use crate::raw::mapped::{self, Mapped};
-use crate::rpc::{Place, fault};
+use crate::rpc::PublishedAddress;
 use handover_base::clock;
-use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
-use handover_record::{Bytes, Contender, Spec, Wait, args};
+use handover_harness::{
+    Bench, Fault, Handover, Participant, Region, Role, Samples, Setup, benches,
+};
+use handover_record::{Bytes, Spec, Wait, args};
 use handover_rpc::{
     Bulk, BulkHandle, BulkMemory, BulkPart, Calling, Config, Context, Endpoint, Method, Peer,
     Rights, Transfer,
@@ -36,8 +39,8 @@ const TCP: u8 = 2;
 const HALVED: u8 = 3;
 
 /// Two participants: one owns memory, the other pushes to it (`PUSHES`) or pulls from it.
-struct Moved<const KIND: u8, const PUSHES: bool> {
-    place: Region<Place>,
+struct Transfers<const KIND: u8, const PUSHES: bool> {
+    server: Region<PublishedAddress>,
     pieces: Pieces,
     concurrency_count: usize,
 }
@@ -45,7 +48,7 @@ struct Moved<const KIND: u8, const PUSHES: bool> {
 fn memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     match kind {
         PLAIN => Ok(BulkMemory::plain(vec![0; bytes])),
-        _ => BulkMemory::shared(bytes).map_err(fault),
+        _ => BulkMemory::shared(bytes).map_err(Fault::of),
     }
 }
 
@@ -61,7 +64,7 @@ fn fill(memory: &BulkMemory, side: u8) {
     }
 }
 
-impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
+impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     /// `HALVED` is declared like `SHARED`: another way to do the same work.
     const DECLARED: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
     const IDS: [[&'static str; 2]; 3] = [
@@ -91,33 +94,35 @@ impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
     ];
 
     fn own(&self) -> Result<(), Fault> {
-        let mut owner = Endpoint::new(Config::default()).map_err(fault)?;
+        let mut owner = Endpoint::new(Config::default()).map_err(Fault::of)?;
         let memory = memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 1);
-        let handle = owner.register_memory(&memory, Rights::ReadWrite).map_err(fault)?;
+        let handle = owner.register_memory(&memory, Rights::ReadWrite).map_err(Fault::of)?;
         let tells = move |_: &mut Context<'_>, ()| Ok(handle);
-        owner.register("handle", 0, tells).map_err(fault)?;
+        owner.register("handle", 0, tells).map_err(Fault::of)?;
         let stops = |context: &mut Context<'_>, ()| {
             context.stop();
             Ok(())
         };
-        owner.register("stop", 0, stops).map_err(fault)?;
+        owner.register("stop", 0, stops).map_err(Fault::of)?;
         let how = if KIND == TCP { "tcp://127.0.0.1:0" } else { "sm://" };
-        let address = owner.listen(&how.parse().map_err(fault)?).map_err(fault)?;
-        self.place.tell(&address.to_string())?;
+        let address = owner.listen(&how.parse().map_err(Fault::of)?).map_err(Fault::of)?;
+        self.server.publish(&address.to_string())?;
         owner.serve();
         Ok(())
     }
 
     fn meet(&self) -> Result<Mover, Fault> {
-        let address = self.place.hear()?.parse().map_err(fault)?;
-        let mut endpoint = Endpoint::new(Config::default()).map_err(fault)?;
-        let peer = endpoint.connect(&address).map_err(fault)?;
-        let handle = endpoint.call(peer, HANDLE, &()).map_err(fault)?;
+        let address = self.server.wait()?.parse().map_err(Fault::of)?;
+        let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::of)?;
+        let peer = endpoint.connect(&address).map_err(Fault::of)?;
+        let handle = endpoint.call(peer, HANDLE, &()).map_err(Fault::of)?;
         let memory = memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 2);
         let ours = match KIND {
-            HALVED => Some(endpoint.register_memory(&memory, Rights::ReadWrite).map_err(fault)?),
+            HALVED => {
+                Some(endpoint.register_memory(&memory, Rights::ReadWrite).map_err(Fault::of)?)
+            }
             _ => None,
         };
         let (pieces, under_way) = (self.pieces, Vec::with_capacity(self.concurrency_count));
@@ -128,7 +133,6 @@ impl<const KIND: u8, const PUSHES: bool> Moved<KIND, PUSHES> {
 /// With many transfers at a time, the number of times that all of them end within one sample.
 const TURNS_TIMED: u64 = 8;
 
-/// The participant that moves the memory.
 struct Mover {
     endpoint: Endpoint,
     peer: Peer,
@@ -153,24 +157,24 @@ impl Mover {
                 true => endpoint.push(*peer, handle, memory, part),
                 false => endpoint.pull(*peer, handle, memory, part),
             };
-            return moved.map_err(fault);
+            return moved.map_err(Fault::of);
         }
         if self.under_way.len() == concurrency_count
             && let Some((_, done)) = endpoint.wait_any_transfer(&mut self.under_way)
         {
-            done.map_err(fault)?;
+            done.map_err(Fault::of)?;
         }
         let started = match pushes {
             true => endpoint.start_push(*peer, handle, memory, part),
             false => endpoint.start_pull(*peer, handle, memory, part),
         };
-        self.under_way.push(started.map_err(fault)?);
+        self.under_way.push(started.map_err(Fault::of)?);
         Ok(())
     }
 
     fn end(&mut self, pushes: bool) -> Result<(), Fault> {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.under_way) {
-            done.map_err(fault)?;
+            done.map_err(Fault::of)?;
         }
         // The first piece, as the other side has it now, must be that of the side that it comes
         // from.
@@ -180,45 +184,40 @@ impl Mover {
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
         );
         fill(&right, if pushes { 2 } else { 1 });
-        self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(fault)?;
+        self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(Fault::of)?;
         let mut ours = vec![0; self.pieces.size_bytes];
         self.memory.read(0, &mut ours);
         let right = right.to_vec();
-        if came.to_vec() != right || ours != right {
-            return Err(Fault::new("what came is not what was sent"));
-        }
-        self.endpoint.call::<_, ()>(self.peer, STOP, &()).map_err(fault)
+        same_bytes(&came.to_vec(), &right)?;
+        same_bytes(&ours, &right)?;
+        self.endpoint.call::<_, ()>(self.peer, STOP, &()).map_err(Fault::of)
     }
 }
 
-impl<const KIND: u8, const PUSHES: bool> Handover for Moved<KIND, PUSHES> {
+impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     type Args = Move;
     const SPEC: Spec = Spec {
-        id: Self::IDS[Self::DECLARED][PUSHES as usize],
-        what: Self::WHATS[Self::DECLARED][PUSHES as usize],
         floor: Self::FLOORS[Self::DECLARED][PUSHES as usize],
-        classic: Some("margo-p2p-bw"),
         ladder: Self::DECLARED == SHARED as usize && !PUSHES,
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
+        ..Spec::new(
+            Self::IDS[Self::DECLARED][PUSHES as usize],
+            Self::WHATS[Self::DECLARED][PUSHES as usize],
+        )
+        .classic("margo-p2p-bw")
+        .hands_over()
+        .batched()
     };
     const PROCESSES: bool = true;
+    const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
-    fn roles(_: &Move) -> Vec<Role> {
-        vec![Role::measured("mover"), Role::serving("owner")]
-    }
-
-    fn rig(args: &Move, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
         let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
         let concurrency_count = args.concurrency_count as usize;
-        Ok(Self { place: rig.region()?, pieces, concurrency_count })
+        Ok(Self { server: setup.region()?, pieces, concurrency_count })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             return self.own();
         }
         let mut mover = self.meet()?;
@@ -268,8 +267,8 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     owned: Mapped,
     moved: Mapped,
     pieces: Pieces,
-    words: Region<[Bed; 2]>,
-    manner: Manner,
+    words: Region<[WaitWord; 2]>,
+    mode: WaitMode,
 }
 
 /// Fill bytes of each side's memory.
@@ -299,52 +298,49 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
         let half = self.half_bytes();
         loop {
             turn += 1;
-            let (told, _) = asked.wait(self.manner, |it| it == turn || it == END);
-            if told == END {
+            let (number, _) = asked.wait(self.mode, |it| it == turn || it == END);
+            if number == END {
                 return;
             }
             let at = pieces.next();
             self.copy(at + half, self.pieces.size_bytes - half);
-            done.hand(turn, self.manner);
+            done.publish(turn, self.mode);
         }
     }
 }
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_BETWEEN, PUSHES> {
     type Args = Move;
-    const SPEC: Spec = <Moved<SHARED, PUSHES> as Handover>::SPEC;
+    const SPEC: Spec = <Transfers<SHARED, PUSHES> as Handover>::SPEC;
     const PROCESSES: bool = true;
+    const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
-    fn roles(_: &Move) -> Vec<Role> {
-        vec![Role::measured("mover"), Role::serving("owner")]
-    }
-
-    fn rig(args: &Move, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
         if !args.size_bytes.0.is_multiple_of(256) {
             return Err(Fault::new("size_bytes must be a multiple of 256"));
         }
         let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
         let mut map = || -> Result<Mapped, Fault> {
-            let file = rig.fd(|| Ok(mapped::file(pieces.memory_bytes)?))?;
+            let file = setup.fd(|| Ok(mapped::file(pieces.memory_bytes)?))?;
             Ok(Mapped::of(&file, pieces.memory_bytes)?)
         };
         let (owned, moved) = (map()?, map()?);
-        let manner = Manner::of(Wait::SpinThenSleep, rig);
-        Ok(Self { owned, moved, pieces, words: rig.region()?, manner })
+        let mode = WaitMode::of(Wait::SpinThenSleep, setup);
+        Ok(Self { owned, moved, pieces, words: setup.region()?, mode })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let [asked, done] = &*self.words;
-        if party.index > 0 {
+        if participant.index > 0 {
             self.owned.fill(OWNED);
-            done.hand(END, self.manner);
+            done.publish(END, self.mode);
             if HALVED_BETWEEN {
                 self.assist();
             }
             return Ok(());
         }
         self.moved.fill(MOVED);
-        done.wait(self.manner, |it| it == END);
+        done.wait(self.mode, |it| it == END);
         let mut pieces = self.pieces;
         let (mut turn, half) = (0, self.half_bytes());
         let mut step = || {
@@ -353,15 +349,15 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
                 return self.copy(at, self.pieces.size_bytes);
             }
             turn += 1;
-            asked.hand(turn, self.manner);
+            asked.publish(turn, self.mode);
             self.copy(at, half);
-            done.wait(self.manner, |it| it == turn);
+            done.wait(self.mode, |it| it == turn);
         };
         // Done once untimed: touches every page.
         (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
         out.bytes_per_op(self.pieces.size_bytes as u64);
         out.batches(|n| (0..n).for_each(|_| step()));
-        asked.hand(END, self.manner);
+        asked.publish(END, self.mode);
         let (to, byte) = if PUSHES { (&self.owned, MOVED) } else { (&self.moved, OWNED) };
         match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte(at) == byte) {
             true => Ok(()),
@@ -372,26 +368,23 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
 
 /// Declarations of transfers between memories that both processes have mapped.
 #[cfg(feature = "mpi")]
-pub(crate) const PULL_SPEC: Spec = <Moved<SHARED, false> as Handover>::SPEC;
+pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false> as Handover>::SPEC;
 #[cfg(feature = "mpi")]
-pub(crate) const PUSH_SPEC: Spec = <Moved<SHARED, true> as Handover>::SPEC;
+pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true> as Handover>::SPEC;
 
 /// The bulk benchmarks.
-pub const ALL: &[Bench] = &[
-    Bench::many::<Moved<SHARED, false>>(Contender::ours("handover")),
-    Bench::many::<Moved<HALVED, false>>(HALVES),
-    Bench::many::<Copied<false, false>>(Contender::floor("copy")),
-    Bench::many::<Copied<true, false>>(TWO_COPIES),
-    Bench::many::<Moved<SHARED, true>>(Contender::ours("handover")),
-    Bench::many::<Moved<HALVED, true>>(HALVES),
-    Bench::many::<Copied<false, true>>(Contender::floor("copy")),
-    Bench::many::<Copied<true, true>>(TWO_COPIES),
+pub const ALL: &[Bench] = benches! {
+    many ours "handover": Transfers<SHARED, false>;
+    many ours "halves" SpinThenSleep: Transfers<HALVED, false>;
+    many floor "copy": Copied<false, false>;
+    many floor "copy-halves" SpinThenSleep: Copied<true, false>;
+    many ours "handover": Transfers<SHARED, true>;
+    many ours "halves" SpinThenSleep: Transfers<HALVED, true>;
+    many floor "copy": Copied<false, true>;
+    many floor "copy-halves" SpinThenSleep: Copied<true, true>;
     // The mover copies, or lets the kernel copy, without waiting.
-    Bench::many::<Moved<PLAIN, false>>(Contender::ours("handover")),
-    Bench::many::<Moved<PLAIN, true>>(Contender::ours("handover")),
-    Bench::many::<Moved<TCP, false>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
-    Bench::many::<Moved<TCP, true>>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
-];
-
-const HALVES: Contender = Contender::ours("halves").waits(Wait::SpinThenSleep);
-const TWO_COPIES: Contender = Contender::floor("copy-halves").waits(Wait::SpinThenSleep);
+    many ours "handover": Transfers<PLAIN, false>;
+    many ours "handover": Transfers<PLAIN, true>;
+    many ours "handover" SpinThenSleep: Transfers<TCP, false>;
+    many ours "handover" SpinThenSleep: Transfers<TCP, true>;
+};

@@ -10,29 +10,26 @@ pub mod library;
 pub mod rust;
 
 use crate::raw::{calls, shared};
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::Spec;
 use std::hint::black_box;
 use std::marker::PhantomData;
 
 /// The call benchmarks.
-pub const ALL: &[Bench] = &[
-    Bench::one::<InC<Inline>>(C),
-    Bench::one::<InRust<Inline>>(RUST),
-    Bench::one::<InC<SameFile>>(C),
-    Bench::one::<InRust<SameFile>>(RUST),
-    Bench::one::<InC<OtherObject>>(C),
-    Bench::one::<InC<Static>>(C),
-    Bench::one::<InC<Plt>>(C),
-    Bench::one::<InC<NoPlt>>(C),
-    Bench::one::<InC<Pointer>>(C),
-    Bench::one::<InRust<Pointer>>(RUST),
-    Bench::one::<InRust<Dyn>>(RUST),
-    Bench::one::<InC<TwoExtra>>(C),
-];
-
-const C: Contender = Contender::floor("c");
-const RUST: Contender = Contender::floor("rust");
+pub const ALL: &[Bench] = benches! {
+    one floor "c": InC<Inline>;
+    one floor "rust": InRust<Inline>;
+    one floor "c": InC<SameFile>;
+    one floor "rust": InRust<SameFile>;
+    one floor "c": InC<OtherObject>;
+    one floor "c": InC<Static>;
+    one floor "c": InC<Plt>;
+    one floor "c": InC<NoPlt>;
+    one floor "c": InC<Pointer>;
+    one floor "rust": InRust<Pointer>;
+    one floor "rust": InRust<Dyn>;
+    one floor "c": InC<TwoExtra>;
+};
 
 /// A loop that makes `n` calls and returns `n`, counted by the callee.
 pub type Loop = extern "C" fn(n: u64) -> u64;
@@ -95,24 +92,20 @@ pub struct LoadError(&'static str);
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
 pub fn c_loop(way: Way, level: Level) -> Result<Loop, LoadError> {
-    let [o0, o3]: [Loop; 2] = match way {
-        Way::Alone => [calls::handover_loop_alone_o0, calls::handover_loop_alone_o3],
-        Way::Inline => [calls::handover_loop_inline_o0, calls::handover_loop_inline_o3],
-        Way::SameFile => [calls::handover_loop_same_file_o0, calls::handover_loop_same_file_o3],
-        Way::OtherObject => {
-            [calls::handover_loop_other_object_o0, calls::handover_loop_other_object_o3]
-        }
-        Way::Static => [calls::handover_loop_static_o0, calls::handover_loop_static_o3],
+    let [o0, o3] = match way {
+        Way::Alone => calls::ALONE,
+        Way::Inline => calls::INLINE,
+        Way::SameFile => calls::SAME_FILE,
+        Way::OtherObject => calls::OTHER_OBJECT,
+        Way::Static => calls::STATIC,
         Way::Plt => shared::loops().map_err(LoadError)?.plt,
         Way::NoPlt => shared::loops().map_err(LoadError)?.no_plt,
         Way::Pointer => [pointer_o0, pointer_o3],
-        Way::TwoExtra => [calls::handover_loop_two_extra_o0, calls::handover_loop_two_extra_o3],
-        Way::OneProbe => [calls::handover_loop_one_probe_o0, calls::handover_loop_one_probe_o3],
-        Way::TwoProbes => [calls::handover_loop_two_probes_o0, calls::handover_loop_two_probes_o3],
-        Way::Empty => [calls::handover_loop_empty_o0, calls::handover_loop_empty_o3],
-        Way::EmptyProbe => {
-            [calls::handover_loop_empty_probe_o0, calls::handover_loop_empty_probe_o3]
-        }
+        Way::TwoExtra => calls::TWO_EXTRA,
+        Way::OneProbe => calls::ONE_PROBE,
+        Way::TwoProbes => calls::TWO_PROBES,
+        Way::Empty => calls::EMPTY,
+        Way::EmptyProbe => calls::EMPTY_PROBE,
         Way::EmptyPlt => shared::loops().map_err(LoadError)?.empty_plt,
     };
     Ok(match level {
@@ -172,19 +165,58 @@ pub fn program(entries: Entries) -> &'static [u8] {
     }
 }
 
-/// A way of calling, as a benchmark.
 trait Kind {
     const SPEC: Spec;
 }
 
-/// A way of calling that exists in C.
 trait KindInC: Kind {
     const WAY: Way;
 }
 
-/// A way of calling that exists in Rust.
 trait KindInRust: Kind {
     const LOOP: Loop;
+}
+
+/// Declares benchmarks, each with its loop in C, in Rust, or both.
+macro_rules! kinds {
+    ($($name:ident $(C $way:ident)? $(Rust $run:ident)?: $id:literal, $what:literal
+        $(. $option:ident($($value:literal)?))*;)*) => {$(
+        struct $name;
+
+        impl Kind for $name {
+            const SPEC: Spec = Spec::new($id, $what)$(.$option($($value)?))*;
+        }
+        $(impl KindInC for $name {
+            const WAY: Way = Way::$way;
+        })?
+        $(impl KindInRust for $name {
+            const LOOP: Loop = rust::$run;
+        })?
+    )*};
+}
+
+kinds! {
+    // Without a floor, as the empty operation has an additional store.
+    Inline C Inline Rust inline: "call/inline",
+        "a function that was inlined: one turn of the loop and one addition".classic("calls");
+    SameFile C SameFile Rust same_file: "call/same-file",
+        "a call to a function of the same source file".floor("call/inline").classic("calls").ladder();
+    OtherObject C OtherObject: "call/other-object",
+        "a call to a function in another object".floor("call/inline").classic("node-microbench");
+    Static C Static: "call/static",
+        "a call to a function in a static library".floor("call/inline").classic("calls");
+    Plt C Plt: "call/plt", "a call into a shared object through the procedure linkage table"
+        .floor("call/inline").classic("calls");
+    NoPlt C NoPlt: "call/no-plt",
+        "a call into a shared object through the global offset table alone (-fno-plt)"
+        .floor("call/inline");
+    Pointer C Pointer Rust pointer: "call/pointer",
+        "a call through a function pointer".floor("call/inline");
+    Dyn Rust dynamic: "call/dyn",
+        "a call to a method of a trait object".floor("call/inline").ladder();
+    TwoExtra C TwoExtra: "call/two-extra",
+        "a call to a function that calls two others, as a traced one calls its tracer"
+        .floor("call/inline").classic("calls");
 }
 
 struct InC<K>(Loop, PhantomData<K>);
@@ -193,11 +225,8 @@ impl<K: KindInC> Workload for InC<K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        match c_loop(K::WAY, Level::O3) {
-            Ok(run) => Ok(InC(run, PhantomData)),
-            Err(refused) => Err(Fault::new(refused.to_string())),
-        }
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+        Ok(InC(c_loop(K::WAY, Level::O3).map_err(Fault::of)?, PhantomData))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -217,7 +246,7 @@ impl<K: KindInRust> Workload for InRust<K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(InRust(PhantomData))
     }
 
@@ -242,170 +271,4 @@ fn counts(run: Loop) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// Common part of the declarations.
-const CALL: Spec = Spec { floor: Some("call/inline"), classic: Some("calls"), ..Spec::DEFAULT };
-
-struct Inline;
-
-impl Kind for Inline {
-    const SPEC: Spec = Spec {
-        id: "call/inline",
-        what: "a function that was inlined: one turn of the loop and one addition",
-        floor: None, // the empty operation has an additional store
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for Inline {
-    const WAY: Way = Way::Inline;
-}
-
-impl KindInRust for Inline {
-    const LOOP: Loop = rust::inline;
-}
-
-struct SameFile;
-
-impl Kind for SameFile {
-    const SPEC: Spec = Spec {
-        id: "call/same-file",
-        what: "a call to a function of the same source file",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for SameFile {
-    const WAY: Way = Way::SameFile;
-}
-
-impl KindInRust for SameFile {
-    const LOOP: Loop = rust::same_file;
-}
-
-struct OtherObject;
-
-impl Kind for OtherObject {
-    const SPEC: Spec = Spec {
-        id: "call/other-object",
-        what: "a call to a function in another object",
-        classic: Some("node-microbench"),
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for OtherObject {
-    const WAY: Way = Way::OtherObject;
-}
-
-struct Static;
-
-impl Kind for Static {
-    const SPEC: Spec = Spec {
-        id: "call/static",
-        what: "a call to a function in a static library",
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for Static {
-    const WAY: Way = Way::Static;
-}
-
-struct Plt;
-
-impl Kind for Plt {
-    const SPEC: Spec = Spec {
-        id: "call/plt",
-        what: "a call into a shared object through the procedure linkage table",
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for Plt {
-    const WAY: Way = Way::Plt;
-}
-
-struct NoPlt;
-
-impl Kind for NoPlt {
-    const SPEC: Spec = Spec {
-        id: "call/no-plt",
-        what: "a call into a shared object through the global offset table alone (-fno-plt)",
-        classic: None,
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for NoPlt {
-    const WAY: Way = Way::NoPlt;
-}
-
-struct Pointer;
-
-impl Kind for Pointer {
-    const SPEC: Spec = Spec {
-        id: "call/pointer",
-        what: "a call through a function pointer",
-        classic: None,
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for Pointer {
-    const WAY: Way = Way::Pointer;
-}
-
-impl KindInRust for Pointer {
-    const LOOP: Loop = rust::pointer;
-}
-
-struct Dyn;
-
-impl Kind for Dyn {
-    const SPEC: Spec = Spec {
-        id: "call/dyn",
-        what: "a call to a method of a trait object",
-        classic: None,
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInRust for Dyn {
-    const LOOP: Loop = rust::dynamic;
-}
-
-struct TwoExtra;
-
-impl Kind for TwoExtra {
-    const SPEC: Spec = Spec {
-        id: "call/two-extra",
-        what: "a call to a function that calls two others, as a traced one calls its tracer",
-        file: file!(),
-        line: line!(),
-        ..CALL
-    };
-}
-
-impl KindInC for TwoExtra {
-    const WAY: Way = Way::TwoExtra;
 }

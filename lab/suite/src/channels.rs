@@ -1,16 +1,22 @@
 //! Our rings and their peers, behind one trait: bounded queues that are polled at both ends.
 //!
-//! Every queue is called without blocking, so that all wait in the same way: with [`Pause`].
+//! A [`Channel`] is called without blocking, so that all wait in the same way: with [`Pause`]. A
+//! [`Queue`] waits in its own way. Sending to it and receiving are asynchronous, since one of the
+//! peers is; with the others the futures are ready at once, after the thread has waited, and compile
+//! to plain calls.
 
-use handover_harness::{Fault, Rig};
+#[cfg(feature = "peers")]
+mod peers;
+
+use handover_harness::{Fault, Setup};
 use handover_ring::{mpsc, spsc};
-use std::{fmt, sync::mpsc as std_mpsc};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 /// A bounded queue that is polled at both ends.
 pub(crate) trait Channel<T = u64>: 'static {
-    /// The pushing end.
     type Sender: Send + 'static;
-    /// The popping end.
     type Receiver: Send + 'static;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault>;
@@ -36,11 +42,8 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    pub(crate) fn of(rig: &Rig) -> Pause {
-        let mut cpus = rig.cpus().to_vec();
-        cpus.sort_unstable();
-        cpus.dedup();
-        Pause { yields: cpus.len() < rig.cpus().len() }
+    pub(crate) fn of(setup: &Setup) -> Pause {
+        Pause { yields: setup.is_crowded() }
     }
 
     #[inline(always)]
@@ -70,10 +73,6 @@ impl Pause {
     }
 }
 
-fn refused(error: impl fmt::Display) -> Fault {
-    Fault::new(error.to_string())
-}
-
 /// Our ring with one producer; if `LATER`, published as cache lines fill.
 pub(crate) enum Spsc<const LATER: bool = false> {}
 
@@ -82,7 +81,7 @@ impl<const LATER: bool> Channel for Spsc<LATER> {
     type Receiver = spsc::Consumer<u64>;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        spsc::ring(slots_count).map_err(refused)
+        spsc::ring(slots_count).map_err(Fault::of)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
@@ -111,7 +110,6 @@ impl Batched for Spsc {
     }
 }
 
-/// Our ring with many producers.
 pub(crate) enum Mpsc {}
 
 impl Channel for Mpsc {
@@ -119,7 +117,7 @@ impl Channel for Mpsc {
     type Receiver = mpsc::Consumer<u64>;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        mpsc::ring(slots_count).map_err(refused)
+        mpsc::ring(slots_count).map_err(Fault::of)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
@@ -148,221 +146,99 @@ impl Batched for Mpsc {
     }
 }
 
+/// A bounded queue with many senders and one receiver.
+pub(crate) trait Queue: 'static {
+    type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
+    type Receiver<T: Send + 'static>: Send + 'static;
+    /// State that a thread needs to send and to receive.
+    type Runtime: Send + 'static;
+
+    fn runtime() -> Result<Self::Runtime, Fault>;
+    fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
+    /// Waits for room; returns `false` if the receiver is disconnected.
+    fn send<T: Send + 'static>(
+        sender: &Self::Sender<T>,
+        item: T,
+    ) -> impl Future<Output = bool> + Send;
+    /// Waits for an item; returns `None` if the senders are disconnected.
+    fn receive<T: Send + 'static>(
+        receiver: &mut Self::Receiver<T>,
+    ) -> impl Future<Output = Option<T>> + Send;
+    /// Returns an item if there is one, without waiting.
+    fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T>;
+    /// Runs the future to its end on this thread.
+    fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
+}
+
+/// Runs a future that is never pending, as it blocks the thread instead.
+#[inline(always)]
+fn run_at_once<R>(work: impl Future<Output = R>) -> R {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => unreachable!("the thread waits, not the future"),
+    }
+}
+
 /// Defines a queue with the interface of `std::sync::mpsc`.
 macro_rules! as_in_std {
-    ($(#[$doc:meta])* $name:ident: $queue:ident, $sender:ident, $bounded:ident) => {
+    ($(#[$doc:meta])* $name:ident: $sender:ty, $receiver:ty, $bounded:path, $sent:pat, $flat:expr) => {
         $(#[$doc])*
         pub(crate) enum $name {}
 
         impl<T: Send + 'static> Channel<T> for $name {
-            type Sender = $queue::$sender<T>;
-            type Receiver = $queue::Receiver<T>;
+            type Sender = $sender;
+            type Receiver = $receiver;
 
             fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-                Ok($queue::$bounded(slots_count as usize))
+                Ok($bounded(slots_count as usize))
             }
             #[inline(always)]
             fn push(sender: &mut Self::Sender, item: T) -> bool {
-                sender.try_send(item).is_ok()
+                matches!(sender.try_send(item), $sent)
             }
             #[inline(always)]
             fn pop(receiver: &mut Self::Receiver) -> Option<T> {
-                receiver.try_recv().ok()
+                receiver.try_recv().ok().and_then($flat)
+            }
+        }
+
+        impl Queue for $name {
+            type Sender<T: Send + 'static> = $sender;
+            type Receiver<T: Send + 'static> = $receiver;
+            type Runtime = ();
+
+            fn runtime() -> Result<(), Fault> {
+                Ok(())
+            }
+            fn pair<T: Send + 'static>(slots_count: u32) -> ($sender, $receiver) {
+                $bounded(slots_count as usize)
+            }
+            #[inline(always)]
+            async fn send<T: Send + 'static>(sender: &$sender, item: T) -> bool {
+                sender.send(item).is_ok()
+            }
+            #[inline(always)]
+            async fn receive<T: Send + 'static>(receiver: &mut $receiver) -> Option<T> {
+                receiver.recv().ok()
+            }
+            #[inline(always)]
+            fn try_receive<T: Send + 'static>(receiver: &mut $receiver) -> Option<T> {
+                receiver.try_recv().ok().and_then($flat)
+            }
+            #[inline(always)]
+            fn run<R>((): &(), work: impl Future<Output = R>) -> R {
+                run_at_once(work)
             }
         }
     };
 }
+#[cfg(feature = "peers")]
+use as_in_std;
 
 as_in_std! {
     /// `std::sync::mpsc`.
-    Std: std_mpsc, SyncSender, sync_channel
-}
-
-#[cfg(feature = "peers")]
-mod peers {
-    use super::*;
-    use disruptor::{
-        BusySpin, EventPoller, MissingFreeSlots, MultiProducer, MultiProducerBarrier, Producer,
-        SingleConsumerBarrier, SingleProducer, SingleProducerBarrier,
-    };
-    use std::sync::Arc;
-
-    /// `rtrb`.
-    pub(crate) enum Rtrb {}
-
-    impl<T: Send + 'static> Channel<T> for Rtrb {
-        type Sender = rtrb::Producer<T>;
-        type Receiver = rtrb::Consumer<T>;
-
-        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-            Ok(rtrb::RingBuffer::new(slots_count as usize))
-        }
-        #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: T) -> bool {
-            sender.push(item).is_ok()
-        }
-        #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<T> {
-            receiver.pop().ok()
-        }
-    }
-
-    impl Batched for Rtrb {
-        #[inline(always)]
-        fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
-            let wanted = (items.end - items.start) as usize;
-            let chunk = match sender.write_chunk_uninit(wanted) {
-                Ok(chunk) => chunk,
-                Err(rtrb::chunks::ChunkError::TooFewSlots(0)) => return 0,
-                Err(rtrb::chunks::ChunkError::TooFewSlots(vacant)) => {
-                    match sender.write_chunk_uninit(vacant) {
-                        Ok(chunk) => chunk,
-                        Err(_) => return 0,
-                    }
-                }
-            };
-            chunk.fill_from_iter(items)
-        }
-        #[inline(always)]
-        fn pop_some(
-            receiver: &mut Self::Receiver,
-            items_max: usize,
-            each: impl FnMut(u64),
-        ) -> usize {
-            let chunk = match receiver.read_chunk(items_max) {
-                Ok(chunk) => chunk,
-                Err(rtrb::chunks::ChunkError::TooFewSlots(0)) => return 0,
-                Err(rtrb::chunks::ChunkError::TooFewSlots(ready)) => {
-                    match receiver.read_chunk(ready) {
-                        Ok(chunk) => chunk,
-                        Err(_) => return 0,
-                    }
-                }
-            };
-            let count = chunk.len();
-            chunk.into_iter().for_each(each);
-            count
-        }
-    }
-
-    as_in_std! {
-        /// `crossbeam-channel`.
-        Crossbeam: crossbeam_channel, Sender, bounded
-    }
-
-    /// `crossbeam-queue`'s `ArrayQueue`.
-    pub(crate) enum ArrayQueue {}
-
-    impl<T: Send + 'static> Channel<T> for ArrayQueue {
-        type Sender = Arc<crossbeam_queue::ArrayQueue<T>>;
-        type Receiver = Arc<crossbeam_queue::ArrayQueue<T>>;
-
-        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-            let queue = Arc::new(crossbeam_queue::ArrayQueue::new(slots_count as usize));
-            Ok((Arc::clone(&queue), queue))
-        }
-        #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: T) -> bool {
-            sender.push(item).is_ok()
-        }
-        #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<T> {
-            receiver.pop()
-        }
-    }
-
-    /// `disruptor`, polled; with one producer or, if `MANY`, with several.
-    pub(crate) enum Disruptor<const MANY: bool> {}
-
-    /// Implements the queue for one kind of producer.
-    macro_rules! disruptor {
-        ($many:literal, $build:ident, $producer:ident, $barrier:ident, $slots_min:literal) => {
-            impl Channel for Disruptor<$many> {
-                type Sender = $producer<u64, SingleConsumerBarrier>;
-                type Receiver = EventPoller<u64, $barrier>;
-
-                fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-                    let slots_count = slots_count.next_power_of_two().max($slots_min);
-                    let builder = disruptor::$build(slots_count as usize, || 0, BusySpin);
-                    let (receiver, builder) = builder.new_event_poller();
-                    Ok((builder.build(), receiver))
-                }
-                #[inline(always)]
-                fn push(sender: &mut Self::Sender, item: u64) -> bool {
-                    sender.try_publish(|slot| *slot = item).is_ok()
-                }
-                #[inline(always)]
-                fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
-                    // The item's slot is free when the guard is dropped.
-                    let mut items = receiver.take(1).ok()?;
-                    (&mut items).next().copied()
-                }
-            }
-        };
-    }
-
-    disruptor!(false, build_single_producer, SingleProducer, SingleProducerBarrier, 1);
-    // The crate refuses fewer slots.
-    disruptor!(true, build_multi_producer, MultiProducer, MultiProducerBarrier, 64);
-
-    impl Batched for Disruptor<false> {
-        #[inline(always)]
-        fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
-            let mut wanted = (items.end - items.start) as usize;
-            loop {
-                match sender.try_batch_publish(wanted, |slots| {
-                    slots.zip(&mut *items).for_each(|(slot, item)| *slot = item);
-                }) {
-                    Ok(_) => return wanted,
-                    Err(MissingFreeSlots(missing)) if (missing as usize) < wanted => {
-                        wanted -= missing as usize;
-                    }
-                    Err(_) => return 0,
-                }
-            }
-        }
-        #[inline(always)]
-        fn pop_some(
-            receiver: &mut Self::Receiver,
-            items_max: usize,
-            each: impl FnMut(u64),
-        ) -> usize {
-            match receiver.take(items_max as u64) {
-                Ok(mut items) => {
-                    let items = &mut items;
-                    let count = items.len();
-                    items.copied().for_each(each);
-                    count
-                }
-                Err(_) => 0,
-            }
-        }
-    }
-
-    /// `kanal`.
-    pub(crate) enum Kanal {}
-
-    impl<T: Send + 'static> Channel<T> for Kanal {
-        type Sender = kanal::Sender<T>;
-        type Receiver = kanal::Receiver<T>;
-
-        fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-            Ok(kanal::bounded(slots_count as usize))
-        }
-        #[inline(always)]
-        fn push(sender: &mut Self::Sender, item: T) -> bool {
-            matches!(sender.try_send(item), Ok(true))
-        }
-        #[inline(always)]
-        fn pop(receiver: &mut Self::Receiver) -> Option<T> {
-            receiver.try_recv().ok().flatten()
-        }
-    }
-
-    as_in_std! {
-        /// `flume`.
-        Flume: flume, Sender, bounded
-    }
+    Std: std::sync::mpsc::SyncSender<T>, std::sync::mpsc::Receiver<T>, std::sync::mpsc::sync_channel,
+    Ok(()), Some
 }
 
 /// Queues of C++ libraries.
@@ -424,4 +300,4 @@ mod foreign {
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
 pub(crate) use foreign::Foreign;
 #[cfg(feature = "peers")]
-pub(crate) use peers::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
+pub(crate) use peers::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb, Tokio, TokioMulti};

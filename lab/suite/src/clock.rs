@@ -6,25 +6,25 @@
 
 use crate::raw::clock as raw;
 use handover_base::clock::ticks;
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::Spec;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 /// The clock benchmarks.
-pub const ALL: &[Bench] = &[
-    Bench::one::<Asked<Handover>>(Contender::ours("handover")),
-    Bench::one::<Asked<StdInstant>>(Contender::peer("std")),
-    Bench::one::<Asked<Rdtsc>>(Contender::floor("hardware")),
-    Bench::one::<Asked<Rdtscp>>(Contender::floor("hardware")),
-    Bench::one::<Asked<LfenceRdtsc>>(Contender::floor("hardware")),
-    Bench::one::<Asked<Realtime>>(Contender::floor("libc")),
-    Bench::one::<Asked<RealtimeCoarse>>(Contender::floor("libc")),
-    Bench::one::<Asked<Monotonic>>(Contender::floor("libc")),
-    Bench::one::<Asked<MonotonicCoarse>>(Contender::floor("libc")),
-    Bench::one::<Asked<GetTimeOfDay>>(Contender::floor("libc")),
-];
+pub const ALL: &[Bench] = benches! {
+    one ours "handover": Asked<Handover>;
+    one peer "std": Asked<StdInstant>;
+    one floor "hardware": Asked<Rdtsc>;
+    one floor "hardware": Asked<Rdtscp>;
+    one floor "hardware": Asked<LfenceRdtsc>;
+    one floor "libc": Asked<Realtime>;
+    one floor "libc": Asked<RealtimeCoarse>;
+    one floor "libc": Asked<Monotonic>;
+    one floor "libc": Asked<MonotonicCoarse>;
+    one floor "libc": Asked<GetTimeOfDay>;
+};
 
 /// A clock.
 pub trait Reading {
@@ -58,14 +58,13 @@ pub fn readings<R: Reading>(n: u64) {
     }
 }
 
-/// Benchmark of one [`Reading`].
 struct Asked<R>(PhantomData<R>);
 
 impl<R: Reading> Workload for Asked<R> {
     type Args = ();
     const SPEC: Spec = R::SPEC;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         if !R::is_here() {
             return Err(Fault::Unsupported(format!("{} is not on this processor", R::SPEC.id)));
         }
@@ -97,242 +96,112 @@ impl<R: Reading> Workload for Asked<R> {
 /// tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
-/// Common part of the declarations.
-const READING: Spec =
-    Spec { floor: Some("clock/rdtsc"), classic: Some("node-microbench"), ..Spec::DEFAULT };
-
 /// Common declaration of our clock and the standard library's.
-const NOW: Spec = Spec {
-    id: "clock/now",
-    what: "one time stamp for measuring a short span: ours, and the standard library's Instant",
-    classic: None,
-    ladder: true,
-    file: file!(),
-    line: line!(),
-    ..READING
-};
+const NOW: Spec = Spec::new(
+    "clock/now",
+    "one time stamp for measuring a short span: ours, and the standard library's Instant",
+)
+.floor("clock/rdtsc")
+.ladder();
 
-/// This project's clock, [`ticks`].
-#[derive(Debug)]
-pub enum Handover {}
+/// Declares clocks: the type of a time stamp, its reading, and what differs from [`Reading`]'s
+/// defaults.
+macro_rules! clocks {
+    ($($(#[$doc:meta])* $name:ident($stamp:ty = $read:expr $(, ask $ask:expr)?
+        $(, settable $settable:literal)? $(, if $is_here:expr)?): $spec:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub enum $name {}
 
-impl Reading for Handover {
-    const SPEC: Spec = NOW;
-    type Stamp = u64;
+        impl Reading for $name {
+            const SPEC: Spec = $spec;
+            $(const SETTABLE: bool = $settable;)?
+            type Stamp = $stamp;
 
-    #[inline(always)]
-    fn read() -> u64 {
-        ticks()
-    }
+            #[inline(always)]
+            fn read() -> $stamp {
+                $read
+            }
+
+            $(#[inline(always)]
+            fn ask() {
+                $ask;
+            })?
+
+            $(fn is_here() -> bool {
+                $is_here
+            })?
+        }
+    )*};
 }
 
-/// The standard library's [`Instant`].
-#[derive(Debug)]
-pub enum StdInstant {}
-
-impl Reading for StdInstant {
-    const SPEC: Spec = NOW;
-    type Stamp = Instant;
-
-    #[inline(always)]
-    fn read() -> Instant {
-        Instant::now()
-    }
-}
-
-/// The time-stamp counter by `rdtsc`.
-#[derive(Debug)]
-pub enum Rdtsc {}
-
-impl Reading for Rdtsc {
-    const SPEC: Spec = Spec {
-        id: "clock/rdtsc",
-        what: "the time-stamp counter, in whatever order the processor likes",
-        floor: Some("floor/empty"),
-        classic: None,
-        file: file!(),
-        line: line!(),
-        ..READING
-    };
-    type Stamp = u64;
-
-    #[inline(always)]
-    fn read() -> u64 {
-        raw::rdtsc()
-    }
-}
-
-/// The time-stamp counter by `rdtscp`.
-#[derive(Debug)]
-pub enum Rdtscp {}
-
-impl Reading for Rdtscp {
-    const SPEC: Spec = Spec {
-        id: "clock/rdtscp",
-        what: "the time-stamp counter after everything before it, with the number of the CPU",
-        file: file!(),
-        line: line!(),
-        ..READING
-    };
-    type Stamp = u64;
-
-    #[inline(always)]
-    fn read() -> u64 {
-        raw::rdtscp()
-    }
-
-    fn is_here() -> bool {
-        raw::has_rdtscp()
-    }
-}
-
-/// The time-stamp counter by `lfence` and `rdtsc`.
-#[derive(Debug)]
-pub enum LfenceRdtsc {}
-
-impl Reading for LfenceRdtsc {
-    const SPEC: Spec = Spec {
-        id: "clock/lfence-rdtsc",
-        what: "the time-stamp counter behind a fence, after everything before it",
-        classic: None,
-        file: file!(),
-        line: line!(),
-        ..READING
-    };
-    type Stamp = u64;
-
-    #[inline(always)]
-    fn read() -> u64 {
-        raw::lfence_rdtsc()
-    }
-}
-
-/// `clock_gettime(CLOCK_REALTIME)`.
-#[derive(Debug)]
-pub enum Realtime {}
-
-impl Reading for Realtime {
-    const SPEC: Spec = Spec {
-        id: "clock/realtime",
-        what: "clock_gettime(CLOCK_REALTIME)",
-        file: file!(),
-        line: line!(),
-        ..READING
-    };
-    const SETTABLE: bool = true;
-    type Stamp = (i64, i64);
-
-    #[inline(always)]
-    fn read() -> (i64, i64) {
-        raw::clock_gettime(libc::CLOCK_REALTIME)
-    }
-
-    #[inline(always)]
-    fn ask() {
-        raw::call_clock_gettime(libc::CLOCK_REALTIME);
-    }
-}
-
-/// `clock_gettime(CLOCK_REALTIME_COARSE)`.
-#[derive(Debug)]
-pub enum RealtimeCoarse {}
-
-impl Reading for RealtimeCoarse {
-    const SPEC: Spec = Spec {
-        id: "clock/realtime-coarse",
-        what: "clock_gettime(CLOCK_REALTIME_COARSE): the time of the kernel's last tick",
-        file: file!(),
-        line: line!(),
-        floor: Some("floor/empty"),
-        ..READING
-    };
-    const SETTABLE: bool = true;
-    type Stamp = (i64, i64);
-
-    #[inline(always)]
-    fn read() -> (i64, i64) {
-        raw::clock_gettime(libc::CLOCK_REALTIME_COARSE)
-    }
-
-    #[inline(always)]
-    fn ask() {
-        raw::call_clock_gettime(libc::CLOCK_REALTIME_COARSE);
-    }
-}
-
-/// `clock_gettime(CLOCK_MONOTONIC)`.
-#[derive(Debug)]
-pub enum Monotonic {}
-
-impl Reading for Monotonic {
-    const SPEC: Spec = Spec {
-        id: "clock/monotonic",
-        what: "clock_gettime(CLOCK_MONOTONIC)",
-        file: file!(),
-        line: line!(),
-        ..READING
-    };
-    type Stamp = (i64, i64);
-
-    #[inline(always)]
-    fn read() -> (i64, i64) {
-        raw::clock_gettime(libc::CLOCK_MONOTONIC)
-    }
-
-    #[inline(always)]
-    fn ask() {
-        raw::call_clock_gettime(libc::CLOCK_MONOTONIC);
-    }
-}
-
-/// `clock_gettime(CLOCK_MONOTONIC_COARSE)`.
-#[derive(Debug)]
-pub enum MonotonicCoarse {}
-
-impl Reading for MonotonicCoarse {
-    const SPEC: Spec = Spec {
-        id: "clock/monotonic-coarse",
-        what: "clock_gettime(CLOCK_MONOTONIC_COARSE): the time of the kernel's last tick",
-        file: file!(),
-        line: line!(),
-        floor: Some("floor/empty"),
-        ..READING
-    };
-    type Stamp = (i64, i64);
-
-    #[inline(always)]
-    fn read() -> (i64, i64) {
-        raw::clock_gettime(libc::CLOCK_MONOTONIC_COARSE)
-    }
-
-    #[inline(always)]
-    fn ask() {
-        raw::call_clock_gettime(libc::CLOCK_MONOTONIC_COARSE);
-    }
-}
-
-/// `gettimeofday`.
-#[derive(Debug)]
-pub enum GetTimeOfDay {}
-
-impl Reading for GetTimeOfDay {
-    const SPEC: Spec = Spec {
-        id: "clock/gettimeofday",
-        what: "gettimeofday",
-        file: file!(),
-        line: line!(),
-        ..READING
-    };
-    const SETTABLE: bool = true;
-    type Stamp = (i64, i64);
-
-    #[inline(always)]
-    fn read() -> (i64, i64) {
-        raw::gettimeofday()
-    }
-
-    #[inline(always)]
-    fn ask() {
-        raw::call_gettimeofday();
-    }
+clocks! {
+    /// This project's clock, [`ticks`].
+    Handover(u64 = ticks()): NOW;
+    /// The standard library's [`Instant`].
+    StdInstant(Instant = Instant::now()): NOW;
+    /// The time-stamp counter by `rdtsc`.
+    Rdtsc(u64 = raw::rdtsc()):
+        Spec::new("clock/rdtsc", "the time-stamp counter, in whatever order the processor likes")
+            .floor("floor/empty");
+    /// The time-stamp counter by `rdtscp`.
+    Rdtscp(u64 = raw::rdtscp(), if raw::has_rdtscp()):
+        Spec::new(
+            "clock/rdtscp",
+            "the time-stamp counter after everything before it, with the number of the CPU",
+        )
+        .floor("clock/rdtsc")
+        .classic("node-microbench");
+    /// The time-stamp counter by `lfence` and `rdtsc`.
+    LfenceRdtsc(u64 = raw::lfence_rdtsc()):
+        Spec::new(
+            "clock/lfence-rdtsc",
+            "the time-stamp counter behind a fence, after everything before it",
+        )
+        .floor("clock/rdtsc");
+    /// `clock_gettime(CLOCK_REALTIME)`.
+    Realtime(
+        (i64, i64) = raw::clock_gettime(libc::CLOCK_REALTIME),
+        ask raw::call_clock_gettime(libc::CLOCK_REALTIME),
+        settable true
+    ):
+        Spec::new("clock/realtime", "clock_gettime(CLOCK_REALTIME)")
+            .floor("clock/rdtsc")
+            .classic("node-microbench");
+    /// `clock_gettime(CLOCK_REALTIME_COARSE)`.
+    RealtimeCoarse(
+        (i64, i64) = raw::clock_gettime(libc::CLOCK_REALTIME_COARSE),
+        ask raw::call_clock_gettime(libc::CLOCK_REALTIME_COARSE),
+        settable true
+    ):
+        Spec::new(
+            "clock/realtime-coarse",
+            "clock_gettime(CLOCK_REALTIME_COARSE): the time of the kernel's last tick",
+        )
+        .floor("floor/empty")
+        .classic("node-microbench");
+    /// `clock_gettime(CLOCK_MONOTONIC)`.
+    Monotonic(
+        (i64, i64) = raw::clock_gettime(libc::CLOCK_MONOTONIC),
+        ask raw::call_clock_gettime(libc::CLOCK_MONOTONIC)
+    ):
+        Spec::new("clock/monotonic", "clock_gettime(CLOCK_MONOTONIC)")
+            .floor("clock/rdtsc")
+            .classic("node-microbench");
+    /// `clock_gettime(CLOCK_MONOTONIC_COARSE)`.
+    MonotonicCoarse(
+        (i64, i64) = raw::clock_gettime(libc::CLOCK_MONOTONIC_COARSE),
+        ask raw::call_clock_gettime(libc::CLOCK_MONOTONIC_COARSE)
+    ):
+        Spec::new(
+            "clock/monotonic-coarse",
+            "clock_gettime(CLOCK_MONOTONIC_COARSE): the time of the kernel's last tick",
+        )
+        .floor("floor/empty")
+        .classic("node-microbench");
+    /// `gettimeofday`.
+    GetTimeOfDay((i64, i64) = raw::gettimeofday(), ask raw::call_gettimeofday(), settable true):
+        Spec::new("clock/gettimeofday", "gettimeofday")
+            .floor("clock/rdtsc")
+            .classic("node-microbench");
 }

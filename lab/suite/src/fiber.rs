@@ -12,10 +12,10 @@ mod peers;
 
 pub use eventuals::{EventualsError, Load, Turns, eventuals};
 
-use contenders::{Bare, Kernel, Ours, Threads, Words};
+use contenders::{Bare, Kernel, Ours, Switched, Threads, Words};
 use handover_base::usage;
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec, Wait, args};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::{Spec, args};
 use std::marker::PhantomData;
 use std::time::Instant;
 
@@ -25,15 +25,12 @@ pub(crate) trait Fibers: Sized + 'static {
     /// Sets the contender up, on the CPU of the measured participant unless two workers are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
-    /// Yields `count` times between two fibers.
     fn yields(&mut self, count: u64) -> Result<u64, Fault>;
 
-    /// Yields `count` times with no other fiber to run.
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// Spawns and joins a fiber, `count` times.
     fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
@@ -48,12 +45,10 @@ pub(crate) trait Fibers: Sized + 'static {
         none()
     }
 
-    /// Passes a mutex between two fibers, `count` times.
     fn locks(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
 
-    /// Sleeps for 1 ms, `count` times.
     fn sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
         none()
     }
@@ -79,18 +74,9 @@ macro_rules! operations {
 
         impl<F: Fibers> Workload for $name<F> {
             type Args = ();
-            const SPEC: Spec = Spec {
-                id: $id,
-                what: $what,
-                floor: $floor,
-                ladder: $ladder,
-                batched: true,
-                file: file!(),
-                line: line!(),
-                ..Spec::DEFAULT
-            };
+            const SPEC: Spec = Spec { floor: $floor, ladder: $ladder, ..Spec::new($id, $what).batched() };
 
-            fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+            fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
                 let mut fibers = F::begin($workers)?;
                 fibers.$method(2)?; // allocates everything that is reused
                 Ok($name(fibers, PhantomData))
@@ -158,17 +144,14 @@ struct Loops<F> {
 
 impl<F: Fibers> Workload for Loops<F> {
     type Args = Crowd;
-    const SPEC: Spec = Spec {
-        id: "fiber/loops",
-        what: "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
-        classic: Some("abt-eventual-bench"),
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "fiber/loops",
+        "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
+    )
+    .classic("abt-eventual-bench")
+    .batched();
 
-    fn rig(args: &Crowd, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Crowd, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
     }
 
@@ -195,87 +178,52 @@ impl<F: Fibers> Workload for Loops<F> {
     }
 }
 
-const OURS: Contender = Contender::ours("handover");
-/// The switch between two stacks, without a scheduler.
-const BARE: Contender = Contender::floor("corosensei");
-const THREADS: Contender = Contender::peer("threads");
-#[cfg(feature = "peers")]
-const TOKIO: Contender = Contender::peer("tokio");
-#[cfg(feature = "peers")]
-const GENERATOR: Contender = Contender::peer("generator");
-#[cfg(feature = "peers-may")]
-const MAY: Contender = Contender::peer("may");
-/// The kernel's sleep.
-const KERNEL: Contender = Contender::floor("kernel").waits(Wait::Sleep);
-/// Two CPUs and a cache line.
-const LINE: Contender = Contender::floor("cache-line").waits(Wait::SpinThenSleep);
-
 /// The benchmarks of fibers. A fiber that waits for another on its own thread waits for no other
 /// participant.
-pub const ALL: &[Bench] = &[
-    Bench::one::<Yields<Ours>>(OURS),
-    Bench::one::<Yields<Bare>>(BARE),
-    Bench::one::<Yields<Threads>>(THREADS),
-    #[cfg(feature = "peers")]
-    Bench::one::<Yields<peers::Generators>>(GENERATOR),
-    #[cfg(feature = "peers")]
-    Bench::one::<Yields<peers::Tasks>>(TOKIO),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Yields<may::Coroutines>>(MAY),
-    Bench::one::<YieldsAlone<Ours>>(OURS),
-    Bench::one::<YieldsAlone<Threads>>(THREADS),
-    #[cfg(feature = "peers")]
-    Bench::one::<YieldsAlone<peers::Generators>>(GENERATOR),
-    #[cfg(feature = "peers")]
-    Bench::one::<YieldsAlone<peers::Tasks>>(TOKIO),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<YieldsAlone<may::Coroutines>>(MAY),
-    Bench::one::<Spawns<Ours>>(OURS),
-    Bench::one::<Spawns<Bare>>(BARE),
-    Bench::one::<Spawns<Threads>>(THREADS.waits(Wait::Sleep).allocates()),
-    #[cfg(feature = "peers")]
-    Bench::one::<Spawns<peers::Generators>>(GENERATOR.allocates()),
-    #[cfg(feature = "peers")]
-    Bench::one::<Spawns<peers::Tasks>>(TOKIO.allocates()),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Spawns<may::Coroutines>>(MAY.allocates()),
-    Bench::one::<Detaches<Ours>>(OURS),
-    Bench::one::<Detaches<Bare>>(BARE),
-    Bench::one::<Detaches<Threads>>(THREADS.waits(Wait::Spin).allocates()),
-    #[cfg(feature = "peers")]
-    Bench::one::<Detaches<peers::Tasks>>(TOKIO.allocates()),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Detaches<may::Coroutines>>(MAY.allocates()),
-    Bench::one::<Hands<Ours>>(OURS),
-    Bench::one::<Hands<Bare>>(BARE),
-    #[cfg(feature = "peers")]
-    Bench::one::<Hands<peers::Tasks>>(TOKIO),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Hands<may::Coroutines>>(MAY),
-    Bench::one::<HandsAcross<Ours>>(OURS.waits(Wait::SpinThenSleep)),
-    Bench::one::<HandsAcross<Words>>(LINE),
-    Bench::one::<HandsAcross<Threads>>(THREADS.waits(Wait::SpinThenSleep)),
-    Bench::one::<Locks<Ours>>(OURS),
-    Bench::one::<Locks<Bare>>(BARE),
-    #[cfg(feature = "peers")]
-    Bench::one::<Locks<peers::Tasks>>(TOKIO),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Locks<may::Coroutines>>(MAY),
-    Bench::one::<Sleeps<Ours>>(OURS.waits(Wait::Sleep)),
-    Bench::one::<Sleeps<Kernel>>(KERNEL),
-    Bench::one::<Sleeps<Threads>>(THREADS.waits(Wait::Sleep)),
-    #[cfg(feature = "peers")]
-    Bench::one::<Sleeps<peers::Tasks>>(TOKIO.waits(Wait::Sleep)),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Sleeps<may::Coroutines>>(MAY.waits(Wait::Sleep)),
-    Bench::one::<Loops<Ours>>(OURS.waits(Wait::Sleep).allocates()),
-    Bench::one::<Loops<Kernel>>(KERNEL),
-    #[cfg(feature = "peers")]
-    Bench::one::<Loops<peers::Tasks>>(TOKIO.waits(Wait::Sleep).allocates()),
-    #[cfg(feature = "peers-may")]
-    Bench::one::<Loops<may::Coroutines>>(MAY.waits(Wait::Sleep).allocates()),
-    parked::OURS,
-    parked::THREADS,
-    #[cfg(feature = "peers")]
-    parked::TASKS,
-];
+pub const ALL: &[Bench] = benches! {
+    one ours "handover": Yields<Ours>;
+    one floor "corosensei": Yields<Switched<Bare>>;
+    one peer "threads": Yields<Threads>;
+    one peer "generator": Yields<Switched<peers::Generated>>, if feature = "peers";
+    one peer "tokio": Yields<peers::Tasks>, if feature = "peers";
+    one peer "may": Yields<may::Coroutines>, if feature = "peers-may";
+    one ours "handover": YieldsAlone<Ours>;
+    one peer "threads": YieldsAlone<Threads>;
+    one peer "generator": YieldsAlone<Switched<peers::Generated>>, if feature = "peers";
+    one peer "tokio": YieldsAlone<peers::Tasks>, if feature = "peers";
+    one peer "may": YieldsAlone<may::Coroutines>, if feature = "peers-may";
+    one ours "handover": Spawns<Ours>;
+    one floor "corosensei": Spawns<Switched<Bare>>;
+    one peer "threads" Sleep.allocates(): Spawns<Threads>;
+    one peer "generator".allocates(): Spawns<Switched<peers::Generated>>, if feature = "peers";
+    one peer "tokio".allocates(): Spawns<peers::Tasks>, if feature = "peers";
+    one peer "may".allocates(): Spawns<may::Coroutines>, if feature = "peers-may";
+    one ours "handover": Detaches<Ours>;
+    one floor "corosensei": Detaches<Switched<Bare>>;
+    one peer "threads" Spin.allocates(): Detaches<Threads>;
+    one peer "tokio".allocates(): Detaches<peers::Tasks>, if feature = "peers";
+    one peer "may".allocates(): Detaches<may::Coroutines>, if feature = "peers-may";
+    one ours "handover": Hands<Ours>;
+    one floor "corosensei": Hands<Switched<Bare>>;
+    one peer "tokio": Hands<peers::Tasks>, if feature = "peers";
+    one peer "may": Hands<may::Coroutines>, if feature = "peers-may";
+    one ours "handover" SpinThenSleep: HandsAcross<Ours>;
+    one floor "cache-line" SpinThenSleep: HandsAcross<Words>;
+    one peer "threads" SpinThenSleep: HandsAcross<Threads>;
+    one ours "handover": Locks<Ours>;
+    one floor "corosensei": Locks<Switched<Bare>>;
+    one peer "tokio": Locks<peers::Tasks>, if feature = "peers";
+    one peer "may": Locks<may::Coroutines>, if feature = "peers-may";
+    one ours "handover" Sleep: Sleeps<Ours>;
+    one floor "kernel" Sleep: Sleeps<Kernel>;
+    one peer "threads" Sleep: Sleeps<Threads>;
+    one peer "tokio" Sleep: Sleeps<peers::Tasks>, if feature = "peers";
+    one peer "may" Sleep: Sleeps<may::Coroutines>, if feature = "peers-may";
+    one ours "handover" Sleep.allocates(): Loops<Ours>;
+    one floor "kernel" Sleep: Loops<Kernel>;
+    one peer "tokio" Sleep.allocates(): Loops<peers::Tasks>, if feature = "peers";
+    one peer "may" Sleep.allocates(): Loops<may::Coroutines>, if feature = "peers-may";
+    one ours "handover": parked::Parked<parked::Ours>;
+    one peer "threads": parked::Parked<parked::Threads>;
+    one peer "tokio": parked::Parked<parked::Tasks>, if feature = "peers";
+};

@@ -5,69 +5,62 @@
 //! want. Floors of one participant are in this file; those that go to another CPU and back are
 //! media (`relay::Medium`), measured by one procedure (`relay::Relay`).
 
-pub(crate) mod bed;
 pub(crate) mod connect;
 mod kernel;
 mod line;
 mod memory;
-pub(crate) mod moved;
-mod packet;
 mod page;
 mod pipelined;
 pub(crate) mod relay;
 mod served;
 mod signature;
 pub(crate) mod socket;
+pub(crate) mod transfer;
+pub(crate) mod wait_word;
 
 #[doc(hidden)]
 pub use crate::raw::bulk::{Width, stream_by};
 
 use handover_base::clock;
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec, Wait};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::Spec;
 use relay::Relay;
 use std::hint::black_box;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 /// The floors.
-pub const ALL: &[Bench] = &[
-    Bench::one::<Empty>(Contender::floor("hardware")),
-    Bench::one::<ClockPair<false>>(Contender::floor("hardware")),
-    Bench::one::<ClockPair<true>>(Contender::floor("hardware")),
-    Bench::one::<Syscall>(Contender::floor("kernel")),
-    Bench::many::<CacheLine>(Contender::floor("hardware").waits(Wait::Spin)),
-    Bench::many::<Relay<line::TwoLines>>(Contender::floor("hardware").waits(Wait::Spin)),
-    Bench::many::<Relay<bed::Adaptive>>(Contender::floor("hardware").waits(Wait::SpinThenSleep)),
-    Bench::many::<Relay<pipelined::Counters>>(Contender::floor("hardware").waits(Wait::Spin)),
-    Bench::many::<served::Served>(Contender::floor("hardware").waits(Wait::SpinThenSleep)),
-    Bench::many::<Relay<kernel::Futex>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<Relay<kernel::Eventfd>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<Relay<kernel::Pipe>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<Relay<socket::Loopback>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<Relay<socket::Ends<TcpStream, true>>>(
-        Contender::floor("kernel").waits(Wait::Spin),
-    ),
-    Bench::many::<Relay<pipelined::Sockets>>(Contender::floor("kernel").waits(Wait::Spin)),
-    Bench::many::<Relay<socket::Ends<UnixStream, false>>>(
-        Contender::floor("kernel").waits(Wait::Sleep),
-    ),
-    Bench::many::<Relay<socket::Ends<UnixStream, true>>>(
-        Contender::floor("kernel").waits(Wait::Spin),
-    ),
-    Bench::many::<connect::Connects>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::one::<signature::Signature>(Contender::floor("aws-lc")),
-    Bench::one::<signature::Agreement>(Contender::floor("aws-lc")),
-    Bench::one::<memory::Memcpy>(Contender::floor("libc")),
-    Bench::one::<moved::Streamed>(Contender::floor("hardware")),
-    Bench::many::<moved::ByProcess<false>>(Contender::floor("kernel")),
-    Bench::many::<moved::ByProcess<true>>(Contender::floor("kernel")),
-    Bench::many::<moved::Stream<false>>(Contender::floor("kernel").waits(Wait::Sleep)),
-    Bench::many::<moved::Stream<true>>(Contender::floor("kernel").waits(Wait::SpinThenSleep)),
-    Bench::one::<packet::LongestPacket>(Contender::floor("arithmetic")),
-    Bench::one::<page::Page>(Contender::floor("kernel")),
-    Bench::one::<page::Word>(Contender::floor("arithmetic")),
-];
+pub const ALL: &[Bench] = benches! {
+    one floor "hardware": Empty;
+    one floor "hardware": ClockPair<false>;
+    one floor "hardware": ClockPair<true>;
+    one floor "kernel": Syscall;
+    many floor "hardware" Spin: CacheLine;
+    many floor "hardware" Spin: Relay<line::TwoLines>;
+    many floor "hardware" SpinThenSleep: Relay<wait_word::Adaptive>;
+    many floor "hardware" Spin: Relay<pipelined::Counters>;
+    many floor "hardware" SpinThenSleep: served::Served;
+    many floor "kernel" Sleep: Relay<kernel::Futex>;
+    many floor "kernel" Sleep: Relay<kernel::Sleeping<kernel::Eventfd>>;
+    many floor "kernel" Sleep: Relay<kernel::Sleeping<kernel::Pipe>>;
+    many floor "kernel" Sleep: Relay<socket::Loopback>;
+    many floor "kernel" Spin: Relay<socket::Ends<TcpStream, true>>;
+    many floor "kernel" Spin: Relay<pipelined::Sockets>;
+    many floor "kernel" Sleep: Relay<socket::Ends<UnixStream, false>>;
+    many floor "kernel" Spin: Relay<socket::Ends<UnixStream, true>>;
+    many floor "kernel" Sleep: connect::Connects;
+    one floor "aws-lc": signature::Signature;
+    one floor "aws-lc": signature::Agreement;
+    one floor "libc": memory::Memcpy;
+    one floor "hardware": transfer::Streamed;
+    many floor "kernel": transfer::ProcessCopy<false>;
+    many floor "kernel": transfer::ProcessCopy<true>;
+    many floor "kernel" Sleep: transfer::Stream<false>;
+    many floor "kernel" SpinThenSleep: transfer::Stream<true>;
+    one floor "arithmetic": page::LongestPacket;
+    one floor "kernel": page::Page;
+    one floor "arithmetic": page::Word;
+};
 
 /// One line there and back; the null measures it against itself.
 pub(crate) type CacheLine = Relay<line::OneLine>;
@@ -77,16 +70,13 @@ struct Empty;
 
 impl Workload for Empty {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/empty",
-        what: "the empty operation in a batch: a turn of the loop and a store to the stack",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/empty",
+        "the empty operation in a batch: a turn of the loop and a store to the stack",
+    )
+    .ladder();
 
-    fn rig((): &(), _: &mut Rig) -> Result<Empty, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Empty, Fault> {
         Ok(Empty)
     }
 
@@ -115,19 +105,18 @@ impl<const FENCED: bool> ClockPair<FENCED> {
 impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     type Args = ();
     const SPEC: Spec = Spec {
-        id: if FENCED { "floor/clock-pair-fenced" } else { "floor/clock-pair" },
-        what: if FENCED {
-            "what two readings of the clock see between them, where neither overlaps what is around it"
-        } else {
-            "what two readings of the clock see between them: what timing one operation alone adds"
-        },
         ladder: !FENCED,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
+        ..Spec::new(
+            if FENCED { "floor/clock-pair-fenced" } else { "floor/clock-pair" },
+            if FENCED {
+                "what two readings of the clock see between them, where neither overlaps what is around it"
+            } else {
+                "what two readings of the clock see between them: what timing one operation alone adds"
+            },
+        )
     };
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(ClockPair)
     }
 
@@ -155,16 +144,10 @@ struct Syscall;
 
 impl Workload for Syscall {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/syscall",
-        what: "a system call that does next to nothing: getppid",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("floor/syscall", "a system call that does next to nothing: getppid").ladder();
 
-    fn rig((): &(), _: &mut Rig) -> Result<Syscall, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Syscall, Fault> {
         Ok(Syscall)
     }
 

@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod call;
 mod channels;
 pub mod clock;
+mod common;
 pub mod event;
 pub mod fiber;
 pub mod floor;

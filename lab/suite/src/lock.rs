@@ -3,12 +3,13 @@
 pub mod contend;
 mod contended;
 
+use crate::common::Tally;
 use contend::{
     HandoverTryLock, Lock, ParkingLotMutex, PosixSem, PthreadMutex, PthreadSpin, RawCas, StdMutex,
 };
 use handover_base::clock;
-use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
-use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
+use handover_base::sync::shared::{AtomicU32, Ordering};
+use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, Workload};
 use handover_record::{Contender, Part, Spec, args};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -70,10 +71,10 @@ args! {
 /// A lock that the first participant holds while all participants try it.
 struct Busy<L, A> {
     lock: Pin<Box<L>>,
-    parties_count: u32,
+    participants_count: u32,
     held: AtomicU32,
     ended: AtomicU32,
-    wrong: AtomicU64,
+    tally: Tally,
     args: PhantomData<fn() -> A>,
 }
 
@@ -85,15 +86,10 @@ trait BusyArgs: handover_record::Args + 'static {
 }
 
 impl BusyArgs for Contention {
-    const SPEC: Spec = Spec {
-        id: "lock/busy",
-        what: "one try of a lock that is held, several threads trying at once",
-        floor: Some("floor/empty"),
-        classic: Some("trylock"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("lock/busy", "one try of a lock that is held, several threads trying at once")
+            .floor("floor/empty")
+            .classic("trylock");
     fn threads_count(&self) -> u32 {
         self.threads_count
     }
@@ -101,16 +97,11 @@ impl BusyArgs for Contention {
 
 /// One thread alone.
 impl BusyArgs for () {
-    const SPEC: Spec = Spec {
-        id: "lock/busy-alone",
-        what: "one try of a lock that is held, one thread trying",
-        floor: Some("floor/empty"),
-        classic: Some("trylock"),
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("lock/busy-alone", "one try of a lock that is held, one thread trying")
+            .floor("floor/empty")
+            .classic("trylock")
+            .ladder();
     fn threads_count(&self) -> u32 {
         1
     }
@@ -124,20 +115,20 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         vec![Role::measured("contender"); args.threads_count() as usize]
     }
 
-    fn rig(args: &A, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &A, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Busy {
             lock: L::new_unlocked(),
-            parties_count: args.threads_count(),
+            participants_count: args.threads_count(),
             held: AtomicU32::new(0),
             ended: AtomicU32::new(0),
-            wrong: AtomicU64::new(0),
+            tally: Tally::default(),
             args: PhantomData,
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        let held = if party.index == 0 { self.lock.try_lock() } else { None };
-        if party.index == 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        let held = if participant.index == 0 { self.lock.try_lock() } else { None };
+        if participant.index == 0 {
             // Release: pairs with the Acquire below; a thread that sees it finds the lock held.
             self.held.store(1, Ordering::Release);
         }
@@ -147,13 +138,12 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
         }
         let mut wrong = 0;
         out.batches(|n| wrong += n - try_busy(&*self.lock, n));
-        // Relaxed: read after the participants have been joined.
-        self.wrong.fetch_add(wrong, Ordering::Relaxed);
+        self.tally.add_wrong(wrong);
         // Release: pairs with the Acquire below; the lock is freed after every thread's last try.
         self.ended.fetch_add(1, Ordering::Release);
-        if party.index == 0 {
+        if participant.index == 0 {
             // Acquire: pairs with the Release above.
-            while self.ended.load(Ordering::Acquire) < self.parties_count {
+            while self.ended.load(Ordering::Acquire) < self.participants_count {
                 std::thread::yield_now();
             }
         }
@@ -162,29 +152,19 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        match self.wrong.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            wrong => Err(Fault::new(format!("{wrong} tries found the held lock free"))),
-        }
+        self.tally.verify_order()
     }
 }
 
-/// An uncontended lock.
 struct Free<L>(Pin<Box<L>>);
 
 impl<L: Lock> Workload for Free<L> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "lock/free",
-        what: "taking and freeing a lock that nobody else wants",
-        floor: Some("floor/empty"),
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new("lock/free", "taking and freeing a lock that nobody else wants")
+        .floor("floor/empty")
+        .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Free(L::new_unlocked()))
     }
 
@@ -211,7 +191,8 @@ impl<L: Lock> Workload for Free<L> {
 struct Passed<L> {
     lock: Pin<Box<L>>,
     inside: AtomicU32,
-    wrong: AtomicU64,
+    /// Counts each time that two threads held the lock as wrong.
+    tally: Tally,
 }
 
 const BUSY: usize = 0;
@@ -224,40 +205,35 @@ const TURNS_WATCHED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
     type Args = Contention;
-    const SPEC: Spec = Spec {
-        id: "lock/passed",
-        what: "a lock that several threads take, free and take again",
-        floor: Some("floor/clock-pair-fenced"),
-        classic: Some("trylock -F"),
-        ladder: true,
-        parts: &[
-            Part::new(
-                "busy",
-                "the try that finds the lock busy, a fenced reading of the clock included",
-            )
-            // Threads that take turns on a CPU may never find it busy.
-            .optional(),
-            Part::new(
-                "free",
-                "the try that takes the lock, a fenced reading of the clock included",
-            ),
-            Part::new("post", "the unlock, a fenced reading of the clock included"),
-        ],
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("lock/passed", "a lock that several threads take, free and take again")
+            .floor("floor/clock-pair-fenced")
+            .classic("trylock -F")
+            .ladder()
+            .parts(&[
+                Part::new(
+                    "busy",
+                    "the try that finds the lock busy, a fenced reading of the clock included",
+                )
+                // Threads that take turns on a CPU may never find it busy.
+                .optional(),
+                Part::new(
+                    "free",
+                    "the try that takes the lock, a fenced reading of the clock included",
+                ),
+                Part::new("post", "the unlock, a fenced reading of the clock included"),
+            ])
+            .hands_over();
 
     fn roles(args: &Contention) -> Vec<Role> {
         vec![Role::measured("contender"); args.threads_count as usize]
     }
 
-    fn rig(_: &Contention, _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Passed { lock: L::new_unlocked(), inside: AtomicU32::new(0), wrong: AtomicU64::new(0) })
+    fn setup(_: &Contention, _: &mut Setup) -> Result<Self, Fault> {
+        Ok(Passed { lock: L::new_unlocked(), inside: AtomicU32::new(0), tally: Tally::default() })
     }
 
-    fn play(&self, _: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut watched = 0;
         while out.running() {
             for _ in 0..TURNS_PER_LOOK {
@@ -281,10 +257,7 @@ impl<L: Lock> Handover for Passed<L> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        match self.wrong.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            wrong => Err(Fault::new(format!("{wrong} times two threads held the lock"))),
-        }
+        self.tally.verify_order()
     }
 }
 
@@ -293,12 +266,11 @@ impl<L> Passed<L> {
     /// lock that does not is the error to be found.
     fn be_alone(&self) {
         let others = self.inside.fetch_add(1, Ordering::Relaxed);
-        self.wrong.fetch_add(u64::from(others != 0), Ordering::Relaxed);
+        self.tally.add_wrong(u64::from(others != 0));
         self.inside.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Rows for all locks: ours first, then the peers.
 macro_rules! rows {
     ($make:ident, $workload:ident $(, $args:ty)?) => {
         [

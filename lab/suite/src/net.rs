@@ -12,61 +12,36 @@ mod servers;
 mod wait;
 
 use crate::floor::connect::Connect;
-use handover_harness::Bench;
-use handover_record::{Contender, Wait};
+use handover_harness::{Bench, benches};
 
 /// The benchmarks of connections.
-pub const ALL: &[Bench] = &[
-    Bench::many::<echo::Relayed<echo::Ours<0>>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<echo::Relayed<echo::Ours<50_000>>>(
-        Contender::ours("spin").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<echo::Relayed<echo::Epoll<false>>>(Contender::peer("epoll").waits(Wait::Sleep)),
-    #[cfg(all(feature = "peers", handover_libuv))]
-    Bench::many::<echo::Relayed<servers::foreign::Uv>>(Contender::peer("libuv").waits(Wait::Sleep)),
-    #[cfg(all(feature = "peers", handover_boost_asio))]
-    Bench::many::<echo::Relayed<servers::foreign::Asio>>(
-        Contender::peer("boost-asio").waits(Wait::Sleep),
-    ),
-    Bench::many::<echo::Relayed<echo::Bare>>(Contender::floor("bare").waits(Wait::SpinThenSleep)),
-    Bench::many::<echo::Spinning<echo::Ours<50_000>>>(
-        Contender::ours("handover").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<echo::Spinning<echo::Epoll<true>>>(
-        Contender::peer("epoll").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<echo::Spinning<echo::Bare>>(Contender::floor("bare").waits(Wait::SpinThenSleep)),
-    Bench::many::<load::Load<servers::Bare>>(Contender::floor("unframed").waits(Wait::Sleep)),
-    Bench::many::<load::Load<servers::Ours<false>>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<load::Load<servers::Ours<true>>>(Contender::ours("own").waits(Wait::Sleep)),
-    #[cfg(feature = "io-uring")]
-    Bench::many::<load::Load<servers::Uring>>(Contender::ours("uring").waits(Wait::Sleep)),
-    Bench::many::<load::Load<servers::Epoll>>(Contender::peer("epoll").waits(Wait::Sleep)),
-    #[cfg(feature = "peers")]
-    Bench::many::<load::Load<servers::Mio>>(Contender::peer("mio").waits(Wait::Sleep)),
-    #[cfg(feature = "peers")]
-    Bench::many::<load::Load<servers::Tokio>>(Contender::peer("tokio").waits(Wait::Sleep)),
-    #[cfg(all(feature = "peers", handover_libuv))]
-    Bench::many::<load::Load<servers::foreign::Uv>>(Contender::peer("libuv").waits(Wait::Sleep)),
-    #[cfg(all(feature = "peers", handover_boost_asio))]
-    Bench::many::<load::Load<servers::foreign::Asio>>(
-        Contender::peer("boost-asio").waits(Wait::Sleep),
-    ),
-    Bench::many::<Connect<connect::Ours>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<Connect<connect::Epoll>>(Contender::peer("epoll").waits(Wait::Sleep)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Connect<connect::Tokio>>(Contender::peer("tokio").waits(Wait::Sleep)),
-    Bench::many::<idle::Idle<false>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<idle::Idle<true>>(Contender::ours("tls").waits(Wait::Sleep)),
-    Bench::many::<secured::Load<secured::Ours<false>, false>>(
-        Contender::ours("handover").waits(Wait::Sleep),
-    ),
-    Bench::many::<secured::Load<secured::Ours<true>, true>>(
-        Contender::ours("each").waits(Wait::Sleep),
-    ),
-    Bench::many::<secured::Load<buffered::Epoll, false>>(
-        Contender::peer("rustls").waits(Wait::Sleep),
-    ),
-    Bench::one::<handshake::Handshake<handshake::Ours>>(Contender::ours("handover")),
-    Bench::one::<handshake::Handshake<buffered::Sides>>(Contender::peer("rustls")),
-];
+pub const ALL: &[Bench] = benches! {
+    many ours "handover" Sleep: echo::Relayed<echo::Ours<0>>;
+    many ours "spin" SpinThenSleep: echo::Relayed<echo::Ours<50_000>>;
+    many peer "epoll" Sleep: echo::Relayed<echo::Epoll<false>>;
+    many peer "libuv" Sleep: echo::Relayed<servers::foreign::Uv>, if handover_libuv;
+    many peer "boost-asio" Sleep: echo::Relayed<servers::foreign::Asio>, if handover_boost_asio;
+    many floor "bare" SpinThenSleep: echo::Relayed<echo::Bare>;
+    many ours "handover" SpinThenSleep: echo::Spinning<echo::Ours<50_000>>;
+    many peer "epoll" SpinThenSleep: echo::Spinning<echo::Epoll<true>>;
+    many floor "bare" SpinThenSleep: echo::Spinning<echo::Bare>;
+    many floor "unframed" Sleep: load::Load<servers::Bare>;
+    many ours "handover" Sleep: load::Load<servers::Ours<false>>;
+    many ours "own" Sleep: load::Load<servers::Ours<true>>;
+    many ours "uring" Sleep: load::Load<servers::Uring>, if feature = "io-uring";
+    many peer "epoll" Sleep: load::Load<servers::Epoll>;
+    many peer "mio" Sleep: load::Load<servers::Mio>, if feature = "peers";
+    many peer "tokio" Sleep: load::Load<servers::Tokio>, if feature = "peers";
+    many peer "libuv" Sleep: load::Load<servers::foreign::Uv>, if handover_libuv;
+    many peer "boost-asio" Sleep: load::Load<servers::foreign::Asio>, if handover_boost_asio;
+    many ours "handover" Sleep: Connect<connect::Ours>;
+    many peer "epoll" Sleep: Connect<connect::Epoll>;
+    many peer "tokio" Sleep: Connect<connect::Tokio>, if feature = "peers";
+    many ours "handover" Sleep: idle::Idle<false>;
+    many ours "tls" Sleep: idle::Idle<true>;
+    many ours "handover" Sleep: secured::Load<secured::Ours<false>, false>;
+    many ours "each" Sleep: secured::Load<secured::Ours<true>, true>;
+    many peer "rustls" Sleep: secured::Load<buffered::Epoll, false>;
+    one ours "handover": handshake::Handshake<handshake::Ours>;
+    one peer "rustls": handshake::Handshake<buffered::Sides>;
+};

@@ -1,23 +1,25 @@
 //! Notifications: to a busy receiver, to a sleeping one, and round trips.
 
 mod kernel;
-mod others;
+mod signals;
 
 pub use kernel::{EventFd, Futex, Pipe};
 
-use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::{Medium, Relay};
+use crate::floor::wait_word::{WaitMode, WaitWord};
 use handover_base::clock;
 use handover_base::futex::Scope;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
-use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{
+    Bench, Fault, Handover, Participant, Region, Role, Samples, Setup, benches,
+};
 use handover_notify::shared::Shared;
 use handover_notify::{Config, Mechanism, Notify, Wait, adaptive};
-use handover_record::{Contender, Nanos, Part, Spec, Wait as Waits, args};
-use others::{By, StdCondvar, StdPark};
-#[cfg(feature = "peers")]
-use others::{EventListener, ParkingLot, Tokio};
+use handover_record::{Nanos, Part, Spec, Wait as Waits, args};
 use rustix::fd::AsFd;
+use signals::{By, StdCondvar, StdPark};
+#[cfg(feature = "peers")]
+use signals::{EventListener, ParkingLot, Tokio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zerocopy::FromZeros;
@@ -58,13 +60,15 @@ trait Wired: 'static {
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
-    fn rig(rig: &mut Rig) -> Result<(Self::Sender, Self::Receiver), Fault>;
+    fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
     /// `true` for the receiver's and the sender's figure of a busy pair, if it is recorded; a floor
     /// may have only one.
     const TELLS: [bool; 2] = [true, true];
     /// Returns the number of waits that ended after spinning, without a sleep; 0 if a wait never
     /// spins.
-    fn spun(receiver: &Self::Receiver) -> u64;
+    fn spun(_: &Self::Receiver) -> u64 {
+        0
+    }
 }
 
 /// Our mechanism, with its core in shared memory.
@@ -75,16 +79,15 @@ impl Wired for Ours {
     type Sender = adaptive::Sender<Shared<adaptive::Core>>;
     type Receiver = adaptive::Receiver<Shared<adaptive::Core>>;
 
-    fn rig(rig: &mut Rig) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        let refused = |error: &dyn std::fmt::Display| Fault::new(error.to_string());
-        let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
-        let file = rig.fd(|| {
+    fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
+        let file = setup.fd(|| {
             let made = Shared::<adaptive::Core>::create();
-            made.map(|(_, file)| file).map_err(|error| refused(&error))
+            made.map(|(_, file)| file).map_err(Fault::of)
         })?;
-        let core = Shared::<adaptive::Core>::map(file.as_fd()).map_err(|error| refused(&error))?;
-        let receiver = adaptive::Receiver::over(core.clone(), scope, Config::default())
-            .map_err(|error| refused(&error))?;
+        let core = Shared::<adaptive::Core>::map(file.as_fd()).map_err(Fault::of)?;
+        let receiver =
+            adaptive::Receiver::over(core.clone(), scope, Config::default()).map_err(Fault::of)?;
         Ok((adaptive::Sender::over(core, scope), receiver))
     }
 
@@ -101,12 +104,8 @@ impl<M: Mechanism> Wired for Via<M> {
     type Sender = M::Sender;
     type Receiver = M::Receiver;
 
-    fn rig(_: &mut Rig) -> Result<(M::Sender, M::Receiver), Fault> {
-        M::pair().map_err(|error| Fault::new(error.to_string()))
-    }
-
-    fn spun(_: &M::Receiver) -> u64 {
-        0
+    fn setup(_: &mut Setup) -> Result<(M::Sender, M::Receiver), Fault> {
+        M::pair().map_err(Fault::of)
     }
 }
 
@@ -118,32 +117,32 @@ const ADAPTS: usize = 1;
 const SLEEPS: usize = 2;
 const WAYS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 
-/// Value of a [`Bed`] with a pending notification; 0 otherwise.
+/// Value of a [`WaitWord`] with a pending notification; 0 otherwise.
 const PENDING: u32 = 1;
 
-struct BareSender(Region<Bed>, Manner);
+struct BareSender(Region<WaitWord>, WaitMode);
 
 impl Notify for BareSender {
     #[inline]
     fn notify(&self) {
         // A notification that is already pending covers this one.
         if self.0.value() != PENDING {
-            self.0.hand(PENDING, self.1);
+            self.0.publish(PENDING, self.1);
         }
     }
 }
 
 struct BareReceiver {
-    bed: Region<Bed>,
-    manner: Manner,
+    word: Region<WaitWord>,
+    mode: WaitMode,
     spun_count: u64,
 }
 
 impl Wait for BareReceiver {
     #[inline]
     fn wait(&mut self) -> u64 {
-        let (_, has_slept) = self.bed.wait(self.manner, |it| it == PENDING);
-        self.bed.clear();
+        let (_, has_slept) = self.word.wait(self.mode, |it| it == PENDING);
+        self.word.clear();
         self.spun_count += u64::from(!has_slept);
         1
     }
@@ -153,7 +152,7 @@ impl Wait for BareReceiver {
     }
 
     fn try_wait(&mut self) -> Option<u64> {
-        (self.bed.value() == PENDING).then(|| self.wait())
+        (self.word.value() == PENDING).then(|| self.wait())
     }
 }
 
@@ -165,10 +164,10 @@ impl<const WAITS: usize> Wired for Bare<WAITS> {
     type Sender = BareSender;
     type Receiver = BareReceiver;
 
-    fn rig(rig: &mut Rig) -> Result<(BareSender, BareReceiver), Fault> {
-        let (bed, manner) = (rig.region::<Bed>()?, Manner::of(WAYS[WAITS], rig));
-        let receiver = BareReceiver { bed: bed.clone(), manner, spun_count: 0 };
-        Ok((BareSender(bed, manner), receiver))
+    fn setup(setup: &mut Setup) -> Result<(BareSender, BareReceiver), Fault> {
+        let (word, mode) = (setup.region::<WaitWord>()?, WaitMode::of(WAYS[WAITS], setup));
+        let receiver = BareReceiver { word: word.clone(), mode, spun_count: 0 };
+        Ok((BareSender(word, mode), receiver))
     }
 
     fn spun(receiver: &BareReceiver) -> u64 {
@@ -180,7 +179,7 @@ impl<const WAITS: usize> Wired for Bare<WAITS> {
 /// receiver.
 enum Counting {}
 
-struct CountingSender(Region<Bed>, Manner, AtomicU32);
+struct CountingSender(Region<WaitWord>, WaitMode, AtomicU32);
 
 impl Notify for CountingSender {
     #[inline]
@@ -188,11 +187,11 @@ impl Notify for CountingSender {
         // Relaxed: there is one sender.
         let count = self.2.load(Ordering::Relaxed).wrapping_add(1);
         self.2.store(count, Ordering::Relaxed);
-        self.0.hand(count, self.1);
+        self.0.publish(count, self.1);
     }
 }
 
-struct CountingReceiver(Region<Bed>, Manner, u32);
+struct CountingReceiver(Region<WaitWord>, WaitMode, u32);
 
 impl Wait for CountingReceiver {
     #[inline]
@@ -217,14 +216,10 @@ impl Wired for Counting {
     type Sender = CountingSender;
     type Receiver = CountingReceiver;
 
-    fn rig(rig: &mut Rig) -> Result<(CountingSender, CountingReceiver), Fault> {
-        let (bed, manner) = (rig.region::<Bed>()?, Manner::of(Waits::SpinThenSleep, rig));
-        let receiver = CountingReceiver(bed.clone(), manner, 0);
-        Ok((CountingSender(bed, manner, AtomicU32::new(0)), receiver))
-    }
-
-    fn spun(_: &CountingReceiver) -> u64 {
-        0
+    fn setup(setup: &mut Setup) -> Result<(CountingSender, CountingReceiver), Fault> {
+        let (word, mode) = (setup.region::<WaitWord>()?, WaitMode::of(Waits::SpinThenSleep, setup));
+        let receiver = CountingReceiver(word.clone(), mode, 0);
+        Ok((CountingSender(word, mode, AtomicU32::new(0)), receiver))
     }
 }
 
@@ -269,32 +264,27 @@ const SENDER: usize = 1;
 impl<W: Wired> Handover for Busy<W> {
     type Args = ();
     const PROCESSES: bool = W::PROCESSES;
-    const SPEC: Spec = Spec {
-        id: "notify/busy",
-        what: "a sender that notifies without pause, a receiver that waits without pause",
-        classic: Some("notify"),
-        ladder: true,
-        parts: &[
-            Part::new("receiver", "one wait that returned, with all that had come since the last"),
-            Part::new("sender", "one notification, to a receiver that is mostly awake"),
-        ],
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "notify/busy",
+        "a sender that notifies without pause, a receiver that waits without pause",
+    )
+    .classic("notify")
+    .ladder()
+    .parts(&[
+        Part::new("receiver", "one wait that returned, with all that had come since the last"),
+        Part::new("sender", "one notification, to a receiver that is mostly awake"),
+    ])
+    .hands_over();
 
-    fn roles((): &()) -> Vec<Role> {
-        vec![Role::measured("sender"), Role::measured("receiver")]
+    const ROLES: &'static [Role] = &[Role::measured("sender"), Role::measured("receiver")];
+
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        let (sender, receiver) = W::setup(setup)?;
+        Ok(Busy { sender, receiver: Receiving(receiver.into()), words: setup.region()? })
     }
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        let (sender, receiver) = W::rig(rig)?;
-        Ok(Busy { sender, receiver: Receiving(receiver.into()), words: rig.region()? })
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index == 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 0 {
             if W::TELLS[SENDER] {
                 out.batches_of(SENDER, |n| notify_many(&self.sender, n));
             }
@@ -349,48 +339,43 @@ const WAKE_SPUN: usize = 3;
 impl<W: Wired> Handover for Sleeping<W> {
     type Args = Gap;
     const PROCESSES: bool = W::PROCESSES;
-    const SPEC: Spec = Spec {
-        id: "notify/sleeping",
-        what: "a notification to a receiver that has had time to fall asleep",
-        classic: Some("notify -S"),
-        ladder: true,
-        parts: &[
-            Part::new("send", "the sender's cost when the receiver truly slept, clock included")
-                .waits(Waits::Sleep),
-            Part::new("wake", "from before the notification to after the wait of a true sleeper")
-                .waits(Waits::Sleep),
-            Part::new("send-spun", "the sender's cost when the receiver was still spinning")
-                .waits(Waits::Spin)
-                .optional()
-                .off_ladder(),
-            Part::new("wake-spun", "the same way to a receiver that was still spinning")
-                .waits(Waits::Spin)
-                .optional()
-                .off_ladder(),
-        ],
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "notify/sleeping",
+        "a notification to a receiver that has had time to fall asleep",
+    )
+    .classic("notify -S")
+    .ladder()
+    .parts(&[
+        Part::new("send", "the sender's cost when the receiver truly slept, clock included")
+            .waits(Waits::Sleep),
+        Part::new("wake", "from before the notification to after the wait of a true sleeper")
+            .waits(Waits::Sleep),
+        Part::new("send-spun", "the sender's cost when the receiver was still spinning")
+            .waits(Waits::Spin)
+            .optional()
+            .off_ladder(),
+        Part::new("wake-spun", "the same way to a receiver that was still spinning")
+            .waits(Waits::Spin)
+            .optional()
+            .off_ladder(),
+    ])
+    .hands_over();
 
-    fn roles(_: &Gap) -> Vec<Role> {
-        vec![Role::measured("sender"), Role::serving("receiver")]
-    }
+    const ROLES: &'static [Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
-    fn rig(args: &Gap, rig: &mut Rig) -> Result<Self, Fault> {
-        let (sender, receiver) = W::rig(rig)?;
+    fn setup(args: &Gap, setup: &mut Setup) -> Result<Self, Fault> {
+        let (sender, receiver) = W::setup(setup)?;
         Ok(Sleeping {
             sender,
             receiver: Receiving(receiver.into()),
-            words: rig.region()?,
+            words: setup.region()?,
             gap_ns: args.gap_ns.0,
-            crowded: rig.cpus().windows(2).all(|pair| pair[0] == pair[1]),
+            crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index == 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 0 {
             self.send(out)
         } else {
             self.receive()
@@ -472,28 +457,25 @@ where
 {
     type Args = ();
     const PROCESSES: bool = W::PROCESSES;
-    const SPEC: Spec = Spec {
-        id: "notify/round-trip",
-        what: "a notification to a thread that waits, and one back",
-        ladder: true,
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("notify/round-trip", "a notification to a thread that waits, and one back")
+            .ladder()
+            .hands_over()
+            .batched();
     type Ping = ();
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        let (there, back) = (W::rig(rig)?, W::rig(rig)?);
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        let (there, back) = (W::setup(setup)?, W::setup(setup)?);
         Ok(There {
             there: (there.0, Receiving(there.1.into())),
             back: (back.0, Receiving(back.1.into())),
-            words: rig.region()?,
+            words: setup.region()?,
         })
     }
 
-    fn ping(&self) {}
+    fn ping(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
         self.there.0.notify();
@@ -523,67 +505,40 @@ where
     }
 }
 
-const OURS: Contender = Contender::ours("handover").waits(Waits::SpinThenSleep);
-const SPINNING: Contender = Contender::floor("spinning").waits(Waits::Spin);
-const ADAPTIVE: Contender = Contender::floor("adaptive").waits(Waits::SpinThenSleep);
-const COUNTING: Contender = Contender::floor("counting").waits(Waits::SpinThenSleep);
-const SLEEPING: Contender = Contender::floor("sleeping").waits(Waits::Sleep);
-const EVENTFD: Contender = Contender::peer("eventfd").waits(Waits::Sleep);
-const PIPE: Contender = Contender::peer("pipe").waits(Waits::Sleep);
-const FUTEX: Contender = Contender::peer("futex").waits(Waits::Sleep);
-
-const CONDVAR: Contender = Contender::peer("std_condvar").waits(Waits::Sleep);
-const PARK: Contender = Contender::peer("std_park").waits(Waits::Sleep);
-#[cfg(feature = "peers")]
-const PARKING_LOT: Contender = Contender::peer("parking_lot").waits(Waits::Sleep);
-#[cfg(feature = "peers")]
-const EVENT_LISTENER: Contender = Contender::peer("event-listener").waits(Waits::Sleep);
-#[cfg(feature = "peers")]
-const TOKIO: Contender = Contender::peer("tokio").waits(Waits::Sleep);
-
 /// The benchmarks of notifications.
-pub const ALL: &[Bench] = &[
-    Bench::many::<Busy<Ours>>(OURS),
-    Bench::many::<Busy<Counting>>(COUNTING),
-    Bench::many::<Busy<Bare<ADAPTS>>>(ADAPTIVE),
-    Bench::many::<Busy<Bare<SLEEPS>>>(SLEEPING),
-    Bench::many::<Busy<Via<EventFd>>>(EVENTFD),
-    Bench::many::<Busy<Via<Pipe>>>(PIPE),
-    Bench::many::<Busy<Via<Futex>>>(FUTEX),
-    Bench::many::<Busy<By<StdCondvar>>>(CONDVAR),
-    Bench::many::<Busy<By<StdPark>>>(PARK),
-    #[cfg(feature = "peers")]
-    Bench::many::<Busy<By<ParkingLot>>>(PARKING_LOT),
-    #[cfg(feature = "peers")]
-    Bench::many::<Busy<By<EventListener>>>(EVENT_LISTENER),
-    #[cfg(feature = "peers")]
-    Bench::many::<Busy<By<Tokio>>>(TOKIO),
-    Bench::many::<Sleeping<Ours>>(OURS),
-    Bench::many::<Sleeping<Bare<SPINS>>>(SPINNING),
-    Bench::many::<Sleeping<Bare<SLEEPS>>>(SLEEPING),
-    Bench::many::<Sleeping<Via<EventFd>>>(EVENTFD),
-    Bench::many::<Sleeping<Via<Pipe>>>(PIPE),
-    Bench::many::<Sleeping<Via<Futex>>>(FUTEX),
-    Bench::many::<Sleeping<By<StdCondvar>>>(CONDVAR),
-    Bench::many::<Sleeping<By<StdPark>>>(PARK),
-    #[cfg(feature = "peers")]
-    Bench::many::<Sleeping<By<ParkingLot>>>(PARKING_LOT),
-    #[cfg(feature = "peers")]
-    Bench::many::<Sleeping<By<EventListener>>>(EVENT_LISTENER),
-    #[cfg(feature = "peers")]
-    Bench::many::<Sleeping<By<Tokio>>>(TOKIO),
-    Bench::many::<Relay<There<Ours>>>(OURS),
-    Bench::many::<Relay<There<Bare<ADAPTS>>>>(ADAPTIVE),
-    Bench::many::<Relay<There<Bare<SLEEPS>>>>(SLEEPING),
-    Bench::many::<Relay<There<Via<EventFd>>>>(EVENTFD),
-    Bench::many::<Relay<There<Via<Pipe>>>>(PIPE),
-    Bench::many::<Relay<There<Via<Futex>>>>(FUTEX),
-    Bench::many::<Relay<There<By<StdCondvar>>>>(CONDVAR),
-    Bench::many::<Relay<There<By<StdPark>>>>(PARK),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<There<By<ParkingLot>>>>(PARKING_LOT),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<There<By<EventListener>>>>(EVENT_LISTENER),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<There<By<Tokio>>>>(TOKIO),
-];
+pub const ALL: &[Bench] = benches! {
+    many ours "handover" SpinThenSleep: Busy<Ours>;
+    many floor "counting" SpinThenSleep: Busy<Counting>;
+    many floor "adaptive" SpinThenSleep: Busy<Bare<ADAPTS>>;
+    many floor "sleeping" Sleep: Busy<Bare<SLEEPS>>;
+    many peer "eventfd" Sleep: Busy<Via<EventFd>>;
+    many peer "pipe" Sleep: Busy<Via<Pipe>>;
+    many peer "futex" Sleep: Busy<Via<Futex>>;
+    many peer "std_condvar" Sleep: Busy<By<StdCondvar>>;
+    many peer "std_park" Sleep: Busy<By<StdPark>>;
+    many peer "parking_lot" Sleep: Busy<By<ParkingLot>>, if feature = "peers";
+    many peer "event-listener" Sleep: Busy<By<EventListener>>, if feature = "peers";
+    many peer "tokio" Sleep: Busy<By<Tokio>>, if feature = "peers";
+    many ours "handover" SpinThenSleep: Sleeping<Ours>;
+    many floor "spinning" Spin: Sleeping<Bare<SPINS>>;
+    many floor "sleeping" Sleep: Sleeping<Bare<SLEEPS>>;
+    many peer "eventfd" Sleep: Sleeping<Via<EventFd>>;
+    many peer "pipe" Sleep: Sleeping<Via<Pipe>>;
+    many peer "futex" Sleep: Sleeping<Via<Futex>>;
+    many peer "std_condvar" Sleep: Sleeping<By<StdCondvar>>;
+    many peer "std_park" Sleep: Sleeping<By<StdPark>>;
+    many peer "parking_lot" Sleep: Sleeping<By<ParkingLot>>, if feature = "peers";
+    many peer "event-listener" Sleep: Sleeping<By<EventListener>>, if feature = "peers";
+    many peer "tokio" Sleep: Sleeping<By<Tokio>>, if feature = "peers";
+    many ours "handover" SpinThenSleep: Relay<There<Ours>>;
+    many floor "adaptive" SpinThenSleep: Relay<There<Bare<ADAPTS>>>;
+    many floor "sleeping" Sleep: Relay<There<Bare<SLEEPS>>>;
+    many peer "eventfd" Sleep: Relay<There<Via<EventFd>>>;
+    many peer "pipe" Sleep: Relay<There<Via<Pipe>>>;
+    many peer "futex" Sleep: Relay<There<Via<Futex>>>;
+    many peer "std_condvar" Sleep: Relay<There<By<StdCondvar>>>;
+    many peer "std_park" Sleep: Relay<There<By<StdPark>>>;
+    many peer "parking_lot" Sleep: Relay<There<By<ParkingLot>>>, if feature = "peers";
+    many peer "event-listener" Sleep: Relay<There<By<EventListener>>>, if feature = "peers";
+    many peer "tokio" Sleep: Relay<There<By<Tokio>>>, if feature = "peers";
+};

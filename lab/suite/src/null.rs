@@ -2,9 +2,11 @@
 //! this machine can resolve; every table ends with it.
 
 use crate::floor::CacheLine;
-use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples, Workload};
+use handover_harness::{
+    Bench, Fault, Handover, Participant, Role, Samples, Setup, Workload, benches,
+};
 use handover_lock::TryLock;
-use handover_record::{Contender, Spec, Wait};
+use handover_record::Spec;
 use std::hint::black_box;
 
 /// One participant: a lock in fresh memory, taken and freed.
@@ -12,17 +14,11 @@ struct OneCpu(Box<TryLock<u64>>);
 
 impl Workload for OneCpu {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "null/one-cpu",
-        what: "the same lock taken and freed, against itself",
-        floor: Some("floor/empty"),
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new("null/one-cpu", "the same lock taken and freed, against itself")
+        .floor("floor/empty")
+        .ladder();
 
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(OneCpu(Box::new(TryLock::new(0))))
     }
 
@@ -48,26 +44,21 @@ struct TwoCpus(CacheLine);
 impl Handover for TwoCpus {
     type Args = <CacheLine as Handover>::Args;
     const PROCESSES: bool = true;
-    const SPEC: Spec = Spec {
-        id: "null/two-cpus",
-        what: "the same cache line there and back, against itself",
-        floor: Some("floor/cache-line"),
-        ladder: true,
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("null/two-cpus", "the same cache line there and back, against itself")
+            .floor("floor/cache-line")
+            .ladder()
+            .hands_over()
+            .batched();
 
     fn roles(args: &Self::Args) -> Vec<Role> {
         CacheLine::roles(args)
     }
-    fn rig(args: &Self::Args, rig: &mut Rig) -> Result<Self, Fault> {
-        CacheLine::rig(args, rig).map(TwoCpus)
+    fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault> {
+        CacheLine::setup(args, setup).map(TwoCpus)
     }
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        self.0.play(party, out)
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        self.0.play(participant, out)
     }
     fn verify(&self) -> Result<(), Fault> {
         self.0.verify()
@@ -75,9 +66,9 @@ impl Handover for TwoCpus {
 }
 
 /// The null benchmarks.
-pub const ALL: &[Bench] = &[
-    Bench::one::<OneCpu>(Contender::null("one")),
-    Bench::one::<OneCpu>(Contender::null("other")),
-    Bench::many::<TwoCpus>(Contender::null("one").waits(Wait::Spin)),
-    Bench::many::<TwoCpus>(Contender::null("other").waits(Wait::Spin)),
-];
+pub const ALL: &[Bench] = benches! {
+    one null "one": OneCpu;
+    one null "other": OneCpu;
+    many null "one" Spin: TwoCpus;
+    many null "other" Spin: TwoCpus;
+};

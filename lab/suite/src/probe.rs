@@ -19,8 +19,8 @@ mod usdt;
 
 use handover_base::clock;
 use handover_harness::Scratch;
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Part, Spec, args};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::{Part, Spec, args};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::path::Path;
@@ -100,54 +100,32 @@ fn between_stamps(x: u64) -> u64 {
     y
 }
 
-/// A function that cannot be traced.
-struct Bare;
+/// A function that cannot be traced; reads the clock at its begin and end if `STAMPS`.
+struct Bare<const STAMPS: bool>;
 
-impl Workload for Bare {
+impl<const STAMPS: bool> Workload for Bare<STAMPS> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "probe/bare",
-        what: "a call of a function that adds one, without probes",
-        floor: Some("floor/empty"),
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = match STAMPS {
+        true => Spec::new(
+            "probe/stamps",
+            "the same call, with the clock read at the function's begin and end and nothing kept",
+        )
+        .floor("probe/bare"),
+        false => Spec::new("probe/bare", "a call of a function that adds one, without probes")
+            .floor("floor/empty"),
+    }
+    .batched();
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Bare)
     }
 
     fn sample(&mut self, out: &mut Samples) {
         out.batches(|n| {
-            calls(n, bare);
-        });
-    }
-}
-
-/// A function that reads the clock and stores nothing.
-struct Stamps;
-
-impl Workload for Stamps {
-    type Args = ();
-    const SPEC: Spec = Spec {
-        id: "probe/stamps",
-        what: "the same call, with the clock read at the function's begin and end and nothing kept",
-        floor: Some("probe/bare"),
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Stamps)
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
-            calls(n, between_stamps);
+            match STAMPS {
+                true => calls(n, between_stamps),
+                false => calls(n, bare),
+            };
         });
     }
 }
@@ -156,17 +134,12 @@ const SITE: usize = 0;
 const EIGHT: usize = 1;
 const SPAN: usize = 2;
 
-/// Common part of the declarations of `off` and `filtered`.
-const UNWANTED: Spec = Spec {
-    floor: Some("probe/bare"),
-    batched: true,
-    parts: &[
-        Part::new("site", "one site in the function"),
-        Part::new("eight", "eight sites in the function"),
-        Part::new("span", "a span around all that the function does"),
-    ],
-    ..Spec::DEFAULT
-};
+/// The figures of `off` and `filtered`.
+const UNWANTED: &[Part] = &[
+    Part::new("site", "one site in the function"),
+    Part::new("eight", "eight sites in the function"),
+    Part::new("span", "a span around all that the function does"),
+];
 
 fn unwanted<S: Sites>(count: u64, out: &mut Samples) {
     while out.running() {
@@ -184,15 +157,12 @@ struct Off<S> {
 
 impl<S: Sites> Workload for Off<S> {
     type Args = Calls;
-    const SPEC: Spec = Spec {
-        id: "probe/off",
-        what: "a call of a function with probes, all of them off",
-        file: file!(),
-        line: line!(),
-        ..UNWANTED
-    };
+    const SPEC: Spec = Spec::new("probe/off", "a call of a function with probes, all of them off")
+        .floor("probe/bare")
+        .parts(UNWANTED)
+        .batched();
 
-    fn rig(args: &Calls, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Calls, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Off { calls_count: args.calls_count.into(), sites: PhantomData })
     }
 
@@ -216,15 +186,15 @@ struct Filtered<T> {
 
 impl<T: Tracer> Workload for Filtered<T> {
     type Args = Calls;
-    const SPEC: Spec = Spec {
-        id: "probe/filtered",
-        what: "a call of a function with probes that are filtered out, while others are recorded",
-        file: file!(),
-        line: line!(),
-        ..UNWANTED
-    };
+    const SPEC: Spec = Spec::new(
+        "probe/filtered",
+        "a call of a function with probes that are filtered out, while others are recorded",
+    )
+    .floor("probe/bare")
+    .parts(UNWANTED)
+    .batched();
 
-    fn rig(args: &Calls, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Calls, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Filtered { calls_count: args.calls_count.into(), tracer: PhantomData })
     }
 
@@ -249,18 +219,15 @@ struct Recorded<T>(PhantomData<T>);
 
 impl<T: Tracer> Workload for Recorded<T> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "probe/recorded",
-        what: "a call of a function whose begin and end are recorded in memory, which keeps the newest",
-        floor: Some("probe/stamps"),
-        ladder: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "probe/recorded",
+        "a call of a function whose begin and end are recorded in memory, which keeps the newest",
+    )
+    .floor("probe/stamps")
+    .ladder()
+    .batched();
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Recorded(PhantomData))
     }
 
@@ -285,26 +252,20 @@ impl<T: Tracer> Workload for Recorded<T> {
 }
 
 /// The benchmarks of probes.
-pub const ALL: &[Bench] = &[
-    Bench::one::<Bare>(Contender::floor("rust")),
-    Bench::one::<Stamps>(Contender::floor("hardware")),
-    Bench::one::<Off<ours::Probes>>(Contender::ours("handover")),
-    Bench::one::<Off<usdt::Usdt>>(Contender::floor("usdt")),
-    #[cfg(feature = "peers")]
-    Bench::one::<Off<traced::Tracing>>(Contender::peer("tracing")),
-    #[cfg(feature = "fastrace")]
-    Bench::one::<Off<fast::Fastrace>>(Contender::peer("fastrace")),
-    Bench::one::<Filtered<ours::Probes>>(Contender::ours("handover")),
-    #[cfg(feature = "peers")]
-    Bench::one::<Filtered<traced::Tracing>>(Contender::peer("tracing")),
-    Bench::one::<Recorded<ours::Probes>>(Contender::ours("handover")),
-    #[cfg(feature = "peers")]
-    Bench::one::<Recorded<traced::Tracing>>(Contender::peer("tracing")),
-    #[cfg(feature = "peers")]
-    Bench::one::<Recorded<traced::Registered>>(Contender::peer("tracing-registry")),
-    #[cfg(feature = "fastrace")]
-    Bench::one::<fast::Collected>(Contender::peer("fastrace")),
-    Bench::one::<streamed::Streamed>(Contender::ours("handover")),
-    Bench::one::<decoded::Decoded>(Contender::ours("handover")),
-    Bench::one::<flip::Flip>(Contender::ours("handover")),
-];
+pub const ALL: &[Bench] = benches! {
+    one floor "rust": Bare<false>;
+    one floor "hardware": Bare<true>;
+    one ours "handover": Off<ours::Probes>;
+    one floor "usdt": Off<usdt::Usdt>;
+    one peer "tracing": Off<traced::Tracing>, if feature = "peers";
+    one peer "fastrace": Off<fast::Fastrace>, if feature = "fastrace";
+    one ours "handover": Filtered<ours::Probes>;
+    one peer "tracing": Filtered<traced::Tracing>, if feature = "peers";
+    one ours "handover": Recorded<ours::Probes>;
+    one peer "tracing": Recorded<traced::Tracing>, if feature = "peers";
+    one peer "tracing-registry": Recorded<traced::Registered>, if feature = "peers";
+    one peer "fastrace": fast::Collected, if feature = "fastrace";
+    one ours "handover": streamed::Streamed;
+    one ours "handover": decoded::Decoded;
+    one ours "handover": flip::Flip;
+};

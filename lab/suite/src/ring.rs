@@ -7,18 +7,19 @@ use crate::channels::Foreign;
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
 use crate::channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
+use crate::common::{TakeCell, Tally};
 use crate::floor::relay::{Medium, Relay};
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
 use crate::raw::peers::queues;
-use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Bench, Fault, Handover, Party, Region, Rig, Role, Samples, Workload};
-use handover_record::{Contender, Spec, Wait, args};
+use handover_harness::{
+    Bench, Fault, Handover, Participant, Region, Role, Samples, Setup, Workload, benches,
+};
+use handover_record::{Spec, args};
 use handover_ring::mailbox;
 use line::LineStream;
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
-use zerocopy::FromZeros;
 
 args! {
     /// Capacity of a queue.
@@ -31,81 +32,57 @@ args! {
 /// Value in place of an item: the round is over.
 const END: u64 = u64::MAX / 2;
 
-/// Something that a participant takes out when its round begins.
-struct Taken<T>(Mutex<Option<T>>);
-
-impl<T> Taken<T> {
-    fn new(thing: T) -> Taken<T> {
-        Taken(Mutex::new(Some(thing)))
-    }
-
-    fn take(&self) -> Result<T, Fault> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        taken.ok_or_else(|| Fault::new("the party plays twice"))
-    }
-}
-
 /// Medium: two queues between two threads, one in each direction.
 struct ThereAndBack<C: Channel> {
-    near: Taken<(C::Sender, C::Receiver)>,
-    far: Taken<(C::Sender, C::Receiver)>,
+    near: TakeCell<(C::Sender, C::Receiver)>,
+    far: TakeCell<(C::Sender, C::Receiver)>,
     pause: Pause,
 }
 
-/// State of the pinging side.
-struct Near<C: Channel> {
-    ends: Option<(C::Sender, C::Receiver)>,
-    turn: u64,
-}
+/// Ends of the pinging side, and the number of its turn.
+type Near<C> = (<C as Channel>::Sender, <C as Channel>::Receiver, u64);
 
 impl<C: Channel> Medium for ThereAndBack<C> {
     type Args = Slots;
     const PROCESSES: bool = false;
-    const SPEC: Spec = Spec {
-        id: "ring/round-trip",
-        what: "an item through a queue to a thread that polls, and one back through another queue",
-        floor: Some("floor/cache-line-2"),
-        ladder: true,
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "ring/round-trip",
+        "an item through a queue to a thread that polls, and one back through another queue",
+    )
+    .floor("floor/cache-line-2")
+    .ladder()
+    .hands_over()
+    .batched();
     type Ping = Near<C>;
 
-    fn rig(args: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
         let there = C::pair(args.slots_count)?;
         let back = C::pair(args.slots_count)?;
         Ok(ThereAndBack {
-            near: Taken::new((there.0, back.1)),
-            far: Taken::new((back.0, there.1)),
-            pause: Pause::of(rig),
+            near: TakeCell::new((there.0, back.1)),
+            far: TakeCell::new((back.0, there.1)),
+            pause: Pause::of(setup),
         })
     }
 
-    fn ping(&self) -> Near<C> {
-        Near { ends: self.near.take().ok(), turn: 0 }
+    fn ping(&self) -> Result<Near<C>, Fault> {
+        let (sender, receiver) = self.near.take()?;
+        Ok((sender, receiver, 0))
     }
 
     #[inline(always)]
-    fn round_trip(&self, near: &mut Near<C>) -> Result<(), Fault> {
-        let Some((sender, receiver)) = &mut near.ends else {
-            return Err(Fault::new("the party plays twice"));
-        };
-        near.turn += 1;
-        self.pause.until_done(|| C::push(sender, near.turn));
+    fn round_trip(&self, (sender, receiver, turn): &mut Near<C>) -> Result<(), Fault> {
+        *turn += 1;
+        self.pause.until_done(|| C::push(sender, *turn));
         let back = self.pause.until(|| C::pop(receiver));
-        if back != near.turn {
-            return Err(Fault::new(format!("{back} came back instead of {}", near.turn)));
+        if back != *turn {
+            return Err(Fault::new(format!("{back} came back instead of {turn}")));
         }
         Ok(())
     }
 
-    fn end(&self, near: &mut Near<C>) -> Result<(), Fault> {
-        if let Some((sender, _)) = &mut near.ends {
-            self.pause.until_done(|| C::push(sender, END));
-        }
+    fn end(&self, (sender, ..): &mut Near<C>) -> Result<(), Fault> {
+        self.pause.until_done(|| C::push(sender, END));
         Ok(())
     }
 
@@ -125,46 +102,40 @@ impl<C: Channel> Medium for ThereAndBack<C> {
 
 /// Medium: our mailbox of one cache line.
 struct OneLine {
-    caller: Taken<mailbox::Caller<u64, u64>>,
-    server: Taken<mailbox::Server<u64, u64>>,
+    caller: TakeCell<mailbox::Caller<u64, u64>>,
+    server: TakeCell<mailbox::Server<u64, u64>>,
     pause: Pause,
 }
 
 impl Medium for OneLine {
     type Args = ();
     const PROCESSES: bool = false;
-    const SPEC: Spec = Spec {
-        id: "ring/mailbox",
-        what: "a request to a thread that polls, and its reply, through one cache line",
-        floor: Some("floor/cache-line"),
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-    type Ping = (Option<mailbox::Caller<u64, u64>>, u64);
+    const SPEC: Spec = Spec::new(
+        "ring/mailbox",
+        "a request to a thread that polls, and its reply, through one cache line",
+    )
+    .floor("floor/cache-line")
+    .hands_over()
+    .batched();
+    type Ping = (mailbox::Caller<u64, u64>, u64);
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (caller, server) = mailbox::pair();
         Ok(OneLine {
-            caller: Taken::new(caller),
-            server: Taken::new(server),
-            pause: Pause::of(rig),
+            caller: TakeCell::new(caller),
+            server: TakeCell::new(server),
+            pause: Pause::of(setup),
         })
     }
 
-    fn ping(&self) -> Self::Ping {
-        (self.caller.take().ok(), 0)
+    fn ping(&self) -> Result<Self::Ping, Fault> {
+        Ok((self.caller.take()?, 0))
     }
 
     #[inline(always)]
     fn round_trip(&self, (caller, turn): &mut Self::Ping) -> Result<(), Fault> {
-        let Some(caller) = caller else {
-            return Err(Fault::new("the party plays twice"));
-        };
         *turn += 1;
-        caller.send(*turn).map_err(|refused| Fault::new(refused.to_string()))?;
+        caller.send(*turn).map_err(Fault::of)?;
         loop {
             match caller.receive() {
                 Ok(Some(back)) if back == *turn => return Ok(()),
@@ -172,16 +143,13 @@ impl Medium for OneLine {
                     return Err(Fault::new(format!("{back} came back instead of {turn}")));
                 }
                 Ok(None) => self.pause.once(),
-                Err(gone) => return Err(Fault::new(gone.to_string())),
+                Err(closed) => return Err(Fault::of(closed)),
             }
         }
     }
 
     fn end(&self, (caller, _): &mut Self::Ping) -> Result<(), Fault> {
-        match caller {
-            Some(caller) => caller.send(END).map_err(|refused| Fault::new(refused.to_string())),
-            None => Ok(()),
-        }
+        caller.send(END).map_err(Fault::of)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
@@ -193,85 +161,44 @@ impl Medium for OneLine {
                 return Ok(turns);
             }
             turns += 1;
-            server.reply(turn).map_err(|refused| Fault::new(refused.to_string()))?;
+            server.reply(turn).map_err(Fault::of)?;
         }
-    }
-}
-
-/// Counts of the two ends of a stream.
-#[derive(FromZeros)]
-#[repr(C)]
-struct Counts {
-    sent: AtomicU64,
-    arrived: AtomicU64,
-    /// Number of items out of order.
-    wrong: AtomicU64,
-}
-
-impl Counts {
-    /// Relaxed throughout: each participant writes at its end, and collecting their results orders
-    /// the accesses.
-    fn sent(&self, sent: u64) {
-        self.sent.store(sent, Ordering::Relaxed);
-    }
-
-    fn arrived(&self, arrived: u64, wrong: u64) {
-        // Relaxed: written at the participant's end, as in sent().
-        self.arrived.store(arrived, Ordering::Relaxed);
-        self.wrong.store(wrong, Ordering::Relaxed);
-    }
-
-    fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both participants have ended.
-        let [sent, arrived, wrong] =
-            [&self.sent, &self.arrived, &self.wrong].map(|it| it.load(Ordering::Relaxed));
-        if sent == 0 || sent != arrived || wrong > 0 {
-            return Err(Fault::new(format!(
-                "{sent} items were sent, {arrived} arrived, {wrong} of them out of order"
-            )));
-        }
-        Ok(())
     }
 }
 
 /// Workload: single items from one thread to another, which keeps up or holds the sender back.
 struct Stream<C: Channel> {
-    sender: Taken<C::Sender>,
-    receiver: Taken<C::Receiver>,
-    counts: Region<Counts>,
+    sender: TakeCell<C::Sender>,
+    receiver: TakeCell<C::Receiver>,
+    tally: Region<Tally>,
     pause: Pause,
 }
 
 impl<C: Channel> Handover for Stream<C> {
     type Args = Slots;
-    const SPEC: Spec = Spec {
-        id: "ring/stream",
-        pipelined: true,
-        what: "one item of a stream of 8-byte items, pushed one by one and popped one by one",
-        floor: Some("ring/line-stream"),
-        ladder: true,
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "ring/stream",
+        "one item of a stream of 8-byte items, pushed one by one and popped one by one",
+    )
+    .floor("ring/line-stream")
+    .ladder()
+    .hands_over()
+    .pipelined();
 
-    fn roles(_: &Slots) -> Vec<Role> {
-        vec![Role::measured("producer"), Role::serving("consumer")]
-    }
+    const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
-    fn rig(args: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(Stream {
-            sender: Taken::new(sender),
-            receiver: Taken::new(receiver),
-            counts: rig.region()?,
-            pause: Pause::of(rig),
+            sender: TakeCell::new(sender),
+            receiver: TakeCell::new(receiver),
+            tally: setup.region()?,
+            pause: Pause::of(setup),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index == 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 0 {
             let mut sender = self.sender.take()?;
             let mut sent = 0;
             out.batches(|n| {
@@ -283,7 +210,7 @@ impl<C: Channel> Handover for Stream<C> {
             });
             self.pause.until_done(|| C::push(&mut sender, END));
             C::flush(&mut sender);
-            self.counts.sent(sent);
+            self.tally.add_sent(sent);
             return Ok(());
         }
         let mut receiver = self.receiver.take()?;
@@ -296,12 +223,13 @@ impl<C: Channel> Handover for Stream<C> {
             wrong += u64::from(item != arrived);
             arrived += 1;
         }
-        self.counts.arrived(arrived, wrong);
+        self.tally.add_received(arrived);
+        self.tally.add_wrong(wrong);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.tally.verify()
     }
 }
 
@@ -313,28 +241,23 @@ struct BatchedStream<C: Batched>(Stream<C>);
 
 impl<C: Batched> Handover for BatchedStream<C> {
     type Args = Slots;
-    const SPEC: Spec = Spec {
-        id: "ring/stream-batched",
-        pipelined: true,
-        what: "one item of a stream of 8-byte items, pushed and popped in batches of 64",
-        floor: Some("ring/line-stream"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "ring/stream-batched",
+        "one item of a stream of 8-byte items, pushed and popped in batches of 64",
+    )
+    .floor("ring/line-stream")
+    .hands_over()
+    .pipelined();
 
-    fn roles(args: &Slots) -> Vec<Role> {
-        Stream::<C>::roles(args)
+    const ROLES: &'static [Role] = Stream::<C>::ROLES;
+
+    fn setup(args: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
+        Stream::setup(args, setup).map(BatchedStream)
     }
 
-    fn rig(args: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
-        Stream::rig(args, rig).map(BatchedStream)
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let pause = self.0.pause;
-        if party.index == 0 {
+        if participant.index == 0 {
             let mut sender = self.0.sender.take()?;
             let mut sent = 0;
             let mut push = |mut items: std::ops::Range<u64>| {
@@ -351,7 +274,7 @@ impl<C: Batched> Handover for BatchedStream<C> {
                 sent += n;
             });
             push(END..END + 1);
-            self.0.counts.sent(sent);
+            self.0.tally.add_sent(sent);
             return Ok(());
         }
         let mut receiver = self.0.receiver.take()?;
@@ -367,7 +290,8 @@ impl<C: Batched> Handover for BatchedStream<C> {
             }
         }
         // The last item only says that the round is over.
-        self.0.counts.arrived(arrived - 1, wrong - 1);
+        self.0.tally.add_received(arrived - 1);
+        self.0.tally.add_wrong(wrong - 1);
         Ok(())
     }
 
@@ -381,16 +305,10 @@ struct PushPop<C: Channel>(C::Sender, C::Receiver);
 
 impl<C: Channel> Workload for PushPop<C> {
     type Args = Slots;
-    const SPEC: Spec = Spec {
-        id: "ring/push-pop",
-        what: "an item pushed and popped by one thread",
-        floor: Some("ring/array"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("ring/push-pop", "an item pushed and popped by one thread").floor("ring/array");
 
-    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(PushPop(sender, receiver))
     }
@@ -423,7 +341,7 @@ impl Workload for Deque {
     type Args = Slots;
     const SPEC: Spec = PushPop::<Spsc>::SPEC;
 
-    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Deque(VecDeque::with_capacity(args.slots_count as usize)))
     }
 
@@ -446,16 +364,13 @@ struct Array {
 
 impl Workload for Array {
     type Args = Slots;
-    const SPEC: Spec = Spec {
-        id: "ring/array",
-        what: "an item into an array at one index and out of it at another, by one thread",
-        floor: Some("floor/empty"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "ring/array",
+        "an item into an array at one index and out of it at another, by one thread",
+    )
+    .floor("floor/empty");
 
-    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
         let slots_count = args.slots_count.next_power_of_two() as usize;
         Ok(Array { slots: vec![0; slots_count].into(), head: 0, tail: 0 })
     }
@@ -513,10 +428,10 @@ args! {
 /// Workload: many threads that push, one that pops.
 struct ManyToOne<C: Channel<Sender: Clone>> {
     sender: Mutex<C::Sender>,
-    receiver: Taken<C::Receiver>,
+    receiver: TakeCell<C::Receiver>,
     producers_count: usize,
     pause: Pause,
-    wrong: AtomicU64,
+    tally: Tally,
 }
 
 /// Pushes between two checks for the end of the round.
@@ -524,16 +439,13 @@ const PUSHES_PER_LOOK: u32 = 64;
 
 impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     type Args = Many;
-    const SPEC: Spec = Spec {
-        id: "ring/many-to-one",
-        pipelined: true,
-        what: "one item at the thread that pops what many threads push without pause",
-        floor: Some("ring/line-stream"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "ring/many-to-one",
+        "one item at the thread that pops what many threads push without pause",
+    )
+    .floor("ring/line-stream")
+    .hands_over()
+    .pipelined();
 
     fn roles(args: &Many) -> Vec<Role> {
         let mut roles = vec![Role::measured("consumer")];
@@ -541,20 +453,20 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
         roles
     }
 
-    fn rig(args: &Many, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Many, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(ManyToOne {
             sender: Mutex::new(sender),
-            receiver: Taken::new(receiver),
+            receiver: TakeCell::new(receiver),
             producers_count: args.producers_count as usize,
-            pause: Pause::of(rig),
-            wrong: AtomicU64::new(0),
+            pause: Pause::of(setup),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
-            self.push(party, out);
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
+            self.push(participant, out);
             return Ok(());
         }
         let mut receiver = self.receiver.take()?;
@@ -568,25 +480,19 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
                 next[producer] = number.wrapping_add(1);
             }
         });
-        // Relaxed: read after the participants have ended; collecting their results orders the
-        // accesses.
-        self.wrong.store(wrong, Ordering::Relaxed);
+        self.tally.add_wrong(wrong);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all participants have ended.
-        match self.wrong.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            wrong => Err(Fault::new(format!("{wrong} items were out of their producer's order"))),
-        }
+        self.tally.verify_order()
     }
 }
 
 impl<C: Channel<Sender: Clone>> ManyToOne<C> {
-    fn push(&self, party: Party, out: &Samples) {
+    fn push(&self, participant: Participant, out: &Samples) {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let producer = (party.index as u64 - 1) << 32;
+        let producer = (participant.index as u64 - 1) << 32;
         let mut number = 0u32;
         while !out.stopped() {
             for _ in 0..PUSHES_PER_LOOK {
@@ -602,134 +508,72 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
 }
 
 /// The benchmarks of queues.
-pub const ALL: &[Bench] = &[
-    Bench::many::<Relay<OneLine>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Relay<ThereAndBack<Spsc>>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Relay<ThereAndBack<Mpsc>>>(Contender::ours("handover-mpsc").waits(Wait::Spin)),
-    Bench::many::<Relay<ThereAndBack<Std>>>(Contender::peer("std").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Rtrb>>>(Contender::peer("rtrb").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Disruptor<false>>>>(
-        Contender::peer("disruptor").waits(Wait::Spin),
-    ),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Crossbeam>>>(Contender::peer("crossbeam").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<ArrayQueue>>>(
-        Contender::peer("array-queue").waits(Wait::Spin),
-    ),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Kanal>>>(Contender::peer("kanal").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Relay<ThereAndBack<Flume>>>(Contender::peer("flume").waits(Wait::Spin)),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::many::<Relay<ThereAndBack<Foreign<queues::ReaderWriter>>>>(
-        Contender::peer("moodycamel").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::many::<Relay<ThereAndBack<Foreign<queues::Concurrent>>>>(
-        Contender::peer("moodycamel-mpmc").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::many::<Relay<ThereAndBack<Foreign<queues::BoostSpsc>>>>(
-        Contender::peer("boost-spsc").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::many::<Relay<ThereAndBack<Foreign<queues::BoostMpmc>>>>(
-        Contender::peer("boost-mpmc").waits(Wait::Spin),
-    ),
-    Bench::many::<LineStream<false>>(Contender::floor("hardware").waits(Wait::Spin)),
-    Bench::many::<LineStream<true>>(Contender::floor("hardware").waits(Wait::SpinThenSleep)),
-    Bench::many::<Stream<Spsc>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Stream<Spsc<true>>>(Contender::ours("handover-later").waits(Wait::Spin)),
-    Bench::many::<Stream<Mpsc>>(Contender::ours("handover-mpsc").waits(Wait::Spin)),
-    Bench::many::<Stream<Std>>(Contender::peer("std").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Stream<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Stream<Disruptor<false>>>(Contender::peer("disruptor").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Stream<Crossbeam>>(Contender::peer("crossbeam").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Stream<ArrayQueue>>(Contender::peer("array-queue").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Stream<Kanal>>(Contender::peer("kanal").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Stream<Flume>>(Contender::peer("flume").waits(Wait::Spin)),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::many::<Stream<Foreign<queues::ReaderWriter>>>(
-        Contender::peer("moodycamel").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::many::<Stream<Foreign<queues::Concurrent>>>(
-        Contender::peer("moodycamel-mpmc").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::many::<Stream<Foreign<queues::BoostSpsc>>>(
-        Contender::peer("boost-spsc").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::many::<Stream<Foreign<queues::BoostMpmc>>>(
-        Contender::peer("boost-mpmc").waits(Wait::Spin),
-    ),
-    Bench::many::<BatchedStream<Spsc>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<BatchedStream<Mpsc>>(Contender::ours("handover-mpsc").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<BatchedStream<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<BatchedStream<Disruptor<false>>>(Contender::peer("disruptor").waits(Wait::Spin)),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::many::<BatchedStream<Foreign<queues::Concurrent>>>(
-        Contender::peer("moodycamel-mpmc").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::many::<BatchedStream<Foreign<queues::BoostSpsc>>>(
-        Contender::peer("boost-spsc").waits(Wait::Spin),
-    ),
-    Bench::one::<Array>(Contender::floor("array")),
-    Bench::one::<PushPop<Spsc>>(Contender::ours("handover")),
-    Bench::one::<PushPop<Mpsc>>(Contender::ours("handover-mpsc")),
-    Bench::one::<Deque>(Contender::peer("VecDeque")),
-    Bench::one::<PushPop<Std>>(Contender::peer("std")),
-    #[cfg(feature = "peers")]
-    Bench::one::<PushPop<Rtrb>>(Contender::peer("rtrb")),
-    #[cfg(feature = "peers")]
-    Bench::one::<PushPop<Disruptor<false>>>(Contender::peer("disruptor")),
-    #[cfg(feature = "peers")]
-    Bench::one::<PushPop<Crossbeam>>(Contender::peer("crossbeam")),
-    #[cfg(feature = "peers")]
-    Bench::one::<PushPop<ArrayQueue>>(Contender::peer("array-queue")),
-    #[cfg(feature = "peers")]
-    Bench::one::<PushPop<Kanal>>(Contender::peer("kanal")),
-    #[cfg(feature = "peers")]
-    Bench::one::<PushPop<Flume>>(Contender::peer("flume")),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::one::<PushPop<Foreign<queues::ReaderWriter>>>(Contender::peer("moodycamel")),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::one::<PushPop<Foreign<queues::Concurrent>>>(Contender::peer("moodycamel-mpmc")),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::one::<PushPop<Foreign<queues::BoostSpsc>>>(Contender::peer("boost-spsc")),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::one::<PushPop<Foreign<queues::BoostMpmc>>>(Contender::peer("boost-mpmc")),
-    Bench::many::<ManyToOne<Mpsc>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<ManyToOne<Std>>(Contender::peer("std").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Crossbeam>>(Contender::peer("crossbeam").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<ArrayQueue>>(Contender::peer("array-queue").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Disruptor<true>>>(Contender::peer("disruptor").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Kanal>>(Contender::peer("kanal").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<ManyToOne<Flume>>(Contender::peer("flume").waits(Wait::Spin)),
-    #[cfg(all(feature = "peers", handover_moodycamel))]
-    Bench::many::<ManyToOne<Foreign<queues::Concurrent>>>(
-        Contender::peer("moodycamel-mpmc").waits(Wait::Spin),
-    ),
-    #[cfg(all(feature = "peers", handover_boost_lockfree))]
-    Bench::many::<ManyToOne<Foreign<queues::BoostMpmc>>>(
-        Contender::peer("boost-mpmc").waits(Wait::Spin),
-    ),
-];
+pub const ALL: &[Bench] = benches! {
+    many ours "handover" Spin: Relay<OneLine>;
+    many ours "handover" Spin: Relay<ThereAndBack<Spsc>>;
+    many ours "handover-mpsc" Spin: Relay<ThereAndBack<Mpsc>>;
+    many peer "std" Spin: Relay<ThereAndBack<Std>>;
+    many peer "rtrb" Spin: Relay<ThereAndBack<Rtrb>>, if feature = "peers";
+    many peer "disruptor" Spin: Relay<ThereAndBack<Disruptor<false>>>, if feature = "peers";
+    many peer "crossbeam" Spin: Relay<ThereAndBack<Crossbeam>>, if feature = "peers";
+    many peer "array-queue" Spin: Relay<ThereAndBack<ArrayQueue>>, if feature = "peers";
+    many peer "kanal" Spin: Relay<ThereAndBack<Kanal>>, if feature = "peers";
+    many peer "flume" Spin: Relay<ThereAndBack<Flume>>, if feature = "peers";
+    many peer "moodycamel" Spin: Relay<ThereAndBack<Foreign<queues::ReaderWriter>>>,
+        if handover_moodycamel;
+    many peer "moodycamel-mpmc" Spin: Relay<ThereAndBack<Foreign<queues::Concurrent>>>,
+        if handover_moodycamel;
+    many peer "boost-spsc" Spin: Relay<ThereAndBack<Foreign<queues::BoostSpsc>>>,
+        if handover_boost_lockfree;
+    many peer "boost-mpmc" Spin: Relay<ThereAndBack<Foreign<queues::BoostMpmc>>>,
+        if handover_boost_lockfree;
+    many floor "hardware" Spin: LineStream<false>;
+    many floor "hardware" SpinThenSleep: LineStream<true>;
+    many ours "handover" Spin: Stream<Spsc>;
+    many ours "handover-later" Spin: Stream<Spsc<true>>;
+    many ours "handover-mpsc" Spin: Stream<Mpsc>;
+    many peer "std" Spin: Stream<Std>;
+    many peer "rtrb" Spin: Stream<Rtrb>, if feature = "peers";
+    many peer "disruptor" Spin: Stream<Disruptor<false>>, if feature = "peers";
+    many peer "crossbeam" Spin: Stream<Crossbeam>, if feature = "peers";
+    many peer "array-queue" Spin: Stream<ArrayQueue>, if feature = "peers";
+    many peer "kanal" Spin: Stream<Kanal>, if feature = "peers";
+    many peer "flume" Spin: Stream<Flume>, if feature = "peers";
+    many peer "moodycamel" Spin: Stream<Foreign<queues::ReaderWriter>>, if handover_moodycamel;
+    many peer "moodycamel-mpmc" Spin: Stream<Foreign<queues::Concurrent>>, if handover_moodycamel;
+    many peer "boost-spsc" Spin: Stream<Foreign<queues::BoostSpsc>>, if handover_boost_lockfree;
+    many peer "boost-mpmc" Spin: Stream<Foreign<queues::BoostMpmc>>, if handover_boost_lockfree;
+    many ours "handover" Spin: BatchedStream<Spsc>;
+    many ours "handover-mpsc" Spin: BatchedStream<Mpsc>;
+    many peer "rtrb" Spin: BatchedStream<Rtrb>, if feature = "peers";
+    many peer "disruptor" Spin: BatchedStream<Disruptor<false>>, if feature = "peers";
+    many peer "moodycamel-mpmc" Spin: BatchedStream<Foreign<queues::Concurrent>>,
+        if handover_moodycamel;
+    many peer "boost-spsc" Spin: BatchedStream<Foreign<queues::BoostSpsc>>,
+        if handover_boost_lockfree;
+    one floor "array": Array;
+    one ours "handover": PushPop<Spsc>;
+    one ours "handover-mpsc": PushPop<Mpsc>;
+    one peer "VecDeque": Deque;
+    one peer "std": PushPop<Std>;
+    one peer "rtrb": PushPop<Rtrb>, if feature = "peers";
+    one peer "disruptor": PushPop<Disruptor<false>>, if feature = "peers";
+    one peer "crossbeam": PushPop<Crossbeam>, if feature = "peers";
+    one peer "array-queue": PushPop<ArrayQueue>, if feature = "peers";
+    one peer "kanal": PushPop<Kanal>, if feature = "peers";
+    one peer "flume": PushPop<Flume>, if feature = "peers";
+    one peer "moodycamel": PushPop<Foreign<queues::ReaderWriter>>, if handover_moodycamel;
+    one peer "moodycamel-mpmc": PushPop<Foreign<queues::Concurrent>>, if handover_moodycamel;
+    one peer "boost-spsc": PushPop<Foreign<queues::BoostSpsc>>, if handover_boost_lockfree;
+    one peer "boost-mpmc": PushPop<Foreign<queues::BoostMpmc>>, if handover_boost_lockfree;
+    many ours "handover" Spin: ManyToOne<Mpsc>;
+    many peer "std" Spin: ManyToOne<Std>;
+    many peer "crossbeam" Spin: ManyToOne<Crossbeam>, if feature = "peers";
+    many peer "array-queue" Spin: ManyToOne<ArrayQueue>, if feature = "peers";
+    many peer "disruptor" Spin: ManyToOne<Disruptor<true>>, if feature = "peers";
+    many peer "kanal" Spin: ManyToOne<Kanal>, if feature = "peers";
+    many peer "flume" Spin: ManyToOne<Flume>, if feature = "peers";
+    many peer "moodycamel-mpmc" Spin: ManyToOne<Foreign<queues::Concurrent>>,
+        if handover_moodycamel;
+    many peer "boost-mpmc" Spin: ManyToOne<Foreign<queues::BoostMpmc>>, if handover_boost_lockfree;
+};

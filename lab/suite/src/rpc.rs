@@ -9,8 +9,8 @@ mod sockets;
 use crate::floor::relay::Relay;
 use calls::{Called, Copied, Echoed, Many, Noop, SLEEPS, SM, SPINS, Sent, TCP, UDS, USUAL};
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
-use handover_harness::{Bench, Fault};
-use handover_record::{Contender, Wait};
+use handover_harness::{Bench, Fault, benches};
+
 use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
@@ -22,34 +22,37 @@ const NAME_BYTES: usize = 64;
 /// Address of the server, published to the caller.
 #[derive(FromZeros)]
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct PublishedAddress {
     /// Length of the address; 0 until the server listens.
     length: AtomicU64,
     letters: [AtomicU8; NAME_BYTES],
 }
 
-impl Place {
-    pub(crate) fn tell(&self, name: &str) -> Result<(), Fault> {
+impl PublishedAddress {
+    pub(crate) fn publish(&self, name: &str) -> Result<(), Fault> {
         if name.len() > NAME_BYTES {
-            return Err(Fault::new(format!("a name too long to tell: {name}")));
+            return Err(Fault::new(format!(
+                "the address {name} is longer than {NAME_BYTES} bytes"
+            )));
         }
         for (slot, letter) in self.letters.iter().zip(name.bytes()) {
             slot.store(letter, Ordering::Relaxed);
         }
-        // Release: publishes the letters to the Acquire in hear().
+        // Release: publishes the letters to the Acquire in wait().
         self.length.store(name.len() as u64, Ordering::Release);
         Ok(())
     }
 
-    pub(crate) fn hear(&self) -> Result<String, Fault> {
+    pub(crate) fn wait(&self) -> Result<String, Fault> {
         let began = Instant::now();
         loop {
-            // Acquire: pairs with the Release in tell().
+            // Acquire: pairs with the Release in publish().
             let length = self.length.load(Ordering::Acquire) as usize;
             if length > 0 {
                 let letters = self.letters.iter().take(length);
                 let bytes = letters.map(|letter| letter.load(Ordering::Relaxed)).collect();
-                return String::from_utf8(bytes).map_err(|_| Fault::new("no name was told"));
+                return String::from_utf8(bytes)
+                    .map_err(|_| Fault::new("the published address is not UTF-8"));
             }
             if began.elapsed() > MEETING {
                 return Err(Fault::new("the server does not listen"));
@@ -59,58 +62,36 @@ impl Place {
     }
 }
 
-pub(crate) fn fault(error: impl std::fmt::Display) -> Fault {
-    Fault::new(error.to_string())
-}
-
 /// Declaration of a call through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
     <Called<Noop, SM, USUAL> as crate::floor::relay::Medium>::SPEC;
 
 /// The benchmarks of calls.
-pub const ALL: &[Bench] = &[
-    Bench::many::<Relay<Called<Noop, SM, USUAL>>>(
-        Contender::ours("handover").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Relay<Called<Noop, SM, SPINS>>>(Contender::ours("spin").waits(Wait::Spin)),
-    Bench::many::<Relay<sockets::Memory<true>>>(
-        Contender::peer("memory").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Relay<sockets::Memory<false>>>(Contender::peer("memory-spin").waits(Wait::Spin)),
-    Bench::many::<Relay<sockets::Sockets<false>>>(Contender::peer("socket").waits(Wait::Sleep)),
-    Bench::many::<Relay<sockets::Sockets<true>>>(Contender::peer("socket-spin").waits(Wait::Spin)),
-    Bench::many::<Relay<Called<Noop, SM, SLEEPS>>>(Contender::ours("handover").waits(Wait::Sleep)),
-    Bench::many::<Relay<Called<Noop, TCP, SLEEPS>>>(Contender::ours("handover").waits(Wait::Sleep)),
-    #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Tcp>>>(
-        Contender::peer("tarpc").waits(Wait::Sleep).allocates(),
-    ),
-    #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Tcp>>>(
-        Contender::peer("tonic").waits(Wait::Sleep).allocates(),
-    ),
-    Bench::many::<Relay<Called<Noop, TCP, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Relay<Called<Noop, UDS, SLEEPS>>>(Contender::ours("handover").waits(Wait::Sleep)),
-    #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tarpc, peers::Unix>>>(
-        Contender::peer("tarpc").waits(Wait::Sleep).allocates(),
-    ),
-    #[cfg(feature = "peers-rpc")]
-    Bench::many::<Relay<peers::Instead<peers::Tonic, peers::Unix>>>(
-        Contender::peer("tonic").waits(Wait::Sleep).allocates(),
-    ),
-    Bench::many::<Relay<Called<Noop, UDS, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Relay<Called<Echoed<Copied>, SM, SPINS>>>(
-        Contender::ours("handover").waits(Wait::Spin),
-    ),
-    Bench::many::<Relay<Called<Echoed<Sent>, TCP, SPINS>>>(
-        Contender::ours("handover").waits(Wait::Spin),
-    ),
-    Bench::many::<Relay<Called<Echoed<Sent>, UDS, SPINS>>>(
-        Contender::ours("handover").waits(Wait::Spin),
-    ),
-    Bench::many::<Relay<Called<Many, SM, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Relay<Called<Many, TCP, SPINS>>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<clients::Clients>(Contender::ours("handover").waits(Wait::SpinThenSleep)),
-];
+pub const ALL: &[Bench] = benches! {
+    many ours "handover" SpinThenSleep: Relay<Called<Noop, SM, USUAL>>;
+    many ours "spin" Spin: Relay<Called<Noop, SM, SPINS>>;
+    many peer "memory" SpinThenSleep: Relay<sockets::Memory<true>>;
+    many peer "memory-spin" Spin: Relay<sockets::Memory<false>>;
+    many peer "socket" Sleep: Relay<sockets::Sockets<false>>;
+    many peer "socket-spin" Spin: Relay<sockets::Sockets<true>>;
+    many ours "handover" Sleep: Relay<Called<Noop, SM, SLEEPS>>;
+    many ours "handover" Sleep: Relay<Called<Noop, TCP, SLEEPS>>;
+    many peer "tarpc" Sleep.allocates(): Relay<peers::Instead<peers::tarpc::Tarpc, peers::Tcp>>,
+        if feature = "peers-rpc";
+    many peer "tonic" Sleep.allocates(): Relay<peers::Instead<peers::tonic::Tonic, peers::Tcp>>,
+        if feature = "peers-rpc";
+    many ours "handover" Spin: Relay<Called<Noop, TCP, SPINS>>;
+    many ours "handover" Sleep: Relay<Called<Noop, UDS, SLEEPS>>;
+    many peer "tarpc" Sleep.allocates(): Relay<peers::Instead<peers::tarpc::Tarpc, peers::Unix>>,
+        if feature = "peers-rpc";
+    many peer "tonic" Sleep.allocates(): Relay<peers::Instead<peers::tonic::Tonic, peers::Unix>>,
+        if feature = "peers-rpc";
+    many ours "handover" Spin: Relay<Called<Noop, UDS, SPINS>>;
+    many ours "handover" Spin: Relay<Called<Echoed<Copied>, SM, SPINS>>;
+    many ours "handover" Spin: Relay<Called<Echoed<Sent>, TCP, SPINS>>;
+    many ours "handover" Spin: Relay<Called<Echoed<Sent>, UDS, SPINS>>;
+    many ours "handover" Spin: Relay<Called<Many, SM, SPINS>>;
+    many ours "handover" Spin: Relay<Called<Many, TCP, SPINS>>;
+    many ours "handover" SpinThenSleep: clients::Clients;
+};

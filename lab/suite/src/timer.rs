@@ -6,8 +6,8 @@ mod peers;
 mod walk;
 
 use handover_base::clock;
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Args, Contender, Part, Spec, args};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::{Args, Part, Spec, args};
 use handover_timer::{Config, TimerId, Wheel};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -43,12 +43,13 @@ trait Crowd: Args {
 }
 
 impl Crowd for Outstanding {
-    const SPEC: Spec = Spec {
-        id: "timer/outstanding",
-        what: "one timer among many outstanding ones, due at random within 10 s",
-        ladder: true,
-        ..SPEC
-    };
+    const SPEC: Spec = Spec::new(
+        "timer/outstanding",
+        "one timer among many outstanding ones, due at random within 10 s",
+    )
+    .ladder()
+    .parts(PARTS)
+    .batched();
 
     fn timers_count(&self) -> u32 {
         self.timers_count
@@ -56,11 +57,12 @@ impl Crowd for Outstanding {
 }
 
 impl Crowd for Few {
-    const SPEC: Spec = Spec {
-        id: "timer/few",
-        what: "one timer among some hundred outstanding ones, due at random within 10 s",
-        ..SPEC
-    };
+    const SPEC: Spec = Spec::new(
+        "timer/few",
+        "one timer among some hundred outstanding ones, due at random within 10 s",
+    )
+    .parts(PARTS)
+    .batched();
 
     fn timers_count(&self) -> u32 {
         self.timers_count
@@ -97,7 +99,7 @@ impl Timers for Wheel<u32> {
     fn new(timers_max: u32) -> Result<Self, Fault> {
         // One more timer, for the pair.
         let config = Config { timers_max: timers_max + 1, timers_reserved: timers_max + 1 };
-        Wheel::new(config, 0).map_err(|error| Fault::new(error.to_string()))
+        Wheel::new(config, 0).map_err(Fault::of)
     }
 
     #[inline]
@@ -291,19 +293,12 @@ impl Timers for IndexedHeap {
     }
 }
 
-const SPEC: Spec = Spec {
-    batched: true,
-    parts: &[
-        Part::new("start", "starting one"),
-        Part::new("cancel", "cancelling one of them, at random"),
-        Part::new("expire", "finding one due, in its turn, and taking it out"),
-        Part::new("pair", "starting one more and cancelling it at once"),
-    ],
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
-
+const PARTS: &[Part] = &[
+    Part::new("start", "starting one"),
+    Part::new("cancel", "cancelling one of them, at random"),
+    Part::new("expire", "finding one due, in its turn, and taking it out"),
+    Part::new("pair", "starting one more and cancelling it at once"),
+];
 const START: usize = 0;
 const CANCEL: usize = 1;
 const EXPIRE: usize = 2;
@@ -328,10 +323,10 @@ impl<T: Timers, A: Crowd + 'static> Workload for Turnover<T, A> {
     type Args = A;
     const SPEC: Spec = A::SPEC;
 
-    fn rig(args: &A, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &A, _: &mut Setup) -> Result<Self, Fault> {
         let count = args.timers_count() as usize;
         let batch = BATCH.min(count / 4);
-        let mut rigged = Turnover {
+        let mut prepared = Turnover {
             timers: T::new(args.timers_count())?,
             ids: Vec::with_capacity(count),
             batch,
@@ -342,8 +337,8 @@ impl<T: Timers, A: Crowd + 'static> Workload for Turnover<T, A> {
             random: 0x2545_F491_4F6C_DD1D,
             crowd: PhantomData,
         };
-        rigged.fill(count)?;
-        Ok(rigged)
+        prepared.fill(count)?;
+        Ok(prepared)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -488,18 +483,16 @@ fn obeys<T: Timers>(count: u32) -> Result<(), Fault> {
 }
 
 /// The benchmarks of timers.
-pub const ALL: &[Bench] = &[
-    Bench::one::<Turnover<Wheel<u32>>>(Contender::ours("handover")),
-    #[cfg(feature = "peers")]
-    Bench::one::<Turnover<peers::HashedWheel>>(Contender::peer("hashed-wheel").allocates()),
-    #[cfg(feature = "peers")]
-    Bench::one::<Turnover<peers::Delays>>(Contender::peer("tokio-util")),
-    Bench::one::<Turnover<Heap>>(Contender::peer("BinaryHeap")),
-    Bench::one::<Turnover<IndexedHeap>>(Contender::peer("indexed-heap")),
-    Bench::one::<Turnover<Tree>>(Contender::peer("BTreeMap").allocates()),
-    Bench::one::<Turnover<walk::Walk>>(Contender::floor("random-walk")),
-    Bench::one::<Turnover<Wheel<u32>, Few>>(Contender::ours("handover")),
-    Bench::one::<Turnover<kernel::TimerFds, Few>>(Contender::peer("timerfd")),
-    Bench::one::<Turnover<IndexedHeap, Few>>(Contender::peer("indexed-heap")),
-    Bench::one::<Turnover<walk::Walk, Few>>(Contender::floor("random-walk")),
-];
+pub const ALL: &[Bench] = benches! {
+    one ours "handover": Turnover<Wheel<u32>>;
+    one peer "hashed-wheel".allocates(): Turnover<peers::HashedWheel>, if feature = "peers";
+    one peer "tokio-util": Turnover<peers::Delays>, if feature = "peers";
+    one peer "BinaryHeap": Turnover<Heap>;
+    one peer "indexed-heap": Turnover<IndexedHeap>;
+    one peer "BTreeMap".allocates(): Turnover<Tree>;
+    one floor "random-walk": Turnover<walk::Walk>;
+    one ours "handover": Turnover<Wheel<u32>, Few>;
+    one peer "timerfd": Turnover<kernel::TimerFds, Few>;
+    one peer "indexed-heap": Turnover<IndexedHeap, Few>;
+    one floor "random-walk": Turnover<walk::Walk, Few>;
+};

@@ -9,7 +9,7 @@ use crate::exit;
 use anyhow::bail;
 use clap::Args;
 use handover_harness::{
-    Bench, Contender, Fault, Lab, Plan, Profile, Rig, Samples, Spec, Workload, prove,
+    Bench, Contender, Fault, Lab, Plan, Profile, Samples, Setup, Spec, Workload, prove,
 };
 use handover_lock::TryLock;
 use handover_program::console;
@@ -57,16 +57,11 @@ struct Delayed<const NS: u64> {
 
 impl<const NS: u64> Workload for Delayed<NS> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "proof/our-lock",
-        what: "our lock taken and freed, beside the same with a known delay",
-        ladder: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("proof/our-lock", "our lock taken and freed, beside the same with a known delay")
+            .ladder();
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Delayed { lock: TryLock::new(0), keeper: prove::Keeper::new() })
     }
 

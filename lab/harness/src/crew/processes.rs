@@ -1,13 +1,13 @@
 //! Participants as processes: this program started again for each, inheriting the shared
 //! descriptors.
 
+use super::stage::{PATIENCE, SetupFn, Stage, gather};
 use super::threads::{play, words_of};
-use super::{RigTogether, Stage, gather};
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, take_over};
-use crate::rig::{Rig, inheritable, numbers};
 use crate::samples::{Notes, Samples, Timing};
+use crate::setup::{Setup, inheritable, numbers};
 use crate::trace::{TraceTo, Tracing};
 use crate::workload::{self, Role};
 use handover_base::affinity;
@@ -25,7 +25,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 /// Environment variable with the assignment of a process that is a participant.
-pub(crate) const PARTY_VARIABLE: &str = "HANDOVER_PARTY";
+pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
 /// Message to a participant's process: its part of the round.
 #[derive(Serialize, Deserialize)]
@@ -42,7 +42,7 @@ struct Assignment {
     parent: i32,
     control: i32,
     answer: i32,
-    rigged: Vec<i32>,
+    shared_fds: Vec<i32>,
 }
 
 /// Reply of a participant's process: its measurements, or its fault in words.
@@ -51,13 +51,13 @@ type Answer = Result<Notes, String>;
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
-    rig_together: RigTogether,
+    setup_erased: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    let mut rig = Rig::making(&stage.cpus, true);
-    let workload = rig_together(&stage.values, &mut rig)?;
+    let mut setup = Setup::creating(&stage.cpus, true);
+    let workload = setup_erased(&stage.values, &mut setup)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
-    let rigged = rig.into_inheritable()?;
+    let shared_fds = setup.into_inheritable()?;
     inheritable(&control_fd)?;
 
     let mut started = Vec::new();
@@ -78,16 +78,16 @@ pub(super) fn round(
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             control: control_fd.as_raw_fd(),
             answer: to.as_raw_fd(),
-            rigged: numbers(&rigged),
+            shared_fds: numbers(&shared_fds),
         };
-        let told = serde_json::to_string(&assignment)
+        let text = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
-        let process = Process::with_variable(PARTY_VARIABLE, &told)
+        let process = Process::with_variable(PARTICIPANT_VARIABLE, &text)
             .map_err(|refused| Fault::not_started(role.name, &refused))?;
         started.push(process);
         answers.push(answer);
     }
-    drop((rigged, control_fd));
+    drop((shared_fds, control_fd));
 
     let (to, from) = channel();
     for (index, answer) in answers.into_iter().enumerate() {
@@ -120,7 +120,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
     let read = File::from(answer).read_to_string(&mut text);
     match (read, serde_json::from_str::<Answer>(&text)) {
         (Ok(_), Ok(answer)) => {
-            answer.map_err(|why| Fault::Workload(format!("party {}: {why}", role.name)))
+            answer.map_err(|why| Fault::Workload(format!("participant {}: {why}", role.name)))
         }
         _ => Err(Fault::Died { role: role.name.into(), status: String::new() }),
     }
@@ -142,7 +142,7 @@ fn describe_dead(children: &mut [Process]) -> String {
 }
 
 /// Assignment of a process that was started as a participant.
-pub(crate) struct Party(Assignment);
+pub(crate) struct ParticipantProcess(Assignment);
 
 /// A benchmark of several participants, as a participant's process looks it up.
 pub(crate) struct Together {
@@ -150,13 +150,13 @@ pub(crate) struct Together {
     pub contender: &'static str,
     pub params: &'static [Param],
     pub roles: fn(&Values) -> Vec<Role>,
-    pub rig: RigTogether,
+    pub setup: SetupFn,
 }
 
-impl Party {
+impl ParticipantProcess {
     /// Parses a coordinator's message; the error says why it is not an assignment.
-    pub fn of(told: &str) -> Result<Party, String> {
-        serde_json::from_str(told).map(Party).map_err(|refused| refused.to_string())
+    pub fn of(text: &str) -> Result<ParticipantProcess, String> {
+        serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
     }
 
     pub fn index(&self) -> usize {
@@ -177,21 +177,22 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
 
 fn obey(
     find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
-    told: &Assignment,
+    assignment: &Assignment,
 ) -> Result<(Answer, OwnedFd), Fault> {
     // The kernel kills this participant if its coordinator dies.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(told.parent) {
+    if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(assignment.parent) {
         return Err(Fault::new("the coordinator is gone"));
     }
-    let mut fds = vec![told.answer, told.control];
-    fds.extend(&told.rigged);
+    let mut fds = vec![assignment.answer, assignment.control];
+    fds.extend(&assignment.shared_fds);
     let mut fds = take_over(&fds)?.into_iter();
     let (Some(answer), Some(control)) = (fds.next(), fds.next()) else {
         return Err(Fault::new("too few descriptors"));
     };
-    let rigged = fds.collect();
-    let played = catch_unwind(AssertUnwindSafe(|| play_assigned(find, told, &control, rigged)));
+    let shared_fds = fds.collect();
+    let played =
+        catch_unwind(AssertUnwindSafe(|| play_assigned(find, assignment, &control, shared_fds)));
     let played = match played {
         Ok(played) => played.map_err(|fault| fault.to_string()),
         Err(panic) => Err(format!("panicked: {}", words_of(&*panic))),
@@ -201,42 +202,47 @@ fn obey(
 
 fn play_assigned(
     find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
-    told: &Assignment,
+    assignment: &Assignment,
     control: &OwnedFd,
-    rigged: Vec<OwnedFd>,
+    shared_fds: Vec<OwnedFd>,
 ) -> Result<Notes, Fault> {
-    let bench = find(&told.spec, &told.contender)?;
+    let bench = find(&assignment.spec, &assignment.contender)?;
     let mut values = Values::defaults(bench.params);
-    for (name, value) in &told.values {
+    for (name, value) in &assignment.values {
         values.set_checked(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
     }
     let roles = (bench.roles)(&values);
-    let role = *roles.get(told.index).ok_or_else(|| Fault::new("no such party"))?;
-    let cpu = *told.cpus.get(told.index).ok_or_else(|| Fault::new("no CPU for this party"))?;
+    let role = *roles.get(assignment.index).ok_or_else(|| Fault::new("no such participant"))?;
+    let cpu = *assignment
+        .cpus
+        .get(assignment.index)
+        .ok_or_else(|| Fault::new("no CPU for this participant"))?;
     affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
     let parts_count = bench.spec.parts.len();
-    let samples = Samples::new(told.timing, parts_count, role.measured, Some(control.clone()));
-    let party = workload::Party { index: told.index, count: roles.len(), cpu };
+    let samples =
+        Samples::new(assignment.timing, parts_count, role.measured, Some(control.clone()));
+    let participant = workload::Participant { index: assignment.index, count: roles.len(), cpu };
     let stage = Stage {
         spec_id: bench.spec.id,
         contender: bench.contender,
         values,
         parts_count,
-        cpus: told.cpus.clone(),
-        timing: told.timing,
+        cpus: assignment.cpus.clone(),
+        timing: assignment.timing,
         processes: true,
         check: false,
-        slack_bytes: told.slack_bytes,
-        count_hardware: told.count_hardware,
-        trace: told.trace.clone(),
+        slack_bytes: assignment.slack_bytes,
+        count_hardware: assignment.count_hardware,
+        trace: assignment.trace.clone(),
         // Unused: the coordinator gives participants up.
-        patience: super::PATIENCE,
+        patience: PATIENCE,
     };
     // The recording ends before the reply is sent: after the reply, this process is killed.
     let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
     let _slack = stage.slack();
-    let workload = (bench.rig)(&stage.values, &mut Rig::given(&told.cpus, rigged))?;
-    play(&*workload, &stage, role, party, &control, samples)
+    let workload =
+        (bench.setup)(&stage.values, &mut Setup::attaching(&assignment.cpus, shared_fds))?;
+    play(&*workload, &stage, role, participant, &control, samples)
 }

@@ -1,14 +1,14 @@
 //! Participants as threads.
 
-use super::{RigTogether, Rigged, Stage, gather};
+use super::stage::{ErasedHandover, SetupFn, Stage, gather};
 use crate::counters;
 use crate::fault::Fault;
 use crate::off_cpu::Switches;
 use crate::raw::{Control, Region};
-use crate::rig::Rig;
 use crate::samples::{Notes, Samples};
+use crate::setup::Setup;
 use crate::trace;
-use crate::workload::{Party, Role, Workload};
+use crate::workload::{Participant, Role, Workload};
 use handover_base::affinity;
 use handover_record::Args;
 use std::io;
@@ -40,12 +40,13 @@ pub(crate) fn round_alone(
 /// Plays the only participant on its thread. The workload keeps its type and lives on the stack, so
 /// that the measured code is compiled as it would be in a program; all other code is compiled once.
 pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
-    let rig = || W::rig(&W::Args::from_values(&stage.values), &mut Rig::making(&stage.cpus, false));
+    let setup =
+        || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
     let _slack = stage.slack();
-    let mut workload = rig()?;
+    let mut workload = setup()?;
     if stage.check {
         workload.check()?;
-        workload = rig()?;
+        workload = setup()?;
     }
     let mut timed = Timed::begin_alone(stage);
     workload.sample(&mut timed.samples);
@@ -57,10 +58,10 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
-    rig: RigTogether,
+    setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    round_started_by(spawn, stage, roles, rig, interrupted)
+    round_started_by(spawn, stage, roles, setup, interrupted)
 }
 
 /// Plays the round with threads from `spawn`; if one cannot be started, those already started end.
@@ -68,10 +69,10 @@ fn round_started_by(
     mut spawn: impl Spawn,
     stage: &Stage,
     roles: &[Role],
-    rig: RigTogether,
+    setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Notes>, Fault> {
-    let (workload, _slack) = rigged(stage, rig)?;
+    let (workload, _slack) = set_up(stage, setup)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(words, roles.len(), measured);
@@ -79,12 +80,12 @@ fn round_started_by(
     let mut started = Vec::new();
     for (index, role) in roles.iter().copied().enumerate() {
         let (inner, line, workload) = (stage.clone(), control.clone(), workload.clone());
-        let party = Party { index, count: roles.len(), cpu: stage.cpus[index] };
+        let participant = Participant { index, count: roles.len(), cpu: stage.cpus[index] };
         let body = move || {
-            pin(party.cpu)?;
+            pin(participant.cpu)?;
             let samples =
                 Samples::new(inner.timing, inner.parts_count, role.measured, Some(line.clone()));
-            play(&*workload, &inner, role, party, &line, samples)
+            play(&*workload, &inner, role, participant, &line, samples)
         };
         match start(&mut spawn, role, index, to.clone(), body) {
             Ok(thread) => started.push(thread),
@@ -106,10 +107,10 @@ fn round_started_by(
 
 /// Plays one participant from the starting line to its end; shared by threads and processes.
 pub(super) fn play(
-    workload: &dyn Rigged,
+    workload: &dyn ErasedHandover,
     stage: &Stage,
     role: Role,
-    party: Party,
+    participant: Participant,
     control: &Control,
     samples: Samples,
 ) -> Result<Notes, Fault> {
@@ -119,7 +120,7 @@ pub(super) fn play(
         return Err(Fault::Interrupted);
     }
     timed.samples.begin();
-    let played = workload.play(party, &mut timed.samples);
+    let played = workload.play(participant, &mut timed.samples);
     if role.measured {
         control.finish();
     }
@@ -131,13 +132,13 @@ pub(super) fn play(
 struct Timed {
     samples: Samples,
     hardware: Option<counters::Group>,
-    watched: Watched,
+    watched: Scheduling,
 }
 
 impl Timed {
     fn prepare(stage: &Stage, measured: bool, samples: Samples) -> Timed {
         let hardware = counters::Group::open(stage.count_hardware && measured);
-        Timed { samples, hardware, watched: Watched::begin(stage) }
+        Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
     /// Begins the only participant, which has no starting line.
@@ -157,21 +158,21 @@ impl Timed {
 }
 
 /// Measurements of a participant's scheduling.
-struct Watched {
+struct Scheduling {
     delayed_ns: Option<u64>,
     /// Each switch, in a recorded round.
     switches: Option<Switches>,
 }
 
-impl Watched {
+impl Scheduling {
     /// Creates the thread's ring before the round begins, as creation takes time.
-    fn begin(stage: &Stage) -> Watched {
+    fn begin(stage: &Stage) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
-            return Watched { delayed_ns, switches: None };
+            return Scheduling { delayed_ns, switches: None };
         }
         handover_probe::prepare();
-        Watched { delayed_ns, switches: Switches::open() }
+        Scheduling { delayed_ns, switches: Switches::open() }
     }
 
     /// Adds the time that the thread has waited for a CPU, and when it waited.
@@ -183,22 +184,22 @@ impl Watched {
 }
 
 /// Does the setup on the first participant's CPU, so that memory comes from its NUMA node.
-fn rigged(stage: &Stage, rig: RigTogether) -> Result<(Arc<dyn Rigged>, Vec<u8>), Fault> {
+fn set_up(stage: &Stage, setup: SetupFn) -> Result<(Arc<dyn ErasedHandover>, Vec<u8>), Fault> {
     let (to, from) = channel();
     let inner = stage.clone();
-    let role = Role::serving("rig");
+    let role = Role::serving("setup");
     let body = move || {
         pin(inner.cpus[0])?;
         let slack = inner.slack();
-        Ok((rig(&inner.values, &mut Rig::making(&inner.cpus, false))?, slack))
+        Ok((setup(&inner.values, &mut Setup::creating(&inner.cpus, false))?, slack))
     };
     let thread = start(spawn, role, 0, to, body)?;
-    let rigged = match from.recv() {
+    let set_up = match from.recv() {
         Ok((_, workload)) => workload,
-        Err(_) => Err(Fault::Start { role: "rig".into(), why: "the thread vanished".into() }),
+        Err(_) => Err(Fault::Start { role: "setup".into(), why: "the thread vanished".into() }),
     };
     join([thread]);
-    rigged
+    set_up
 }
 
 fn pin(cpu: u32) -> Result<(), Fault> {
@@ -223,14 +224,14 @@ fn start<T: Send + 'static>(
     to: Sender<(usize, Result<T, Fault>)>,
     body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<JoinHandle<()>, Fault> {
-    let told = move || {
+    let send_result = move || {
         let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
             Err(Fault::Panicked { role: role.name.to_string(), message: words_of(&*panic) })
         });
         // The receiver is gone once the patience has ended.
         let _ = to.send((index, outcome));
     };
-    spawn(format!("{}-{index}", role.name), Box::new(told))
+    spawn(format!("{}-{index}", role.name), Box::new(send_result))
         .map_err(|refused| Fault::not_started(role.name, &refused))
 }
 
@@ -252,7 +253,7 @@ pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rig_together;
+    use super::super::stage::{PATIENCE, setup_erased};
     use super::*;
     use crate::samples::Timing;
     use crate::workload::Handover;
@@ -262,31 +263,31 @@ mod tests {
     /// Participants that play for ever, and the number of existing instances.
     struct Endless;
 
-    static RIGGED_COUNT: AtomicU32 = AtomicU32::new(0);
+    static INSTANCES_COUNT: AtomicU32 = AtomicU32::new(0);
 
     impl Drop for Endless {
         fn drop(&mut self) {
-            RIGGED_COUNT.fetch_sub(1, Ordering::SeqCst);
+            INSTANCES_COUNT.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     impl Handover for Endless {
         type Args = ();
-        const SPEC: Spec = Spec { id: "test/endless", hands_over: true, ..Spec::DEFAULT };
+        const SPEC: Spec = Spec::new("test/endless", "").hands_over();
         fn roles(_: &()) -> Vec<Role> {
             vec![Role::measured("first"), Role::serving("second"), Role::serving("third")]
         }
-        fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
-            RIGGED_COUNT.fetch_add(1, Ordering::SeqCst);
+        fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
+            INSTANCES_COUNT.fetch_add(1, Ordering::SeqCst);
             Ok(Endless)
         }
-        fn play(&self, _: Party, _: &mut Samples) -> Result<(), Fault> {
+        fn play(&self, _: Participant, _: &mut Samples) -> Result<(), Fault> {
             panic!("a round that cannot be whole was begun");
         }
     }
 
     #[test]
-    fn a_party_that_cannot_be_started_sends_the_others_home() {
+    fn participant_that_cannot_start_ends_the_other_participants() {
         let cpu = handover_base::topology::allowed()[0];
         let stage = Stage {
             spec_id: Endless::SPEC.id,
@@ -300,7 +301,7 @@ mod tests {
             slack_bytes: 0,
             count_hardware: false,
             trace: None,
-            patience: super::super::PATIENCE,
+            patience: PATIENCE,
         };
         for last in 0..3 {
             let mut left = last;
@@ -313,13 +314,13 @@ mod tests {
             };
             let roles = Endless::roles(&());
             let going_on = AtomicBool::new(false);
-            let rig = rig_together::<Endless>;
-            let said = round_started_by(limited, &stage, &roles, rig, &going_on);
+            let setup = setup_erased::<Endless>;
+            let said = round_started_by(limited, &stage, &roles, setup, &going_on);
             let fault = said.expect_err("one could not be started");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");
             // Each thread holds the workload: none is left when the workload is dropped.
-            assert_eq!(RIGGED_COUNT.load(Ordering::SeqCst), 0, "somebody waits still");
+            assert_eq!(INSTANCES_COUNT.load(Ordering::SeqCst), 0, "somebody waits still");
         }
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_read_as_its_kernel_words_it() {
+    fn facts_are_read_from_the_kernels_files() {
         let cpu = "sys/devices/system/cpu";
         let facts = planted(&[
             (&format!("{cpu}/cpu0/cpufreq/scaling_governor"), "powersave\n"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_says_nothing_is_read_without_fault() {
+    fn missing_kernel_files_are_no_fault() {
         let facts = planted(&[("proc/loadavg", "rubbish"), ("proc/self/timerslack_ns", "-x")]);
         assert_eq!((facts.load_1min, facts.timer_slack_ns), (None, None));
         assert_eq!((facts.governor, facts.turbo, facts.mitigations.len()), (None, None, 0));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpus_that_we_may_use_are_looked_at() {
+    fn only_allowed_cpus_are_examined() {
         let measured = Measured::take(Duration::from_millis(20));
         assert!(!measured.cpus.is_empty());
         assert!(measured.cpus.iter().all(|core| (0.0..=1.0).contains(&core.slowed)));

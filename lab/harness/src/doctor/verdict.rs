@@ -269,8 +269,10 @@ fn fds(facts: &Facts) -> Finding {
 }
 
 fn threads(facts: &Facts) -> Finding {
-    let about =
-        About { code: "threads", why: "benchmarks of a thousand parties cannot start them all" };
+    let about = About {
+        code: "threads",
+        why: "benchmarks of a thousand participants cannot start them all",
+    };
     let Some(limit) = facts.threads else { return about.unseen(facts) };
     let pids_max = facts.pids_max.unwrap_or(u64::MAX);
     if pids_max < THREADS_MIN && pids_max <= limit.soft {
@@ -317,7 +319,7 @@ fn load(facts: &Facts) -> Finding {
 fn counters(facts: &Facts) -> Finding {
     let about = About {
         code: "counters",
-        why: "instructions and cache misses of an operation can be told only with the hardware's counters",
+        why: "instructions and cache misses of an operation are known only with the hardware's counters",
     };
     match facts.perf_event_paranoid {
         None => about.unseen(facts),
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_made_for_measuring_is_fine_throughout() {
+    fn machine_prepared_for_measuring_has_no_warning() {
         let findings = of(&quiet(), Some(&at_rest()));
         assert_eq!(findings.len(), 19);
         for finding in &findings {
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_comes_first_with_the_command_that_mends_it() {
+    fn disturbances_come_first_with_the_command_that_mends_them() {
         let facts = Facts {
             governor: Some("powersave".into()),
             turbo: Some(Turbo { on: true, file: "/turbo", off: "1" }),
@@ -477,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_told_what_only_its_host_can_see() {
+    fn virtual_machine_reports_facts_that_only_its_host_can_see() {
         let facts = Facts {
             hypervisor: Some("KVM".into()),
             governor: None,
@@ -497,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_and_the_neighbours_take_is_told_by_cpu() {
+    fn steal_and_other_load_are_reported_by_cpu() {
         let mut measured = at_rest();
         measured.steal = Some(0.125);
         measured.cpus[1] = Core { cpu: 3, slowed: 0.9, switches_involuntary: 400 };
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_a_container_are_told_with_what_lifts_them() {
+    fn container_limits_are_reported_with_the_way_to_lift_them() {
         let facts = Facts {
             cgroup_cpus: Some(1.5),
             cpus_allowed: 4,

@@ -4,12 +4,12 @@
 //! the pass waits for permission to go on, so that the parent does no work beside a round.
 
 use super::Lab;
-use super::pass::{self, LabTold, Order, Report};
+use super::pass::{self, LabMessage, Order, Report};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Region, take_over};
-use crate::rig::inheritable;
+use crate::setup::inheritable;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -55,8 +55,8 @@ pub(super) fn run(
     ours.set_read_timeout(Some(SLICE)).map_err(failed)?;
 
     let mut ours = Stoppable { socket: ours, interrupted, stop: &stop, until: None };
-    let told = (|| -> io::Result<Result<(), Fault>> {
-        write_frame(&mut ours.socket, &(LabTold::of(lab), order))?;
+    let ended = (|| -> io::Result<Result<(), Fault>> {
+        write_frame(&mut ours.socket, &(LabMessage::of(lab), order))?;
         loop {
             let said: Report = match read_frame(&mut ours)? {
                 Ok(said) => said,
@@ -78,8 +78,8 @@ pub(super) fn run(
             None => thread::sleep(Duration::from_millis(1)),
         }
     };
-    match (told, status) {
-        (Ok(told), _) => told,
+    match (ended, status) {
+        (Ok(ended), _) => ended,
         (Err(_), _) if ours.is_given_up() => Err(Fault::Interrupted),
         (Err(_), Some(status)) => Err(lost(format!("it ended early: {status}"))),
         (Err(refused), None) => Err(lost(format!("it does not answer: {refused}"))),
@@ -161,18 +161,18 @@ fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
     let stop: Region<AtomicBool> = Region::attach(&stop)?;
     let mut socket = UnixStream::from(socket);
-    let (told, order): (LabTold, Order) = read_frame(&mut socket)?;
+    let (message, order): (LabMessage, Order) = read_frame(&mut socket)?;
     clock::calibration();
-    let lab = match told.set_up(all) {
+    let lab = match message.set_up(all) {
         Ok(lab) => lab,
         Err(fault) => return Ok(write_frame(&mut socket, &Err::<Report, _>(fault))?),
     };
     pass::run(&lab, &order, &stop, &mut |report| {
         let mut answer = [STOP];
-        let told = write_frame(&mut socket, &Ok::<_, Fault>(report))
+        let written = write_frame(&mut socket, &Ok::<_, Fault>(report))
             .and_then(|()| socket.read_exact(&mut answer));
         // A parent that no longer listens wants no more reports.
-        told.is_ok() && answer == [GO_ON]
+        written.is_ok() && answer == [GO_ON]
     });
     Ok(())
 }

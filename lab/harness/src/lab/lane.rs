@@ -335,19 +335,19 @@ impl PartMeasured {
 
     /// Adds a part's samples of a round; `round` says what disturbed it.
     fn keep(&mut self, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
-        let (mut ops, mut sum, mut rate, mut told) = (0, 0.0, 0.0, false);
+        let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), Vec::new());
-        for party in notes {
-            let Some(said) = party.parts.get(index).filter(|said| !said.is_empty()) else {
+        for participant in notes {
+            let Some(said) = participant.parts.get(index).filter(|said| !said.is_empty()) else {
                 continue;
             };
             values.extend(said.figures());
             alone.extend(said.alone.iter().map(|ticks| clock::ps(*ticks)));
-            told |= said.told;
+            has_values |= said.has_values;
             let own_sum = said.figure(said.samples_total, 1);
             ops += said.ops_total;
             sum += own_sum;
-            rate += rate_of(party, said, own_sum);
+            rate += rate_of(participant, said, own_sum);
             self.batches.push(said.batch as f64);
         }
         if values.is_empty() {
@@ -366,13 +366,13 @@ impl PartMeasured {
         }
         self.samples += values.len() as u64;
         let slowed = values.iter().filter(|it| it.1).count();
-        let figure_of = |values: &[f64]| match told {
+        let figure_of = |values: &[f64]| match has_values {
             true => stats::median(values),
             false => figure(values, batch),
         };
         let all: Vec<f64> = values.iter().map(|it| it.0).collect();
         let at_pace: Vec<f64> = values.iter().filter(|it| !it.1).map(|it| it.0).collect();
-        let is_marked = round.marked && !told;
+        let is_marked = round.marked && !has_values;
         let median = six_digits(figure_of(&all));
         let undisturbed = match (is_marked, slowed) {
             (true, _) => None,
@@ -389,7 +389,7 @@ impl PartMeasured {
             slowed: thousandths(slowed as f64 / values.len() as f64),
             ..round
         });
-        self.beside.push((if told { 0 } else { pace_ticks }, undisturbed));
+        self.beside.push((if has_values { 0 } else { pace_ticks }, undisturbed));
         self.ops += ops;
         self.sum += sum;
         self.rates.push(rate);
@@ -448,9 +448,9 @@ pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f
 }
 
 /// Returns a participant's operations per second.
-fn rate_of(party: &Notes, said: &PartNotes, sum_ns: f64) -> f64 {
-    let over_ns = if said.singles { party.wall_ns as f64 } else { sum_ns };
-    said.ops_total as f64 * party.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
+fn rate_of(participant: &Notes, said: &PartNotes, sum_ns: f64) -> f64 {
+    let over_ns = if said.singles { participant.wall_ns as f64 } else { sum_ns };
+    said.ops_total as f64 * participant.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
 }
 
 /// Rounds to six significant digits: no round is known more precisely.
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_rounds_stay_in_the_figure_and_the_figure_without_them_is_told() {
+    fn disturbed_rounds_stay_in_the_figure_and_the_figure_without_them_is_reported() {
         let mut part = PartMeasured::default();
         for block in 0..40 {
             let marked = block % 2 == 0;

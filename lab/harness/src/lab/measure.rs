@@ -93,12 +93,12 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Measures blocks within the visit's limits, and calls `told` after each.
+    /// Measures blocks within the visit's limits, and calls `on_block` after each.
     pub fn visit(
         &mut self,
         lanes: &mut [Lane],
         visit: Visit,
-        told: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
+        on_block: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         for done in 0..visit.blocks_max {
@@ -107,7 +107,7 @@ impl Measuring<'_> {
                 break;
             }
             self.block(lanes, done)?;
-            told(done + 1, visit.blocks_max)?;
+            on_block(done + 1, visit.blocks_max)?;
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_follows_what_was_chosen_and_keeps_what_is_usual() {
+    fn floor_follows_the_chosen_arguments_and_keeps_the_defaults() {
         let usual = Values::defaults(Own::PARAMS);
         let floor = || Values::defaults(Floors::PARAMS);
         let mut values = usual.clone();

@@ -1,8 +1,8 @@
 //! One pass over the benchmarks of a run, in this process or in its own.
 
-use super::course::{Course, Visited};
 use super::lane::Known;
 use super::measure::{Measuring, Visit};
+use super::progress::{Progress, Visited};
 use super::{Group, Lab, Plan, PlanError, Profile};
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -107,11 +107,11 @@ fn visit_one(
     report: &mut dyn FnMut(Report) -> bool,
 ) -> Result<Visited, Fault> {
     let group = &lab.groups[wanted.group];
-    let mut course = Course::begin(lab, group)?;
+    let mut progress = Progress::begin(lab, group)?;
     let place = ((order.pass as u64) << 32) | wanted.group as u64;
     let random = SplitMix64::new(SplitMix64::new(order.seed ^ place).next_u64());
     let mut measuring = Measuring { lab, group, interrupted, pass: order.pass, random };
-    let lanes = &mut course.lanes;
+    let lanes = &mut progress.lanes;
     let mut faults = Vec::new();
     let mut go = || {
         match &*wanted.known {
@@ -128,32 +128,32 @@ fn visit_one(
         )
     };
     let ended = go().err();
-    Ok(course.into_visited(faults, ended))
+    Ok(progress.into_visited(faults, ended))
 }
 
 /// Description of a lab from which another process sets up the same lab.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct LabTold {
+pub(super) struct LabMessage {
     profile: String,
     place: String,
     idle_gap: Duration,
     neighbour: bool,
     processes: bool,
     patience: Duration,
-    groups: Vec<GroupTold>,
+    groups: Vec<GroupMessage>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct GroupTold {
+struct GroupMessage {
     spec: String,
     contenders: Vec<String>,
     values: BTreeMap<String, u64>,
 }
 
-impl LabTold {
-    pub fn of(lab: &Lab) -> LabTold {
+impl LabMessage {
+    pub fn of(lab: &Lab) -> LabMessage {
         let Plan { profile, place, idle_gap, neighbour, processes, patience, .. } = &lab.plan;
-        let group = |group: &Group| GroupTold {
+        let group = |group: &Group| GroupMessage {
             spec: group.selection.spec.id.to_string(),
             contenders: group
                 .selection
@@ -163,7 +163,7 @@ impl LabTold {
                 .collect(),
             values: group.values.all().clone(),
         };
-        LabTold {
+        LabMessage {
             profile: profile.to_string(),
             place: place.to_string(),
             idle_gap: *idle_gap,
@@ -194,7 +194,7 @@ impl LabTold {
     }
 }
 
-impl GroupTold {
+impl GroupMessage {
     fn set_up(&self, all: &[&'static [Bench]]) -> Result<Group, Fault> {
         let missing = |why: SelectError| Fault::new(why.to_string());
         let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;

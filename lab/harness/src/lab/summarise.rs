@@ -108,7 +108,8 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
             .map(|text| Warning { code: WarningCode::Placement, text: text.clone() }),
     );
     if lane.stage.crowded() && lane.waits(index) == Wait::Spin {
-        let text = "parties that spin share a CPU: the figure is of their giving way to each other";
+        let text =
+            "participants that spin share a CPU: the figure includes their yields to each other";
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
     }
     let floor = ratios::to_floor(spec, context.floors, lanes, lane, index);

@@ -2,6 +2,7 @@
 //! each made `n` times.
 
 use crate::raw::library as raw;
+use crate::raw::locks::{NormalMutex, PthreadSpin, RecursiveMutex};
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::ffi::CStr;
 use std::hint::black_box;
@@ -12,7 +13,11 @@ use std::io;
 /// # Errors
 /// Fails if the C library cannot create one.
 pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
-    mutex_of_kind(libc::PTHREAD_MUTEX_NORMAL, n)
+    let mutex = NormalMutex::new()?;
+    for _ in 0..n {
+        mutex.with(|_| ());
+    }
+    Ok(())
 }
 
 /// Locks and unlocks a free recursive mutex.
@@ -20,13 +25,9 @@ pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
 /// # Errors
 /// Fails if the C library cannot create one.
 pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
-    mutex_of_kind(libc::PTHREAD_MUTEX_RECURSIVE, n)
-}
-
-fn mutex_of_kind(kind: i32, n: u64) -> io::Result<()> {
-    let mut mutex = raw::Mutex::new(kind)?;
+    let mutex = RecursiveMutex::new()?;
     for _ in 0..n {
-        mutex.lock_unlock();
+        mutex.with(|_| ());
     }
     Ok(())
 }
@@ -36,9 +37,9 @@ fn mutex_of_kind(kind: i32, n: u64) -> io::Result<()> {
 /// # Errors
 /// Fails if the C library cannot create one.
 pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
-    let mut spin = raw::Spin::new()?;
+    let spin = PthreadSpin::new()?;
     for _ in 0..n {
-        spin.lock_unlock();
+        spin.with(|_| ());
     }
     Ok(())
 }

@@ -255,20 +255,20 @@ macro_rules! hears_beats {
     };
 }
 
-/// Common part of the speakers of beats.
-macro_rules! speaks_beats {
-    () => {
-        type Message = Beat;
+/// Common part of the speakers: their messages, and those that end the machine and a pause.
+macro_rules! speaks {
+    ($message:ty, $quit:expr, ($to:ident, $number:ident) => $idle:expr) => {
+        type Message = $message;
         type Pace = P;
-        const QUIT: fn() -> Beat = || Beat::Quit;
+        const QUIT: fn() -> $message = || $quit;
 
         #[inline]
         fn pace(&mut self) -> &mut P {
             &mut self.pace
         }
 
-        fn idle(to: u64, number: u64) -> Beat {
-            Beat::Idle { to, number }
+        fn idle($to: u64, $number: u64) -> $message {
+            $idle
         }
     };
 }
@@ -292,14 +292,7 @@ pub struct Alone<P> {
 }
 
 impl<P: Pace> Speaker for Alone<P> {
-    type Message = Own;
-    type Pace = P;
-    const QUIT: fn() -> Own = || Own::Quit;
-
-    #[inline]
-    fn pace(&mut self) -> &mut P {
-        &mut self.pace
-    }
+    speaks!(Own, Own::Quit, (_to, number) => Own::Idle(number));
 
     #[inline(always)]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Own>) -> bool {
@@ -309,10 +302,6 @@ impl<P: Pace> Speaker for Alone<P> {
             Via::Pass => cx.pass(hello),
         };
         sent.is_ok()
-    }
-
-    fn idle(_to: u64, number: u64) -> Own {
-        Own::Idle(number)
     }
 }
 
@@ -369,7 +358,7 @@ impl<P: Pace> Player<P> {
 }
 
 impl<P: Pace> Speaker for Player<P> {
-    speaks_beats!();
+    speaks!(Beat, Beat::Quit, (to, number) => Beat::Idle { to, number });
 
     #[inline(always)]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
@@ -519,23 +508,16 @@ impl<P: Pace> Caller<P> {
 }
 
 impl<P: Pace> Speaker for Caller<P> {
-    type Message = Numbered;
-    type Pace = P;
-    const QUIT: fn() -> Numbered = || Numbered { kind: QUIT, number: 0 };
-
-    #[inline]
-    fn pace(&mut self) -> &mut P {
-        &mut self.pace
-    }
+    speaks!(
+        Numbered,
+        Numbered { kind: QUIT, number: 0 },
+        (_to, number) => Numbered { kind: IDLE, number }
+    );
 
     #[inline(always)]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Numbered>) -> bool {
         let Some(other) = &self.other else { return false };
         cx.pass_to(other, Numbered { kind: self.hello, number }).is_ok()
-    }
-
-    fn idle(_to: u64, number: u64) -> Numbered {
-        Numbered { kind: IDLE, number }
     }
 }
 
@@ -593,7 +575,7 @@ pub fn pair_by_id<P: Pace, L: Lookup<P>>(
     Ok([first, second])
 }
 
-/// Talks to many, each of which has told its place in `clients` as its name.
+/// Handler of a server; each client sends its index in `clients` as its name.
 #[derive(Debug)]
 pub struct Server<P> {
     /// The clients.
@@ -611,7 +593,7 @@ impl<P: Pace> Server<P> {
 }
 
 impl<P: Pace> Speaker for Server<P> {
-    speaks_beats!();
+    speaks!(Beat, Beat::Quit, (to, number) => Beat::Idle { to, number });
 
     #[inline]
     fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
@@ -700,7 +682,7 @@ impl<P: Pace> Announcer<P> {
 }
 
 impl<P: Pace> Speaker for Announcer<P> {
-    speaks_beats!();
+    speaks!(Beat, Beat::Quit, (to, number) => Beat::Idle { to, number });
 
     #[inline]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
@@ -725,22 +707,11 @@ pub struct Listener<P> {
 }
 
 impl<P: Pace> Speaker for Listener<P> {
-    type Message = Heard;
-    type Pace = P;
-    const QUIT: fn() -> Heard = || Heard::Quit;
-
-    #[inline]
-    fn pace(&mut self) -> &mut P {
-        &mut self.pace
-    }
+    speaks!(Heard, Heard::Quit, (_to, number) => Heard::Idle { number });
 
     #[inline]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Heard>) -> bool {
         cx.pass_to(&self.announcer, Beat::Hello { from: self.name.into(), number }).is_ok()
-    }
-
-    fn idle(_to: u64, number: u64) -> Heard {
-        Heard::Idle { number }
     }
 }
 

@@ -1,20 +1,19 @@
 //! Messages that a thread sends to itself.
 
 use super::drive::{Alone, Beat, Next, Numbered, Own, Pace, Player, Search, Via, alone};
-use super::queues::Queue;
-use super::{refused, same};
+use crate::channels::Queue;
+use crate::common::same;
 use handover_event::{Config, Context, HandleKind, Handler, Machine, Pool, Shared, Table};
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
 use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Capacity of a peer's queue.
 const SLOTS: u32 = 1024;
 
 /// Pace that continues until `left` hellos were received, and counts those out of order.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Counted {
     pub left: u64,
     pub last: u64,
@@ -62,7 +61,7 @@ impl<const PASS: bool> Talker for By<PASS> {
     type Handler = Self;
 
     fn machine() -> Result<Machine<Self>, Fault> {
-        Machine::new(By(Counted::default()), Config::default()).map_err(refused)
+        Machine::new(By(Counted::default()), Config::default()).map_err(Fault::of)
     }
     fn message(number: u64) -> u64 {
         number
@@ -79,7 +78,7 @@ impl Talker for Classic {
     type Handler = Alone<Counted>;
 
     fn machine() -> Result<Machine<Alone<Counted>>, Fault> {
-        alone(Via::Call, Counted::default(), Config::default()).map_err(refused)
+        alone(Via::Call, Counted::default(), Config::default()).map_err(Fault::of)
     }
     fn message(number: u64) -> Own {
         Own::Hello(number)
@@ -97,7 +96,7 @@ impl Talker for ByAddress {
 
     fn machine() -> Result<Machine<Player<Counted>>, Fault> {
         let player = Player { other: None, name: 0, pace: Counted::default() };
-        let mut machine = Machine::new(player, Config::default()).map_err(refused)?;
+        let mut machine = Machine::new(player, Config::default()).map_err(Fault::of)?;
         machine.handler_mut().other = Some(machine.address().clone());
         Ok(machine)
     }
@@ -110,18 +109,43 @@ impl Talker for ByAddress {
 }
 
 /// Benchmark of hellos to oneself, for all contenders.
-const CALL: Spec = Spec {
-    id: "event/call",
-    what: "a typed message to oneself, from being sent until it was handled",
-    floor: Some("event/array"),
-    classic: Some("hello1 -l"),
-    ladder: true,
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const CALL: Spec =
+    Spec::new("event/call", "a typed message to oneself, from being sent until it was handled")
+        .floor("event/array")
+        .classic("hello1 -l")
+        .ladder();
 
-/// Workload: a machine that sends hellos to itself.
+/// A hand-written or a peer's queue of one thread.
+pub(super) trait Looping: Sized {
+    const SPEC: Spec;
+    fn new() -> Result<Self, Fault>;
+    /// Sends `count` numbers, and handles them.
+    fn go(&mut self, count: u64);
+    fn counted(&self) -> Counted;
+}
+
+/// Workload: numbers that a thread sends to itself through such a queue.
+pub(super) struct Loop<Q>(Q);
+
+impl<Q: Looping> Workload for Loop<Q> {
+    type Args = ();
+    const SPEC: Spec = Q::SPEC;
+
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+        Q::new().map(Loop)
+    }
+
+    fn check(&mut self) -> Result<(), Fault> {
+        self.0.go(1000);
+        let Counted { left, last, wrong } = self.0.counted();
+        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
+    }
+
+    fn sample(&mut self, out: &mut Samples) {
+        out.batches(|n| self.0.go(n));
+    }
+}
+
 pub(super) struct Hello<T: Talker>(Machine<T::Handler>);
 
 impl<T: Talker> Hello<T> {
@@ -130,8 +154,8 @@ impl<T: Talker> Hello<T> {
         let counted = T::counted(self.0.handler_mut());
         counted.left = count;
         let number = counted.last + 1;
-        self.0.context().call(T::message(number)).map_err(refused)?;
-        self.0.run().map_err(refused)?;
+        self.0.context().call(T::message(number)).map_err(Fault::of)?;
+        self.0.run().map_err(Fault::of)?;
         Ok(())
     }
 }
@@ -140,7 +164,7 @@ impl<T: Talker> Workload for Hello<T> {
     type Args = ();
     const SPEC: Spec = CALL;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         T::machine().map(Hello)
     }
 
@@ -184,7 +208,14 @@ pub(super) struct Deque {
     counted: Counted,
 }
 
-impl Deque {
+impl Looping for Deque {
+    const SPEC: Spec = CALL;
+
+    fn new() -> Result<Self, Fault> {
+        let queue = VecDeque::with_capacity(SLOTS as usize);
+        Ok(Deque { queue, counted: Counted::default() })
+    }
+
     #[inline]
     fn go(&mut self, count: u64) {
         self.counted.left = count;
@@ -201,25 +232,9 @@ impl Deque {
             }
         }
     }
-}
 
-impl Workload for Deque {
-    type Args = ();
-    const SPEC: Spec = CALL;
-
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        let queue = VecDeque::with_capacity(SLOTS as usize);
-        Ok(Deque { queue, counted: Counted::default() })
-    }
-
-    fn check(&mut self) -> Result<(), Fault> {
-        self.go(1000);
-        let Counted { left, last, wrong } = self.counted;
-        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n));
+    fn counted(&self) -> Counted {
+        self.counted
     }
 }
 
@@ -238,6 +253,19 @@ impl Array {
         self.slots[self.tail % SLOTS as usize] = number;
         self.tail += 1;
     }
+}
+
+impl Looping for Array {
+    const SPEC: Spec = Spec::new(
+        "event/array",
+        "a number into an array and out of it, and to a function that is inlined",
+    )
+    .floor("floor/empty");
+
+    fn new() -> Result<Self, Fault> {
+        let slots = Box::new([0; SLOTS as usize]);
+        Ok(Array { slots, head: 0, tail: 0, counted: Counted::default() })
+    }
 
     #[inline]
     fn go(&mut self, count: u64) {
@@ -251,42 +279,14 @@ impl Array {
             }
         }
     }
-}
 
-impl Workload for Array {
-    type Args = ();
-    const SPEC: Spec = Spec {
-        id: "event/array",
-        what: "a number into an array and out of it, and to a function that is inlined",
-        floor: Some("floor/empty"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Array {
-            slots: Box::new([0; SLOTS as usize]),
-            head: 0,
-            tail: 0,
-            counted: Counted::default(),
-        })
-    }
-
-    fn check(&mut self) -> Result<(), Fault> {
-        self.go(1000);
-        let Counted { left, last, wrong } = self.counted;
-        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n));
+    fn counted(&self) -> Counted {
+        self.counted
     }
 }
 
 /// Item sent through a peer's queue.
 pub(super) trait Sent: Send + 'static {
-    /// Benchmark of this item.
     const SPEC: Spec;
     fn of(number: u64) -> Self;
     /// Reads the item and drops it.
@@ -328,7 +328,18 @@ pub(super) struct Looped<Q: Queue, T: Sent> {
     counted: Counted,
 }
 
-impl<Q: Queue, T: Sent> Looped<Q, T> {
+impl<Q: Queue, T: Sent> Looping for Looped<Q, T> {
+    const SPEC: Spec = T::SPEC;
+
+    fn new() -> Result<Self, Fault> {
+        Ok(Looped {
+            ends: Q::pair(SLOTS),
+            runtime: Q::runtime()?,
+            handle: black_box(handle_number),
+            counted: Counted::default(),
+        })
+    }
+
     #[inline]
     fn go(&mut self, count: u64) {
         let Self { ends: (sender, receiver), runtime, handle, counted } = self;
@@ -343,29 +354,9 @@ impl<Q: Queue, T: Sent> Looped<Q, T> {
             }
         });
     }
-}
 
-impl<Q: Queue, T: Sent> Workload for Looped<Q, T> {
-    type Args = ();
-    const SPEC: Spec = T::SPEC;
-
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Looped {
-            ends: Q::pair(SLOTS),
-            runtime: Q::runtime()?,
-            handle: black_box(handle_number),
-            counted: Counted::default(),
-        })
-    }
-
-    fn check(&mut self) -> Result<(), Fault> {
-        self.go(1000);
-        let Counted { left, last, wrong } = self.counted;
-        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n));
+    fn counted(&self) -> Counted {
+        self.counted
     }
 }
 
@@ -379,7 +370,7 @@ mod local {
 
     /// Peer: a task for each message on tokio's `LocalSet`, as code posts work to a loop of one
     /// thread.
-    pub(in crate::event) struct Local {
+    pub(crate) struct Local {
         runtime: Runtime,
         counted: Rc<RefCell<Counted>>,
     }
@@ -394,7 +385,14 @@ mod local {
         });
     }
 
-    impl Local {
+    impl Looping for Local {
+        const SPEC: Spec = CALL;
+
+        fn new() -> Result<Self, Fault> {
+            let runtime = Builder::new_current_thread().build()?;
+            Ok(Local { runtime, counted: Rc::default() })
+        }
+
         fn go(&mut self, count: u64) {
             let number = {
                 let mut counted = self.counted.borrow_mut();
@@ -405,26 +403,9 @@ mod local {
             tasks.block_on(&self.runtime, async { post(counted, number) });
             self.runtime.block_on(tasks);
         }
-    }
 
-    impl Workload for Local {
-        type Args = ();
-        const SPEC: Spec = CALL;
-
-        fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-            let runtime = Builder::new_current_thread().build()?;
-            Ok(Local { runtime, counted: Rc::default() })
-        }
-
-        fn check(&mut self) -> Result<(), Fault> {
-            self.go(1000);
-            let counted = self.counted.borrow();
-            let said = [counted.left, counted.last, counted.wrong];
-            same("numbers left, the last one, wrong", said, [0, 1000, 0])
-        }
-
-        fn sample(&mut self, out: &mut Samples) {
-            out.batches(|n| self.go(n));
+        fn counted(&self) -> Counted {
+            *self.counted.borrow()
         }
     }
 }
@@ -439,20 +420,14 @@ pub(super) fn letter(number: u64) -> Letter {
     [number; 4]
 }
 
-/// Benchmark of reference-counted messages.
-const POOLED: Spec = Spec {
-    id: "event/pooled",
-    what: "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
-    floor: Some("event/array"),
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const POOLED: Spec = Spec::new(
+    "event/pooled",
+    "a message of 32 bytes that may have several holders: made, sent to oneself, read, let go",
+)
+.floor("event/array");
 
-/// Maximum number of letters in use at a time.
 const LETTERS_MAX: u32 = 64;
 
-/// Workload: a machine that sends letters to itself.
 pub(super) struct Pooled(Machine<Writer>);
 
 pub(super) struct Writer {
@@ -489,9 +464,9 @@ impl Pooled {
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let writer = self.0.handler_mut();
         writer.counted.left = count;
-        let parcel = writer.pool.put(letter(writer.counted.last + 1)).map_err(refused)?;
-        self.0.context().call(parcel.share()).map_err(refused)?;
-        self.0.run().map_err(refused)?;
+        let parcel = writer.pool.put(letter(writer.counted.last + 1)).map_err(Fault::of)?;
+        self.0.context().call(parcel.share()).map_err(Fault::of)?;
+        self.0.run().map_err(Fault::of)?;
         match self.0.handler().counted.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} letters were not written"))),
@@ -503,9 +478,9 @@ impl Workload for Pooled {
     type Args = ();
     const SPEC: Spec = POOLED;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let writer = Writer { pool: Pool::new(LETTERS_MAX), counted: Counted::default() };
-        Machine::new(writer, Config::default()).map(Pooled).map_err(refused)
+        Machine::new(writer, Config::default()).map(Pooled).map_err(Fault::of)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -662,8 +637,8 @@ impl<F: Finder> Dispatch<F> {
         let sent_count = among.kinds_count - among.first;
         let sent_before = (kind - among.first) as u64;
         self.kind = among.first + ((sent_before + count) % sent_count as u64) as usize;
-        self.machine.context().call(Numbered { kind, number }).map_err(refused)?;
-        self.machine.run().map_err(refused)?;
+        self.machine.context().call(Numbered { kind, number }).map_err(Fault::of)?;
+        self.machine.run().map_err(Fault::of)?;
         match self.machine.handler_mut().among().counted.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} messages were not handled"))),
@@ -673,20 +648,17 @@ impl<F: Finder> Dispatch<F> {
 
 impl<F: Finder> Workload for Dispatch<F> {
     type Args = Ids;
-    const SPEC: Spec = Spec {
-        id: "event/ids",
-        what: "a message to oneself, given to the handler of its kind, the last of ids_count",
-        floor: Some("event/array"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "event/ids",
+        "a message to oneself, given to the handler of its kind, the last of ids_count",
+    )
+    .floor("event/array");
 
-    fn rig(args: &Ids, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Ids, _: &mut Setup) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
         let among = Among { kinds_count, first, counted: Counted::default(), astray: 0 };
-        let machine = Machine::new(F::new(among), Config::default()).map_err(refused)?;
+        let machine = Machine::new(F::new(among), Config::default()).map_err(Fault::of)?;
         Ok(Dispatch { machine, kind: first })
     }
 

@@ -1,17 +1,17 @@
 //! Two threads: round trips, and messages one way.
 
 use super::drive::{Beat, Next, Pace, Player, pair};
-use super::queues::Queue;
-use super::{Config, Seat, ThreadConfig, crowded, refused, same};
+use crate::channels::Queue;
+use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_event::{Context, Handler, Machine, ParkOn, WhenFull};
-use handover_harness::{Fault, Handover, Party, Rig, Role, Samples};
+use handover_event::{Config, Context, Handler, Machine, ParkOn, ThreadConfig, WhenFull};
+use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup};
 use handover_notify::{Mechanism, Notify, Wait};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 
 /// Way in which both sides wait for each other.
-pub(super) trait Manner: Send + Sync + 'static {
+pub(super) trait WaitPolicy: Send + Sync + 'static {
     const SPEC: Spec;
     /// `true` if both sides poll and never sleep.
     const POLLED: bool = false;
@@ -24,55 +24,45 @@ pub(super) trait Manner: Send + Sync + 'static {
 /// Both sides poll for a while, and then sleep.
 pub(super) enum Eager {}
 
-impl Manner for Eager {
-    const SPEC: Spec = Spec {
-        id: "event/round-trip",
-        what: "a message to a machine on another thread that waits as it does by default, and one back",
-        floor: Some("floor/adaptive"),
-        floors: &["floor/futex"],
-        classic: Some("hello3 -l"),
-        ladder: true,
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+impl WaitPolicy for Eager {
+    const SPEC: Spec = Spec::new(
+        "event/round-trip",
+        "a message to a machine on another thread that waits as it does by default, and one back",
+    )
+    .floor("floor/adaptive")
+    .floors(&["floor/futex"])
+    .classic("hello3 -l")
+    .ladder()
+    .hands_over()
+    .batched();
 }
 
 /// Both sides poll without end.
 pub(super) enum Polled {}
 
-impl Manner for Polled {
-    const SPEC: Spec = Spec {
-        id: "event/polled",
-        what: "a message to a machine on another thread that polls without end, and one back",
-        floor: Some("floor/cache-line-2"),
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+impl WaitPolicy for Polled {
+    const SPEC: Spec = Spec::new(
+        "event/polled",
+        "a message to a machine on another thread that polls without end, and one back",
+    )
+    .floor("floor/cache-line-2")
+    .hands_over()
+    .batched();
     const POLLED: bool = true;
 }
 
-/// Benchmark of sides that sleep.
-const PARKED: Spec = Spec {
-    id: "event/parked",
-    what: "a message to a machine on another thread that sleeps at once, and one back",
-    floor: Some("floor/futex"),
-    hands_over: true,
-    batched: true,
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const PARKED: Spec = Spec::new(
+    "event/parked",
+    "a message to a machine on another thread that sleeps at once, and one back",
+)
+.floor("floor/futex")
+.hands_over()
+.batched();
 
 /// Both sides sleep at once, on a futex.
 pub(super) enum Parked {}
 
-impl Manner for Parked {
+impl WaitPolicy for Parked {
     const SPEC: Spec = PARKED;
 
     fn thread() -> ThreadConfig {
@@ -84,7 +74,7 @@ impl Manner for Parked {
 /// Both sides sleep at once, in epoll, and are woken through an eventfd.
 pub(super) enum OnDescriptor {}
 
-impl Manner for OnDescriptor {
+impl WaitPolicy for OnDescriptor {
     const SPEC: Spec = PARKED;
 
     fn thread() -> ThreadConfig {
@@ -116,65 +106,25 @@ impl Pace for Turns {
     }
 }
 
-/// Counts of both sides; each writes its own when it ends.
-#[derive(Default)]
-struct Counts {
-    sent: AtomicU64,
-    echoed: AtomicU64,
-    wrong: AtomicU64,
-}
+const THERE_AND_BACK: &[Role] = &[Role::measured("ping"), Role::serving("echo")];
 
-impl Counts {
-    /// Relaxed: read after the participants have ended; collecting their results orders the
-    /// accesses.
-    fn sent(&self, sent: u64, wrong: u64) {
-        self.sent.store(sent, Ordering::Relaxed);
-        // Relaxed: read after the participants have ended.
-        self.wrong.fetch_add(wrong, Ordering::Relaxed);
-    }
-
-    fn echoed(&self, echoed: u64, wrong: u64) {
-        // Relaxed: as in sent().
-        self.echoed.store(echoed, Ordering::Relaxed);
-        self.wrong.fetch_add(wrong, Ordering::Relaxed);
-    }
-
-    fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both participants have ended.
-        let [sent, echoed, wrong] =
-            [&self.sent, &self.echoed, &self.wrong].map(|it| it.load(Ordering::Relaxed));
-        match sent {
-            0 => Err(Fault::new("nothing was sent")),
-            _ => {
-                same("messages that came to the other side, wrong ones", [echoed, wrong], [sent, 0])
-            }
-        }
-    }
-}
-
-fn there_and_back() -> Vec<Role> {
-    vec![Role::measured("ping"), Role::serving("echo")]
-}
-
-/// Workload: two machines that exchange hellos.
 pub(super) struct Beats<M> {
-    near: Seat<Machine<Player<Turns>>>,
-    far: Seat<Machine<Player<Turns>>>,
-    counts: Counts,
+    near: TakeCell<Machine<Player<Turns>>>,
+    far: TakeCell<Machine<Player<Turns>>>,
+    tally: Tally,
     yields: bool,
-    manner: PhantomData<M>,
+    policy: PhantomData<M>,
 }
 
-impl<M: Manner> Beats<M> {
-    /// Runs the machine until it stops.
+impl<M: WaitPolicy> Beats<M> {
     #[inline]
     fn run(&self, machine: &mut Machine<Player<Turns>>) -> Result<(), Fault> {
         if !M::POLLED {
-            machine.run().map_err(refused)?;
+            machine.run().map_err(Fault::of)?;
             return Ok(());
         }
         loop {
-            let round = machine.poll().map_err(refused)?;
+            let round = machine.poll().map_err(Fault::of)?;
             if round.ended.is_some() {
                 return Ok(());
             }
@@ -185,33 +135,32 @@ impl<M: Manner> Beats<M> {
     }
 }
 
-impl<M: Manner> Handover for Beats<M> {
+impl<M: WaitPolicy> Handover for Beats<M> {
     type Args = ();
     const SPEC: Spec = M::SPEC;
 
-    fn roles((): &()) -> Vec<Role> {
-        there_and_back()
-    }
+    const ROLES: &'static [Role] = THERE_AND_BACK;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let config = Config { inbox_messages_max: SLOTS, thread: M::thread(), ..Config::default() };
         let near = Turns { last: 1, ends: true, ..Turns::default() };
-        let [near, far] = pair([near, Turns::default()], config).map_err(refused)?;
+        let [near, far] = pair([near, Turns::default()], config).map_err(Fault::of)?;
         Ok(Beats {
-            near: Seat::of(near),
-            far: Seat::of(far),
-            counts: Counts::default(),
-            yields: crowded(rig),
-            manner: PhantomData,
+            near: TakeCell::new(near),
+            far: TakeCell::new(far),
+            tally: Tally::default(),
+            yields: setup.is_crowded(),
+            policy: PhantomData,
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             let mut machine = self.far.take()?;
             self.run(&mut machine)?;
             let echoed = machine.stats().handled - 1; // the last message only ends the round
-            self.counts.echoed(echoed, machine.handler().pace.wrong);
+            self.tally.add_received(echoed);
+            self.tally.add_wrong(machine.handler().pace.wrong);
             return Ok(());
         }
         let mut machine = self.near.take()?;
@@ -223,19 +172,20 @@ impl<M: Manner> Handover for Beats<M> {
             let turns = &mut machine.handler_mut().pace;
             turns.left = n;
             let hello = Beat::Hello { from: 0, number: turns.last };
-            let done = far.pass(hello).map_err(refused).and_then(|()| self.run(&mut machine));
+            let done = far.pass(hello).map_err(Fault::of).and_then(|()| self.run(&mut machine));
             if let Err(refused) = done {
                 fault.get_or_insert(refused);
             }
             sent += n;
         });
-        far.pass(Beat::Quit).map_err(refused)?;
-        self.counts.sent(sent, machine.handler().pace.wrong);
+        far.pass(Beat::Quit).map_err(Fault::of)?;
+        self.tally.add_sent(sent);
+        self.tally.add_wrong(machine.handler().pace.wrong);
         fault.map_or(Ok(()), Err)
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.tally.verify()
     }
 }
 
@@ -244,17 +194,17 @@ const END: u64 = u64::MAX;
 
 /// Peer: a queue in each direction.
 pub(super) struct Numbers<Q: Queue, M> {
-    near: Seat<Ends<Q>>,
-    far: Seat<Ends<Q>>,
-    counts: Counts,
+    near: TakeCell<Ends<Q>>,
+    far: TakeCell<Ends<Q>>,
+    tally: Tally,
     yields: bool,
-    manner: PhantomData<M>,
+    policy: PhantomData<M>,
 }
 
 /// Queue ends and runtime of one side.
 type Ends<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-impl<Q: Queue, M: Manner> Numbers<Q, M> {
+impl<Q: Queue, M: WaitPolicy> Numbers<Q, M> {
     #[inline(always)]
     async fn receive(&self, receiver: &mut Q::Receiver<u64>) -> u64 {
         if !M::POLLED {
@@ -271,27 +221,25 @@ impl<Q: Queue, M: Manner> Numbers<Q, M> {
     }
 }
 
-impl<Q: Queue, M: Manner> Handover for Numbers<Q, M> {
+impl<Q: Queue, M: WaitPolicy> Handover for Numbers<Q, M> {
     type Args = ();
     const SPEC: Spec = M::SPEC;
 
-    fn roles((): &()) -> Vec<Role> {
-        there_and_back()
-    }
+    const ROLES: &'static [Role] = THERE_AND_BACK;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (there, back) = (Q::pair(SLOTS), Q::pair(SLOTS));
         Ok(Numbers {
-            near: Seat::of((there.0, back.1, Q::runtime()?)),
-            far: Seat::of((back.0, there.1, Q::runtime()?)),
-            counts: Counts::default(),
-            yields: crowded(rig),
-            manner: PhantomData,
+            near: TakeCell::new((there.0, back.1, Q::runtime()?)),
+            far: TakeCell::new((back.0, there.1, Q::runtime()?)),
+            tally: Tally::default(),
+            yields: setup.is_crowded(),
+            policy: PhantomData,
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             let (sender, mut receiver, runtime) = self.far.take()?;
             let echoed = Q::run(&runtime, async {
                 let mut echoed = 0;
@@ -303,7 +251,7 @@ impl<Q: Queue, M: Manner> Handover for Numbers<Q, M> {
                     echoed += 1;
                 }
             });
-            self.counts.echoed(echoed, 0);
+            self.tally.add_received(echoed);
             return Ok(());
         }
         let (sender, mut receiver, runtime) = self.near.take()?;
@@ -318,22 +266,23 @@ impl<Q: Queue, M: Manner> Handover for Numbers<Q, M> {
             sent += n;
         });
         Q::run(&runtime, Q::send(&sender, END));
-        self.counts.sent(sent, wrong);
+        self.tally.add_sent(sent);
+        self.tally.add_wrong(wrong);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.tally.verify()
     }
 }
 
 /// Peer: a notification in each direction without a message, for comparison with machines that
 /// sleep.
 pub(super) struct Bare<M: Mechanism> {
-    near: Seat<(M::Sender, M::Receiver)>,
-    far: Seat<(M::Sender, M::Receiver)>,
+    near: TakeCell<(M::Sender, M::Receiver)>,
+    far: TakeCell<(M::Sender, M::Receiver)>,
     over: AtomicU64,
-    counts: Counts,
+    tally: Tally,
 }
 
 impl<M: Mechanism + 'static> Handover for Bare<M>
@@ -344,29 +293,27 @@ where
     type Args = ();
     const SPEC: Spec = PARKED;
 
-    fn roles((): &()) -> Vec<Role> {
-        there_and_back()
-    }
+    const ROLES: &'static [Role] = THERE_AND_BACK;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        let (there, back) = (M::pair().map_err(refused)?, M::pair().map_err(refused)?);
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+        let (there, back) = (M::pair().map_err(Fault::of)?, M::pair().map_err(Fault::of)?);
         Ok(Bare {
-            near: Seat::of((there.0, back.1)),
-            far: Seat::of((back.0, there.1)),
+            near: TakeCell::new((there.0, back.1)),
+            far: TakeCell::new((back.0, there.1)),
             over: AtomicU64::new(0),
-            counts: Counts::default(),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             let (sender, mut receiver) = self.far.take()?;
             let mut echoed = 0;
             loop {
                 receiver.wait();
                 // Acquire: pairs with the Release below.
                 if self.over.load(Ordering::Acquire) != 0 {
-                    self.counts.echoed(echoed, 0);
+                    self.tally.add_received(echoed);
                     return Ok(());
                 }
                 echoed += 1;
@@ -385,12 +332,12 @@ where
         // Release: pairs with the Acquire above.
         self.over.store(1, Ordering::Release);
         sender.notify();
-        self.counts.sent(sent, 0);
+        self.tally.add_sent(sent);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.tally.verify()
     }
 }
 
@@ -403,20 +350,16 @@ args! {
 }
 
 /// Benchmark of messages one way, for all contenders.
-const STREAM: Spec = Spec {
-    id: "event/stream",
-    pipelined: true,
-    what: "one message of a stream to a thread that handles them, the sender waiting where there is no room",
-    floor: Some("ring/line-stream-adaptive"),
-    hands_over: true,
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const STREAM: Spec = Spec::new(
+    "event/stream",
+    "one message of a stream to a thread that handles them, the sender \
+         waiting where there is no room",
+)
+.floor("ring/line-stream-adaptive")
+.hands_over()
+.pipelined();
 
-fn one_way() -> Vec<Role> {
-    vec![Role::measured("sender"), Role::serving("receiver")]
-}
+const ONE_WAY: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
 /// Counts arriving numbers and checks their order, until `END`.
 #[derive(Default)]
@@ -449,41 +392,39 @@ impl Handler for Arrivals {
     }
 }
 
-/// Workload: a machine that receives from another thread.
 pub(super) struct Streamed {
     address: handover_event::Address<u64>,
-    machine: Seat<Machine<Arrivals>>,
-    counts: Counts,
+    machine: TakeCell<Machine<Arrivals>>,
+    tally: Tally,
 }
 
 impl Handover for Streamed {
     type Args = Slots;
     const SPEC: Spec = STREAM;
 
-    fn roles(_: &Slots) -> Vec<Role> {
-        one_way()
-    }
+    const ROLES: &'static [Role] = ONE_WAY;
 
-    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
         let config = Config {
             inbox_messages_max: args.slots_count,
             when_full: WhenFull::Block { wait_ns_max: u64::MAX },
             ..Config::default()
         };
-        let machine = Machine::new(Arrivals::default(), config).map_err(refused)?;
+        let machine = Machine::new(Arrivals::default(), config).map_err(Fault::of)?;
         Ok(Streamed {
             address: machine.address().clone(),
-            machine: Seat::of(machine),
-            counts: Counts::default(),
+            machine: TakeCell::new(machine),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             let mut machine = self.machine.take()?;
-            machine.run().map_err(refused)?;
+            machine.run().map_err(Fault::of)?;
             let Arrivals { count, wrong } = *machine.handler();
-            self.counts.echoed(count, wrong);
+            self.tally.add_received(count);
+            self.tally.add_wrong(wrong);
             return Ok(());
         }
         let (mut sent, mut refused_count) = (0, 0);
@@ -493,42 +434,41 @@ impl Handover for Streamed {
             }
             sent += n;
         });
-        self.address.pass(END).map_err(refused)?;
-        self.counts.sent(sent, refused_count);
+        self.address.pass(END).map_err(Fault::of)?;
+        self.tally.add_sent(sent);
+        self.tally.add_wrong(refused_count);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.tally.verify()
     }
 }
 
 /// Peer: a queue, one way.
 pub(super) struct Stream<Q: Queue> {
-    sender: Seat<(Q::Sender<u64>, Q::Runtime)>,
-    receiver: Seat<(Q::Receiver<u64>, Q::Runtime)>,
-    counts: Counts,
+    sender: TakeCell<(Q::Sender<u64>, Q::Runtime)>,
+    receiver: TakeCell<(Q::Receiver<u64>, Q::Runtime)>,
+    tally: Tally,
 }
 
 impl<Q: Queue> Handover for Stream<Q> {
     type Args = Slots;
     const SPEC: Spec = STREAM;
 
-    fn roles(_: &Slots) -> Vec<Role> {
-        one_way()
-    }
+    const ROLES: &'static [Role] = ONE_WAY;
 
-    fn rig(args: &Slots, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = Q::pair(args.slots_count);
         Ok(Stream {
-            sender: Seat::of((sender, Q::runtime()?)),
-            receiver: Seat::of((receiver, Q::runtime()?)),
-            counts: Counts::default(),
+            sender: TakeCell::new((sender, Q::runtime()?)),
+            receiver: TakeCell::new((receiver, Q::runtime()?)),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             let (mut receiver, runtime) = self.receiver.take()?;
             let mut arrivals = Arrivals::default();
             Q::run(&runtime, async {
@@ -538,7 +478,8 @@ impl<Q: Queue> Handover for Stream<Q> {
                     }
                 }
             });
-            self.counts.echoed(arrivals.count, arrivals.wrong);
+            self.tally.add_received(arrivals.count);
+            self.tally.add_wrong(arrivals.wrong);
             return Ok(());
         }
         let (sender, runtime) = self.sender.take()?;
@@ -552,11 +493,12 @@ impl<Q: Queue> Handover for Stream<Q> {
             sent += n;
         });
         Q::run(&runtime, Q::send(&sender, END));
-        self.counts.sent(sent, refused_count);
+        self.tally.add_sent(sent);
+        self.tally.add_wrong(refused_count);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.tally.verify()
     }
 }

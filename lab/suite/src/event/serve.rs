@@ -1,12 +1,12 @@
 //! One server with many clients: each on its own thread, or all on one thread.
 
 use super::drive::{Next, Opening, Pace, Player, Server, served};
-use super::queues::Queue;
-use super::{Config, Seat, ThreadConfig, refused, same};
+use crate::channels::Queue;
+use crate::common::{TakeCell, Tally, same};
 use handover_base::clock;
-use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
-use handover_event::{Group, Joined, Machine, Stopper};
-use handover_harness::{Fault, Handover, Party, Rig, Role, Samples, Workload};
+use handover_base::sync::shared::{AtomicU32, Ordering};
+use handover_event::{Config, Group, Joined, Machine, Stopper, ThreadConfig};
+use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
 use handover_record::{Spec, args};
 use std::time::Duration;
 
@@ -19,32 +19,21 @@ args! {
 }
 
 /// Benchmark of clients on their own threads, for all contenders.
-const SERVE: Spec = Spec {
-    id: "event/serve",
-    what: "a request of one of clients_count threads and its answer, at the thread that serves them",
-    floor: Some("floor/served"),
-    classic: Some("hello4 -l"),
-    hands_over: true,
-    batched: true,
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const SERVE: Spec = Spec::new(
+    "event/serve",
+    "a request of one of clients_count threads and its answer, at the thread that serves them",
+)
+.floor("floor/served")
+.classic("hello4 -l")
+.hands_over()
+.batched();
 
-fn one_and_many(args: &Clients) -> Vec<Role> {
-    let mut roles = vec![Role::measured("server")];
-    roles.resize(1 + args.clients_count as usize, Role::serving("client"));
-    roles
-}
-
-/// Counts of the participants.
 #[derive(Default)]
 struct Counts {
     /// Number of clients that have begun.
     begun: AtomicU32,
-    served: AtomicU64,
-    answered: AtomicU64,
-    wrong: AtomicU64,
+    /// Answers that were sent, and those that were received.
+    tally: Tally,
 }
 
 impl Counts {
@@ -74,26 +63,9 @@ impl Counts {
         }
     }
 
-    /// Adds the counts of a client at its end. Relaxed: read after the participants have ended.
     fn answered(&self, answered: u64, wrong: u64) {
-        self.answered.fetch_add(answered, Ordering::Relaxed);
-        // Relaxed: read after the participants have ended.
-        self.wrong.fetch_add(wrong, Ordering::Relaxed);
-    }
-
-    fn served(&self, served: u64) {
-        // Relaxed: as in answered().
-        self.served.store(served, Ordering::Relaxed);
-    }
-
-    fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all participants have ended.
-        let [served, answered, wrong] =
-            [&self.served, &self.answered, &self.wrong].map(|it| it.load(Ordering::Relaxed));
-        match served {
-            0 => Err(Fault::new("nobody was served")),
-            _ => same("answers that came, wrong ones", [answered, wrong], [served, 0]),
-        }
+        self.tally.add_received(answered);
+        self.tally.add_wrong(wrong);
     }
 }
 
@@ -134,8 +106,8 @@ impl Pace for Answers {
 
 /// Workload: a machine that serves machines, each on its own thread.
 pub(super) struct Served {
-    server: Seat<Machine<Server<Answers>>>,
-    clients: Vec<Seat<Machine<Player<Asks>>>>,
+    server: TakeCell<Machine<Server<Answers>>>,
+    clients: Vec<TakeCell<Machine<Player<Asks>>>>,
     stoppers: Vec<Stopper>,
     counts: Counts,
 }
@@ -145,26 +117,26 @@ impl Handover for Served {
     const SPEC: Spec = SERVE;
 
     fn roles(args: &Clients) -> Vec<Role> {
-        one_and_many(args)
+        Role::server_and_clients(args.clients_count)
     }
 
-    fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
         let paces = (0..args.clients_count).map(|_| Asks::default());
         let (server, clients) =
-            served(Answers::default(), paces, Config::default()).map_err(refused)?;
+            served(Answers::default(), paces, Config::default()).map_err(Fault::of)?;
         Ok(Served {
-            server: Seat::of(server),
+            server: TakeCell::new(server),
             stoppers: clients.iter().map(Machine::stopper).collect(),
-            clients: clients.into_iter().map(Seat::of).collect(),
+            clients: clients.into_iter().map(TakeCell::new).collect(),
             counts: Counts::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if let Some(client) = party.index.checked_sub(1) {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if let Some(client) = participant.index.checked_sub(1) {
             let mut machine = self.clients[client].take()?;
             self.counts.begin();
-            machine.run().map_err(refused)?;
+            machine.run().map_err(Fault::of)?;
             // Stopped after the server's last answer, which may still wait in the inbox.
             let stats = machine.stats();
             self.counts.answered(stats.handled + stats.waiting, machine.handler().pace.wrong);
@@ -175,16 +147,16 @@ impl Handover for Served {
         self.counts.time(out, self.clients.len(), |n| {
             machine.handler_mut().pace.left = n;
             if let Err(error) = machine.run() {
-                fault.get_or_insert(refused(error));
+                fault.get_or_insert(Fault::of(error));
             }
         });
-        self.counts.served(machine.stats().handled);
+        self.counts.tally.add_sent(machine.stats().handled);
         self.stoppers.iter().for_each(Stopper::stop);
         fault.map_or(Ok(()), Err)
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.counts.tally.verify()
     }
 }
 
@@ -203,9 +175,9 @@ type Client<Q> =
 /// Peer: a thread that serves others through queues: one to the server, and one back to each
 /// client.
 pub(super) struct ServedBy<Q: Queue> {
-    server: Seat<(Q::Receiver<Request>, Q::Runtime)>,
+    server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
     answers: Vec<Q::Sender<u64>>,
-    clients: Vec<Seat<Client<Q>>>,
+    clients: Vec<TakeCell<Client<Q>>>,
     counts: Counts,
 }
 
@@ -214,23 +186,23 @@ impl<Q: Queue> Handover for ServedBy<Q> {
     const SPEC: Spec = SERVE;
 
     fn roles(args: &Clients) -> Vec<Role> {
-        one_and_many(args)
+        Role::server_and_clients(args.clients_count)
     }
 
-    fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
         let (requests, server) = Q::pair(Config::default().inbox_messages_max);
         let (mut answers, mut clients) = (Vec::new(), Vec::new());
         for _ in 0..args.clients_count {
             let (sender, receiver) = Q::pair(ANSWERS_MAX);
             answers.push(sender);
-            clients.push(Seat::of((requests.clone(), receiver, Q::runtime()?)));
+            clients.push(TakeCell::new((requests.clone(), receiver, Q::runtime()?)));
         }
-        let server = Seat::of((server, Q::runtime()?));
+        let server = TakeCell::new((server, Q::runtime()?));
         Ok(ServedBy { server, answers, clients, counts: Counts::default() })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if let Some(client) = party.index.checked_sub(1) {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if let Some(client) = participant.index.checked_sub(1) {
             let (sender, mut receiver, runtime) = self.clients[client].take()?;
             self.counts.begin();
             let (answered, wrong) = Q::run(&runtime, async {
@@ -260,7 +232,7 @@ impl<Q: Queue> Handover for ServedBy<Q> {
                 }
             });
         });
-        self.counts.served(served);
+        self.counts.tally.add_sent(served);
         Q::run(&runtime, async {
             for answers in &self.answers {
                 Q::send(answers, END).await;
@@ -270,19 +242,16 @@ impl<Q: Queue> Handover for ServedBy<Q> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.counts.verify()
+        self.counts.tally.verify()
     }
 }
 
 /// Benchmark of clients on the server's thread, for all contenders.
-const SHARED: Spec = Spec {
-    id: "event/group",
-    what: "a request of one of clients_count machines and its answer, all on one thread",
-    floor: Some("event/array"),
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const SHARED: Spec = Spec::new(
+    "event/group",
+    "a request of one of clients_count machines and its answer, all on one thread",
+)
+.floor("event/array");
 
 /// Workload: a group of machines, one of which serves the others.
 pub(super) struct Grouped {
@@ -301,7 +270,7 @@ impl Grouped {
             return Err(Fault::new("the server is gone"));
         };
         server.pace.left = count;
-        self.group.run().map_err(refused)?;
+        self.group.run().map_err(Fault::of)?;
         Ok(())
     }
 }
@@ -310,18 +279,18 @@ impl Workload for Grouped {
     type Args = Clients;
     const SPEC: Spec = SHARED;
 
-    fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
         let thread =
             ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
-        let mut group = Group::new(thread).map_err(refused)?;
+        let mut group = Group::new(thread).map_err(Fault::of)?;
         let server = Server { clients: Vec::new(), pace: Answers::default() };
-        let server = group.add(server, config).map_err(refused)?;
+        let server = group.add(server, config).map_err(Fault::of)?;
         let mut clients = Vec::new();
         for name in 0..args.clients_count {
             let other = Some(server.address().clone());
             let client = Player { other, name, pace: Asks::default() };
-            clients.push(group.add(client, config).map_err(refused)?);
+            clients.push(group.add(client, config).map_err(Fault::of)?);
         }
         let Some(handler) = group.handler_mut(&server) else {
             return Err(Fault::new("the server is gone"));
@@ -350,13 +319,13 @@ impl Workload for Grouped {
 #[cfg(feature = "peers")]
 mod tasks {
     use super::*;
-    use crate::event::queues::Tokio;
+    use crate::channels::Tokio;
     use std::sync::Arc;
     use tokio::runtime::Runtime;
     use tokio::sync::mpsc;
 
     /// Peer: tasks on tokio's single-threaded runtime, one of which serves the others.
-    pub(in crate::event) struct Tasks {
+    pub(crate) struct Tasks {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,
         answers: Vec<mpsc::Sender<u64>>,
@@ -380,7 +349,7 @@ mod tasks {
         type Args = Clients;
         const SPEC: Spec = SHARED;
 
-        fn rig(args: &Clients, _: &mut Rig) -> Result<Self, Fault> {
+        fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, requests) = mpsc::channel(Config::default().inbox_messages_max as usize);
             let counts = Arc::new(Counts::default());
@@ -410,8 +379,8 @@ mod tasks {
                     tokio::task::yield_now().await;
                 }
             });
-            self.counts.served(count);
-            self.counts.verify()
+            self.counts.tally.add_sent(count);
+            self.counts.tally.verify()
         }
 
         fn sample(&mut self, out: &mut Samples) {

@@ -1,12 +1,13 @@
 //! One value to many subscribers on the poster's thread.
 
 use super::own::{Counted, Letter, letter};
-use super::{Config, ThreadConfig, refused, same};
+use crate::common::same;
 use crate::event::drive::{Next, Pace as _};
 use handover_event::{
-    Address, Context, Group, Handler, Joined, PoolFull, Posted, Publisher, Shared, Topic,
+    Address, Config, Context, Group, Handler, Joined, PoolFull, Posted, Publisher, Shared,
+    ThreadConfig, Topic,
 };
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -21,14 +22,11 @@ args! {
 }
 
 /// Benchmark of values with many readers, for all contenders.
-const POST: Spec = Spec {
-    id: "event/post",
-    what: "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
-    floor: Some("event/array"),
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const POST: Spec = Spec::new(
+    "event/post",
+    "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
+)
+.floor("event/array");
 
 /// Record of the values that a subscriber has read; each must come once and in order.
 #[derive(Clone, Copy, Default)]
@@ -59,7 +57,6 @@ fn all_read<'a>(
 
 /// Maximum number of values in use: one, and the next.
 const VALUES_MAX: u32 = 4;
-/// Capacity of each subscriber's inbox.
 const INBOX: u32 = 4;
 
 /// Returns `true` if every subscriber accepted a value.
@@ -87,7 +84,6 @@ impl Handler for Poster {
     }
 }
 
-/// Handler of a subscriber.
 pub(super) struct Subscriber {
     read: Read,
     /// The poster, which only the last subscriber notifies.
@@ -101,8 +97,8 @@ impl Handler for Subscriber {
     fn handle(&mut self, letter: Shared<Letter>, cx: &mut Context<'_, Shared<Letter>>) {
         let number = self.read.read(&letter);
         drop(letter);
-        let told = self.poster.as_ref().map(|poster| cx.pass_to(poster, number));
-        if matches!(told, Some(Err(_))) {
+        let sent = self.poster.as_ref().map(|poster| cx.pass_to(poster, number));
+        if matches!(sent, Some(Err(_))) {
             cx.stop(); // the check finds the missing messages
         }
     }
@@ -124,7 +120,7 @@ impl Topical {
         if !all_took(poster.publisher.post(first)) {
             return Err(Fault::new("no room for one posting"));
         }
-        self.group.run().map_err(refused)?;
+        self.group.run().map_err(Fault::of)?;
         match self.group.handler(&self.poster).ok_or_else(gone)?.counted.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} values were not posted"))),
@@ -136,20 +132,20 @@ impl Workload for Topical {
     type Args = Subscribers;
     const SPEC: Spec = POST;
 
-    fn rig(args: &Subscribers, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Subscribers, _: &mut Setup) -> Result<Self, Fault> {
         let machines_max = args.subscribers_count + 1;
         let thread = ThreadConfig { machines_max, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
-        let mut group = Group::new(thread).map_err(refused)?;
+        let mut group = Group::new(thread).map_err(Fault::of)?;
         let topic = Topic::new();
         let publisher = topic.publisher(VALUES_MAX);
         let poster = Poster { publisher, counted: Counted::default() };
-        let poster = group.add(poster, config).map_err(refused)?;
+        let poster = group.add(poster, config).map_err(Fault::of)?;
         let mut subscribers = Vec::new();
         for left in (0..args.subscribers_count).rev() {
             let poster = (left == 0).then(|| poster.address().clone());
             let subscriber = Subscriber { read: Read::default(), poster };
-            let subscriber = group.add(subscriber, config).map_err(refused)?;
+            let subscriber = group.add(subscriber, config).map_err(Fault::of)?;
             topic.subscribe(subscriber.address(), |letter| letter);
             subscribers.push(subscriber);
         }
@@ -205,7 +201,7 @@ impl Workload for Deques {
     type Args = Subscribers;
     const SPEC: Spec = POST;
 
-    fn rig(args: &Subscribers, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Subscribers, _: &mut Setup) -> Result<Self, Fault> {
         let queue = || (VecDeque::with_capacity(INBOX as usize), Read::default());
         let queues = std::iter::repeat_with(queue).take(args.subscribers_count as usize).collect();
         Ok(Deques { queues, hear: black_box(hear), posted: 0 })
@@ -224,14 +220,14 @@ impl Workload for Deques {
 #[cfg(feature = "peers")]
 mod broadcast {
     use super::*;
-    use crate::event::queues::{Queue, Tokio};
+    use crate::channels::{Queue, Tokio};
     use std::sync::{Mutex, PoisonError};
     use tokio::runtime::Runtime;
     use tokio::sync::{broadcast, mpsc};
 
     /// Peer: `tokio::sync::broadcast` to tasks on one thread, the last of which notifies the
     /// poster.
-    pub(in crate::event) struct Broadcast {
+    pub(crate) struct Broadcast {
         runtime: Runtime,
         sender: broadcast::Sender<Arc<Letter>>,
         heard: mpsc::Receiver<u64>,
@@ -257,7 +253,7 @@ mod broadcast {
         type Args = Subscribers;
         const SPEC: Spec = POST;
 
-        fn rig(args: &Subscribers, _: &mut Rig) -> Result<Self, Fault> {
+        fn setup(args: &Subscribers, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, _) = broadcast::channel::<Arc<Letter>>(VALUES_MAX as usize);
             let (tell, heard) = mpsc::channel(1);

@@ -1,10 +1,11 @@
 //! Contenders: our runtime, bare coroutines, and threads.
 
 use super::Fibers;
-use crate::floor::bed::{Bed, Manner};
+use crate::common::timed;
+use crate::floor::wait_word::{WaitMode, WaitWord};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
-use handover_base::{affinity, clock, topology};
+use handover_base::{affinity, topology};
 use handover_fiber::{
     Builder, Config, Eventual, Handle, Mutex, Runtime, sleep, spawn, spawn_detached, yield_now,
 };
@@ -16,21 +17,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-pub(super) fn fault(error: impl std::fmt::Display) -> Fault {
-    Fault::new(error.to_string())
-}
-
-/// Returns the ticks that `run` takes.
-#[inline]
-pub(super) fn timed(run: impl FnOnce()) -> u64 {
-    let began = clock::ticks();
-    run();
-    clock::ticks().saturating_sub(began)
-}
-
 const MS: Duration = Duration::from_millis(1);
 
-/// Our runtime.
 pub(super) struct Ours {
     runtime: Runtime,
     handle: Handle,
@@ -43,11 +31,15 @@ impl Ours {
         &self,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Fault> {
-        Builder::new().worker(0).spawn_on(&self.handle, run).map_err(fault)?.join().map_err(fault)
+        Builder::new()
+            .worker(0)
+            .spawn_on(&self.handle, run)
+            .map_err(Fault::of)?
+            .join()
+            .map_err(Fault::of)
     }
 }
 
-/// The one place in the code from which all fibers yield.
 #[inline(never)]
 fn yield_often(count: u64) {
     for _ in 0..count {
@@ -68,7 +60,7 @@ impl Fibers for Ours {
             }
         };
         let config = Config { cpus, ..Config::workers(workers_count) };
-        let runtime = Runtime::new(config).map_err(fault)?;
+        let runtime = Runtime::new(config).map_err(Fault::of)?;
         Ok(Ours { handle: runtime.handle(), runtime, workers_count })
     }
 
@@ -95,9 +87,8 @@ impl Fibers for Ours {
                     sum += fiber.ok().and_then(|fiber| fiber.join().ok()).unwrap_or(0);
                 }
             });
-            (sum == count * (count - 1) / 2).then_some(ticks)
+            all(sum, count * (count - 1) / 2, ticks)
         })?
-        .ok_or_else(|| Fault::new("a result was lost"))
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
@@ -132,7 +123,7 @@ impl Fibers for Ours {
                 }
             })
         })?;
-        answers.map_err(fault)?.join().map_err(fault)?;
+        answers.map_err(Fault::of)?.join().map_err(Fault::of)?;
         Ok(ticks)
     }
 
@@ -168,7 +159,7 @@ impl Fibers for Ours {
                     once();
                 }
             };
-            others.push(self.runtime.spawn(goes).map_err(fault)?);
+            others.push(self.runtime.spawn(goes).map_err(Fault::of)?);
         }
         let ticks = self.within(move || {
             once();
@@ -180,25 +171,22 @@ impl Fibers for Ours {
     }
 }
 
-/// Coroutines without a runtime.
-pub(super) struct Bare(Vec<Coroutine<(), (), ()>>);
-
-impl Drop for Bare {
-    fn drop(&mut self) {
-        self.0.iter_mut().for_each(Coroutine::force_unwind);
-    }
+/// Coroutine that suspends itself each time that it is resumed.
+pub(super) trait Suspending: Sized + 'static {
+    fn new() -> Self;
+    /// Resumes the coroutine; returns `true` if it suspended itself again.
+    fn resume(&mut self) -> bool;
+    /// Creates and runs a coroutine that returns its number, `count` times; returns the ticks used,
+    /// and the sum.
+    fn spawns(count: u64) -> Result<(u64, u64), Fault>;
 }
 
-impl Fibers for Bare {
+/// Two coroutines without a runtime.
+pub(super) struct Switched<C>([C; 2]);
+
+impl<C: Suspending> Fibers for Switched<C> {
     fn begin(_: u32) -> Result<Self, Fault> {
-        let make = || {
-            Coroutine::new(|yielder, ()| {
-                loop {
-                    yielder.suspend(());
-                }
-            })
-        };
-        Ok(Bare(vec![make(), make()]))
+        Ok(Switched([C::new(), C::new()]))
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
@@ -206,39 +194,23 @@ impl Fibers for Bare {
         let ticks = timed(|| {
             for _ in 0..count / 2 {
                 for one in &mut self.0 {
-                    suspended += u64::from(matches!(one.resume(()), CoroutineResult::Yield(())));
+                    suspended += u64::from(one.resume());
                 }
             }
         });
-        if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
+        all(suspended, count, ticks)
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         let mut suspended = 0;
         let one = &mut self.0[0];
-        let ticks = timed(|| {
-            for _ in 0..count {
-                suspended += u64::from(matches!(one.resume(()), CoroutineResult::Yield(())));
-            }
-        });
-        if suspended == count { Ok(ticks) } else { Err(Fault::new("it has ended")) }
+        let ticks = timed(|| (0..count).for_each(|_| suspended += u64::from(one.resume())));
+        all(suspended, count, ticks)
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
-        // One stack, reused.
-        let mut stack = Some(DefaultStack::new(64 << 10).map_err(fault)?);
-        let mut sum = 0;
-        let ticks = timed(|| {
-            for i in 0..count {
-                let Some(own) = stack.take() else { break };
-                let mut one = Coroutine::<(), (), u64>::with_stack(own, move |_, ()| black_box(i));
-                if let CoroutineResult::Return(it) = one.resume(()) {
-                    sum += it;
-                    stack = Some(one.into_stack());
-                }
-            }
-        });
-        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+        let (ticks, sum) = C::spawns(count)?;
+        all(sum, count * (count - 1) / 2, ticks)
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
@@ -251,6 +223,55 @@ impl Fibers for Bare {
 
     fn locks(&mut self, count: u64) -> Result<u64, Fault> {
         self.yields(count)
+    }
+}
+
+/// Returns the ticks if everything was counted.
+pub(super) fn all(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
+    match counted == expected {
+        true => Ok(ticks),
+        false => Err(Fault::new(format!("{counted} counted instead of {expected}"))),
+    }
+}
+
+/// A bare coroutine of `corosensei`.
+pub(super) struct Bare(Coroutine<(), (), ()>);
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.0.force_unwind();
+    }
+}
+
+impl Suspending for Bare {
+    fn new() -> Self {
+        Bare(Coroutine::new(|yielder, ()| {
+            loop {
+                yielder.suspend(());
+            }
+        }))
+    }
+
+    #[inline(always)]
+    fn resume(&mut self) -> bool {
+        matches!(self.0.resume(()), CoroutineResult::Yield(()))
+    }
+
+    fn spawns(count: u64) -> Result<(u64, u64), Fault> {
+        // One stack, reused.
+        let mut stack = Some(DefaultStack::new(64 << 10).map_err(Fault::of)?);
+        let mut sum = 0;
+        let ticks = timed(|| {
+            for i in 0..count {
+                let Some(own) = stack.take() else { break };
+                let mut one = Coroutine::<(), (), u64>::with_stack(own, move |_, ()| black_box(i));
+                if let CoroutineResult::Return(it) = one.resume(()) {
+                    sum += it;
+                    stack = Some(one.into_stack());
+                }
+            }
+        });
+        Ok((ticks, sum))
     }
 }
 
@@ -268,10 +289,10 @@ impl Fibers for Kernel {
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         // The smallest slack: 1 ns.
-        let before = rustix::thread::current_timer_slack().map_err(fault)?;
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(fault)?;
+        let before = rustix::thread::current_timer_slack().map_err(Fault::of)?;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(Fault::of)?;
         let ticks = timed(|| (0..count).for_each(|_| thread::sleep(MS)));
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(before)).map_err(fault)?;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(before)).map_err(Fault::of)?;
         Ok(ticks)
     }
 
@@ -300,20 +321,20 @@ impl Fibers for Words {
         let other = topology::allowed().into_iter().find(|&cpu| cpu != own);
         let other = other.ok_or_else(|| Fault::new("it takes two CPUs"))?;
         let turns = (count / 2) as u32;
-        let (beds, manner) = (Arc::new([Bed::new(), Bed::new()]), Manner::ADAPTIVE);
-        let its = Arc::clone(&beds);
+        let (words, mode) = (Arc::new([WaitWord::new(), WaitWord::new()]), WaitMode::ADAPTIVE);
+        let its = Arc::clone(&words);
         let answers = thread::spawn(move || {
             let pinned = affinity::set_mask(&[other]);
             for turn in 1..=turns {
-                its[0].wait(manner, |it| it == turn);
-                its[1].hand(turn, manner);
+                its[0].wait(mode, |it| it == turn);
+                its[1].publish(turn, mode);
             }
             pinned.is_ok()
         });
         let ticks = timed(|| {
             for turn in 1..=turns {
-                beds[0].hand(turn, manner);
-                beds[1].wait(manner, |it| it == turn);
+                words[0].publish(turn, mode);
+                words[1].wait(mode, |it| it == turn);
             }
         });
         match answers.join() {
@@ -323,7 +344,6 @@ impl Fibers for Words {
     }
 }
 
-/// Threads of the kernel.
 pub(super) struct Threads;
 
 impl Fibers for Threads {
@@ -366,7 +386,7 @@ impl Fibers for Threads {
                 sum += thread::spawn(move || black_box(i)).join().unwrap_or(0);
             }
         });
-        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+        all(sum, count * (count - 1) / 2, ticks)
     }
 
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {

@@ -81,14 +81,12 @@ pub(super) fn turn(interval: Duration) -> Result<(), SpawnError> {
     Ok(())
 }
 
-/// Results of one looping fiber.
 #[derive(Debug)]
 struct Slot {
     turns: AtomicU64,
     late_ns: Option<Mutex<Histogram<u64>>>,
 }
 
-/// State shared by all looping fibers.
 #[derive(Debug)]
 struct Course {
     start: Barrier,
@@ -120,7 +118,6 @@ impl Course {
         })
     }
 
-    /// Runs the loop of one fiber.
     fn go_round(&self, slot: &Slot, interval: Duration) {
         self.start.wait();
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);

@@ -1,7 +1,8 @@
 //! Costs of small fiber operations, loop included, for tables.
 
 use super::Fibers;
-use super::contenders::{Ours, timed};
+use super::contenders::Ours;
+use crate::common::timed;
 use handover_fiber::Eventual;
 use handover_harness::Fault;
 use std::hint::black_box;

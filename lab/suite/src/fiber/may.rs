@@ -4,7 +4,8 @@
 //! runs on the CPU of the participant that started it.
 
 use super::Fibers;
-use super::contenders::{fault, timed};
+use super::contenders::all;
+use crate::common::timed;
 use handover_harness::Fault;
 use may::coroutine::{JoinHandle, sleep, yield_now};
 use may::go;
@@ -16,10 +17,8 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The coroutines of the process.
 pub(super) struct Coroutines;
 
-/// Returns the result of a coroutine.
 fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {
     coroutine.join().map_err(|_| Fault::new("a coroutine panicked"))
 }
@@ -60,7 +59,7 @@ impl Fibers for Coroutines {
             });
             (ticks, sum)
         }))?;
-        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+        all(sum, count * (count - 1) / 2, ticks)
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
@@ -109,10 +108,8 @@ impl Fibers for Coroutines {
             let other = go!(move || often(&its, count / 2));
             let ticks = timed(|| often(&mutex, count / 2));
             join(other)?;
-            match *mutex.lock().map_err(fault)? {
-                sum if sum == count / 2 * 2 => Ok(ticks),
-                sum => Err(Fault::new(format!("{sum} additions instead of {count}"))),
-            }
+            let sum = *mutex.lock().map_err(Fault::of)?;
+            all(sum, count / 2 * 2, ticks)
         }))?
     }
 

@@ -1,9 +1,8 @@
 //! Memory of waiting fibers, threads and tasks.
 
-use super::contenders::fault;
 use handover_fiber::{Config, Eventual, Runtime, spawn_detached, yield_now};
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Spec, Unit, args};
+use handover_harness::{Fault, Samples, Setup, Workload};
+use handover_record::{Spec, Unit, args};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -17,8 +16,7 @@ args! {
     }
 }
 
-/// A contender whose waiting units hold memory.
-trait Parks: 'static {
+pub(super) trait Parks: 'static {
     /// Returns the growth of the process's resident memory, page tables included, in bytes, with
     /// `count` units waiting.
     fn parked_bytes(count: u32) -> Result<u64, Fault>;
@@ -26,7 +24,7 @@ trait Parks: 'static {
 
 /// Returns the resident memory and the page tables of this process in bytes.
 fn held_bytes() -> Result<u64, Fault> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(fault)?;
+    let status = std::fs::read_to_string("/proc/self/status").map_err(Fault::of)?;
     let kib = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
@@ -37,14 +35,14 @@ fn held_bytes() -> Result<u64, Fault> {
     }
 }
 
-struct Ours;
+pub(super) struct Ours;
 
 impl Parks for Ours {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // A stack size that nothing else uses, so that no cached stack has memory.
         let config = Config { stack_bytes: 48 << 10, ..Config::default() };
-        Runtime::new(config.clone()).map_err(fault)?.trim();
-        let runtime = Runtime::new(config).map_err(fault)?;
+        Runtime::new(config.clone()).map_err(Fault::of)?.trim();
+        let runtime = Runtime::new(config).map_err(Fault::of)?;
         let go = Arc::new(Eventual::<()>::new());
         let before = held_bytes()?;
         let waits = Arc::clone(&go);
@@ -56,16 +54,16 @@ impl Parks for Ours {
             yield_now(); // each runs until it waits
             Ok::<(), handover_fiber::SpawnError>(())
         });
-        let spawned = spawns.map_err(fault)?.join().map_err(fault)?;
+        let spawned = spawns.map_err(Fault::of)?.join().map_err(Fault::of)?;
         let after = held_bytes();
         let _ = go.set(());
         runtime.shutdown();
-        spawned.map_err(fault)?;
+        spawned.map_err(Fault::of)?;
         Ok(after?.saturating_sub(before))
     }
 }
 
-struct Threads;
+pub(super) struct Threads;
 
 impl Parks for Threads {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
@@ -76,18 +74,19 @@ impl Parks for Threads {
         static ROUNDS_COUNT: AtomicUsize = AtomicUsize::new(0);
         let stack_bytes = (48 << 10) + (ROUNDS_COUNT.fetch_add(1, Relaxed) << 12);
         let before = held_bytes()?;
-        let (told, tells) = mpsc::channel::<()>();
+        let (started, starts) = mpsc::channel::<()>();
         let mut threads = Vec::new();
         for _ in 0..part {
-            let told = told.clone();
+            let started = started.clone();
             let waits = move || {
-                let _ = told.send(());
+                let _ = started.send(());
                 thread::park();
             };
-            threads
-                .push(thread::Builder::new().stack_size(stack_bytes).spawn(waits).map_err(fault)?);
+            threads.push(
+                thread::Builder::new().stack_size(stack_bytes).spawn(waits).map_err(Fault::of)?,
+            );
         }
-        tells.iter().take(part as usize).for_each(drop);
+        starts.iter().take(part as usize).for_each(drop);
         let after = held_bytes();
         for thread in threads {
             thread.thread().unpark();
@@ -98,12 +97,12 @@ impl Parks for Threads {
 }
 
 #[cfg(feature = "peers")]
-struct Tasks;
+pub(super) struct Tasks;
 
 #[cfg(feature = "peers")]
 impl Parks for Tasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(fault)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Fault::of)?;
         crate::raw::heap::trim(); // frees memory left by the last round
         let before = held_bytes()?;
         let go = Arc::new(tokio::sync::Notify::new());
@@ -120,25 +119,21 @@ impl Parks for Tasks {
     }
 }
 
-/// Workload: many waiting units.
-struct Parked<P> {
+pub(super) struct Parked<P> {
     fibers_count: u32,
     parks: PhantomData<P>,
 }
 
 impl<P: Parks> Workload for Parked<P> {
     type Args = Waiting;
-    const SPEC: Spec = Spec {
-        id: "fiber/parked-bytes",
-        what: "memory of one of many that wait, resident and in page tables",
-        unit: Unit::Bytes,
-        floor: Some("floor/word"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "fiber/parked-bytes",
+        "memory of one of many that wait, resident and in page tables",
+    )
+    .unit(Unit::Bytes)
+    .floor("floor/word");
 
-    fn rig(args: &Waiting, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Waiting, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Parked { fibers_count: args.fibers_count, parks: PhantomData })
     }
 
@@ -150,13 +145,7 @@ impl<P: Parks> Workload for Parked<P> {
         while out.running() {
             // A failed operation yields no sample; check() has reported the fault.
             let Ok(bytes) = P::parked_bytes(self.fibers_count) else { break };
-            out.tell(0, bytes as f64 / f64::from(self.fibers_count));
+            out.record_value(0, bytes as f64 / f64::from(self.fibers_count));
         }
     }
 }
-
-/// Memory benchmarks.
-pub(super) const OURS: Bench = Bench::one::<Parked<Ours>>(Contender::ours("handover"));
-pub(super) const THREADS: Bench = Bench::one::<Parked<Threads>>(Contender::peer("threads"));
-#[cfg(feature = "peers")]
-pub(super) const TASKS: Bench = Bench::one::<Parked<Tasks>>(Contender::peer("tokio"));

@@ -2,8 +2,10 @@
 //! stacks.
 
 use super::Fibers;
-use super::contenders::{fault, timed};
+use super::contenders::Suspending;
+use crate::common::{timed, timed_async};
 use generator::{Generator, Gn};
+use handover_base::clock;
 use handover_harness::Fault;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,58 +17,51 @@ use tokio::task::yield_now;
 
 const MS: Duration = Duration::from_millis(1);
 
+async fn often(count: u64) {
+    for _ in 0..count {
+        yield_now().await;
+    }
+}
+
 /// Tokio's tasks, on one thread.
 pub(super) struct Tasks(Runtime);
 
 impl Fibers for Tasks {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Builder::new_current_thread().enable_time().build().map(Tasks).map_err(fault)
+        Builder::new_current_thread().enable_time().build().map(Tasks).map_err(Fault::of)
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
-        async fn often(count: u64) {
-            for _ in 0..count {
-                yield_now().await;
-            }
-        }
         self.run(async move {
             let other = tokio::spawn(often(count / 2));
-            let began = handover_base::clock::ticks();
-            often(count / 2).await;
-            let ticks = handover_base::clock::ticks().saturating_sub(began);
-            other.await.map_err(fault)?;
+            let ticks = timed_async(often(count / 2)).await;
+            other.await.map_err(Fault::of)?;
             Ok(ticks)
         })
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        self.run(async move {
-            let began = handover_base::clock::ticks();
-            for _ in 0..count {
-                yield_now().await;
-            }
-            Ok(handover_base::clock::ticks().saturating_sub(began))
-        })
+        self.run(async move { Ok(timed_async(often(count)).await) })
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
-            let began = handover_base::clock::ticks();
+            let began = clock::ticks();
             for i in 0..count {
-                tokio::spawn(async move { black_box(i) }).await.map_err(fault)?;
+                tokio::spawn(async move { black_box(i) }).await.map_err(Fault::of)?;
             }
-            Ok(handover_base::clock::ticks().saturating_sub(began))
+            Ok(clock::ticks().saturating_sub(began))
         })
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
-            let began = handover_base::clock::ticks();
+            let began = clock::ticks();
             for i in 0..count {
                 drop(tokio::spawn(async move { black_box(i) }));
                 yield_now().await;
             }
-            Ok(handover_base::clock::ticks().saturating_sub(began))
+            Ok(clock::ticks().saturating_sub(began))
         })
     }
 
@@ -80,19 +75,19 @@ impl Fibers for Tasks {
                     its[1].notify_one();
                 }
             });
-            let began = handover_base::clock::ticks();
+            let began = clock::ticks();
             for _ in 0..count / 2 {
                 pair[0].notify_one();
                 pair[1].notified().await;
             }
-            let ticks = handover_base::clock::ticks().saturating_sub(began);
-            other.await.map_err(fault)?;
+            let ticks = clock::ticks().saturating_sub(began);
+            other.await.map_err(Fault::of)?;
             Ok(ticks)
         })
     }
 
     fn locks(&mut self, count: u64) -> Result<u64, Fault> {
-        async fn often(mutex: Arc<Mutex<u64>>, count: u64) {
+        async fn takes(mutex: Arc<Mutex<u64>>, count: u64) {
             for _ in 0..count {
                 let mut held = mutex.lock().await;
                 *held += 1;
@@ -101,22 +96,20 @@ impl Fibers for Tasks {
         }
         let mutex = Arc::new(Mutex::new(0));
         self.run(async move {
-            let other = tokio::spawn(often(Arc::clone(&mutex), count / 2));
-            let began = handover_base::clock::ticks();
-            often(mutex, count / 2).await;
-            let ticks = handover_base::clock::ticks().saturating_sub(began);
-            other.await.map_err(fault)?;
+            let other = tokio::spawn(takes(Arc::clone(&mutex), count / 2));
+            let ticks = timed_async(takes(mutex, count / 2)).await;
+            other.await.map_err(Fault::of)?;
             Ok(ticks)
         })
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
-            let began = handover_base::clock::ticks();
+            let began = clock::ticks();
             for _ in 0..count {
                 tokio::time::sleep(MS).await;
             }
-            Ok(handover_base::clock::ticks().saturating_sub(began))
+            Ok(clock::ticks().saturating_sub(began))
         })
     }
 
@@ -142,14 +135,14 @@ impl Fibers for Tasks {
                 })
                 .collect();
             once().await;
-            let began = handover_base::clock::ticks();
+            let began = clock::ticks();
             for _ in 0..count {
                 once().await;
             }
-            let ticks = handover_base::clock::ticks().saturating_sub(began);
+            let ticks = clock::ticks().saturating_sub(began);
             is_over.store(true, Relaxed);
             for other in others {
-                other.await.map_err(fault)?;
+                other.await.map_err(Fault::of)?;
             }
             Ok(ticks)
         })
@@ -162,52 +155,34 @@ impl Tasks {
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Result<u64, Fault> {
-        self.0.block_on(async { tokio::spawn(future).await.map_err(fault)? })
+        self.0.block_on(async { tokio::spawn(future).await.map_err(Fault::of)? })
     }
 }
 
-/// The stacks of `generator`, without a runtime.
-pub(super) struct Generators(Vec<Generator<'static, (), ()>>);
+/// A coroutine with a stack of `generator`.
+pub(super) struct Generated(Generator<'static, (), ()>);
 
-impl Fibers for Generators {
-    fn begin(_: u32) -> Result<Self, Fault> {
-        let make = || {
-            Gn::new_scoped(|mut scope| {
-                loop {
-                    scope.yield_(());
-                }
-            })
-        };
-        Ok(Generators(vec![make(), make()]))
-    }
-
-    fn yields(&mut self, count: u64) -> Result<u64, Fault> {
-        let mut suspended = 0;
-        let ticks = timed(|| {
-            for _ in 0..count / 2 {
-                for one in &mut self.0 {
-                    suspended += u64::from(one.resume().is_some());
-                }
+impl Suspending for Generated {
+    fn new() -> Self {
+        Generated(Gn::new_scoped(|mut scope| {
+            loop {
+                scope.yield_(());
             }
-        });
-        if suspended == count { Ok(ticks) } else { Err(Fault::new("one has ended")) }
+        }))
     }
 
-    fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        let mut suspended = 0;
-        let one = &mut self.0[0];
-        let ticks =
-            timed(|| (0..count).for_each(|_| suspended += u64::from(one.resume().is_some())));
-        if suspended == count { Ok(ticks) } else { Err(Fault::new("it has ended")) }
+    #[inline(always)]
+    fn resume(&mut self) -> bool {
+        self.0.resume().is_some()
     }
 
-    fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
+    fn spawns(count: u64) -> Result<(u64, u64), Fault> {
         let mut sum = 0;
         let ticks = timed(|| {
             for i in 0..count {
                 sum += Gn::<()>::new_scoped(move |_| black_box(i)).resume().unwrap_or(0);
             }
         });
-        if sum == count * (count - 1) / 2 { Ok(ticks) } else { Err(Fault::new("one was lost")) }
+        Ok((ticks, sum))
     }
 }

@@ -1,14 +1,14 @@
 //! A connection made, used for one echo, and closed: with a server, or as a floor with the kernel
 //! alone.
 
+use crate::common::{Tally, same_bytes, size};
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Bytes, Spec, args};
 use std::io::{Read, Write};
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use zerocopy::FromZeros;
 
 args! {
     /// Size of the message.
@@ -20,14 +20,18 @@ args! {
 
 /// Value in place of the first byte after a message's length: this was the last connection.
 pub(crate) const END: u8 = 0xff;
-/// Length of the length prefix.
 pub(crate) const LENGTH_BYTES: usize = 4;
-/// Maximum time until the server listens.
 const SOON: Duration = Duration::from_secs(10);
+
+/// Returns a message of this size: the length of its letters, and the letters.
+pub(crate) fn message(message_bytes: usize) -> Vec<u8> {
+    let body_bytes = message_bytes - LENGTH_BYTES;
+    let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
+    length.to_be_bytes().into_iter().chain((b'a'..=b'z').cycle().take(body_bytes)).collect()
+}
 
 /// A server that accepts connections, echoes the message of each, and closes it.
 pub(crate) trait Accepting: Send + Sync + 'static {
-    /// The declaration.
     const SPEC: Spec;
 
     /// Listens at a port of its own, passes the port to `tell`, and serves until the last
@@ -35,29 +39,20 @@ pub(crate) trait Accepting: Send + Sync + 'static {
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
-/// State shared by the participants; each writes its own part once.
-#[derive(FromZeros)]
-#[repr(C)]
-struct Told {
-    port: AtomicU64,
-    asked: AtomicU64,
-    echoed: AtomicU64,
-}
-
-/// Workload: connections to a server of kind `A`.
 pub(crate) struct Connect<A> {
-    told: Region<Told>,
+    /// The server's port; 0 until it listens.
+    port: Region<AtomicU64>,
+    tally: Region<Tally>,
     message: Vec<u8>,
     accepts: PhantomData<fn() -> A>,
 }
 
 impl<A: Accepting> Connect<A> {
-    /// Waits for the server's address.
     fn address(&self) -> Result<SocketAddr, Fault> {
         let begin = Instant::now();
         loop {
             // Relaxed: only the port is read; its socket listens already.
-            let port = self.told.port.load(Ordering::Relaxed);
+            let port = self.port.load(Ordering::Relaxed);
             // A port is 16 bits wide.
             match port as u16 {
                 0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
@@ -81,25 +76,18 @@ impl<A: Accepting> Handover for Connect<A> {
     const SPEC: Spec = A::SPEC;
     const PROCESSES: bool = true;
 
-    fn roles(_: &Asked) -> Vec<Role> {
-        vec![Role::measured("client"), Role::serving("server")]
+    const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
+
+    fn setup(args: &Asked, setup: &mut Setup) -> Result<Self, Fault> {
+        let message = message(size(args.message_bytes));
+        Ok(Self { port: setup.region()?, tally: setup.region()?, message, accepts: PhantomData })
     }
 
-    fn rig(args: &Asked, rig: &mut Rig) -> Result<Self, Fault> {
-        let body_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX) - LENGTH_BYTES;
-        let length = u32::try_from(body_bytes).unwrap_or(u32::MAX).to_be_bytes();
-        let letters = (b'a'..=b'z').cycle().take(body_bytes);
-        let message = length.into_iter().chain(letters).collect();
-        Ok(Self { told: rig.region()?, message, accepts: PhantomData })
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
-            // Relaxed, both: the port is a number by itself, and the count is read when all have
-            // ended.
-            let tell = |port| self.told.port.store(u64::from(port), Ordering::Relaxed);
-            let echoed = A::serve(self.message.len(), tell)?;
-            self.told.echoed.store(echoed, Ordering::Relaxed);
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
+            // Relaxed: the port is a number by itself.
+            let tell = |port| self.port.store(u64::from(port), Ordering::Relaxed);
+            self.tally.add_received(A::serve(self.message.len(), tell)?);
             return Ok(());
         }
         let address = self.address()?;
@@ -115,11 +103,8 @@ impl<A: Accepting> Handover for Connect<A> {
             asked += n;
         });
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        if came != self.message {
-            fault.get_or_insert(Fault::new("the echo is not what was sent"));
-        }
-        // Relaxed: read when all participants have ended.
-        self.told.asked.store(asked, Ordering::Relaxed);
+        let fault = fault.or(same_bytes(&came, &self.message).err());
+        self.tally.add_sent(asked);
         let mut last = self.message.clone();
         last[LENGTH_BYTES] = END;
         TcpStream::connect(address)?.write_all(&last)?;
@@ -127,31 +112,21 @@ impl<A: Accepting> Handover for Connect<A> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both participants have ended.
-        let asked = self.told.asked.load(Ordering::Relaxed);
-        let echoed = self.told.echoed.load(Ordering::Relaxed);
-        match asked > 0 && asked == echoed {
-            true => Ok(()),
-            false => Err(Fault::new(format!("{asked} were asked and {echoed} answered"))),
-        }
+        self.tally.verify()
     }
 }
 
 /// The floor: one connection at a time, and blocking calls.
 pub(crate) struct Blocking;
 
-/// The benchmark of that floor.
 pub(crate) type Connects = Connect<Blocking>;
 
 impl Accepting for Blocking {
-    const SPEC: Spec = Spec {
-        id: "floor/connect",
-        what: "a connection over loopback TCP to who sleeps in accept, a message echoed, closed",
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/connect",
+        "a connection over loopback TCP to who sleeps in accept, a message echoed, closed",
+    )
+    .hands_over();
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

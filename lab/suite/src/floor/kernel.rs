@@ -6,7 +6,7 @@
 use super::relay::Medium;
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -16,7 +16,7 @@ use zerocopy::FromZeros;
 
 /// A word that its reader sleeps on, alone on its cache lines.
 ///
-/// `turn` is the value handed over; the futex word `bed` never changes, so that the waiting side
+/// `turn` is the value handed over; the futex word `word` never changes, so that the waiting side
 /// always sleeps, even if the turn has already been handed over. Otherwise two participants that
 /// happen never to find each other asleep continue in that mode, in a tenth of the time, until
 /// something disturbs them.
@@ -24,17 +24,17 @@ use zerocopy::FromZeros;
 #[repr(C, align(128))]
 struct Word {
     turn: AtomicU32,
-    bed: AtomicU32,
+    word: AtomicU32,
 }
 
 impl Word {
     /// Hands over, and repeats the wake-up until a sleeper was woken or, in case the sleeper awoke
     /// by itself, until `answered` returns `true`.
     #[inline]
-    fn hand(&self, turn: u32, scope: Scope, answered: impl Fn() -> bool) {
+    fn publish(&self, turn: u32, scope: Scope, answered: impl Fn() -> bool) {
         // Release: publishes what was done for this turn to the Acquire in wait().
         self.turn.store(turn, Ordering::Release);
-        while futex::wake(&self.bed, 1, scope) == 0 && !answered() {
+        while futex::wake(&self.word, 1, scope) == 0 && !answered() {
             // The other side is not asleep yet; if it shares this CPU, it needs the CPU to fall
             // asleep.
             std::thread::yield_now();
@@ -45,8 +45,8 @@ impl Word {
     #[inline]
     fn wait(&self, last: u32, scope: Scope) -> u32 {
         loop {
-            futex::wait(&self.bed, 0, None, scope);
-            // Acquire: pairs with the Release in hand().
+            futex::wait(&self.word, 0, None, scope);
+            // Acquire: pairs with the Release in publish().
             let turn = self.turn.load(Ordering::Acquire);
             if turn != last {
                 return turn;
@@ -57,7 +57,7 @@ impl Word {
     /// Returns `true` if the other side has handed over this turn.
     #[inline]
     fn holds(&self, turn: u32) -> bool {
-        // Acquire: pairs with the Release in hand().
+        // Acquire: pairs with the Release in publish().
         self.turn.load(Ordering::Acquire) == turn
     }
 }
@@ -76,30 +76,25 @@ impl Futex {
 
 impl Medium for Futex {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/futex",
-        what: "a futex wake to a party that truly sleeps, and one back",
-        ladder: true,
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("floor/futex", "a futex wake to a party that truly sleeps, and one back")
+            .ladder()
+            .hands_over();
     type Ping = u32;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Futex, Fault> {
-        let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
-        Ok(Futex { words: rig.region()?, over: rig.region()?, scope })
+    fn setup((): &(), setup: &mut Setup) -> Result<Futex, Fault> {
+        let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
+        Ok(Futex { words: setup.region()?, over: setup.region()?, scope })
     }
 
-    fn ping(&self) -> u32 {
-        0
+    fn ping(&self) -> Result<u32, Fault> {
+        Ok(0)
     }
 
     fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
         let [there, back] = &*self.words;
         let next = *turn + 1;
-        there.hand(next, self.scope, || back.holds(next));
+        there.publish(next, self.scope, || back.holds(next));
         *turn = back.wait(*turn, self.scope);
         Ok(())
     }
@@ -107,7 +102,7 @@ impl Medium for Futex {
     fn end(&self, _: &mut u32) -> Result<(), Fault> {
         // Acquire: pairs with the Release in echo().
         let seen = || self.over.load(Ordering::Acquire) != 0;
-        self.words[0].hand(Self::END, self.scope, seen);
+        self.words[0].publish(Self::END, self.scope, seen);
         Ok(())
     }
 
@@ -122,150 +117,119 @@ impl Medium for Futex {
                 return Ok(u64::from(turn));
             }
             turn = seen;
-            back.hand(turn, self.scope, || there.holds(turn + 1) || there.holds(Self::END));
+            back.publish(turn, self.scope, || there.holds(turn + 1) || there.holds(Self::END));
         }
     }
 }
 
-/// Medium: an eventfd for each direction.
-pub(crate) struct Eventfd {
-    there: OwnedFd,
-    back: OwnedFd,
+/// A descriptor pair through which a byte wakes a reader that sleeps in `read`.
+pub(crate) trait Channel: Sized + Send + Sync + 'static {
+    const SPEC: Spec;
+    fn setup(setup: &mut Setup) -> Result<Self, Fault>;
+    fn post(&self, token: u8) -> Result<(), Errno>;
+    /// Sleeps until a token comes.
+    fn take(&self) -> Result<u8, Errno>;
 }
 
-impl Eventfd {
-    /// Count in place of a turn's 1: the round is over.
-    const END: u64 = 2;
+const TURN: u8 = 1;
+/// Token in place of a turn: the round is over.
+const END: u8 = 2;
 
-    fn make() -> Result<OwnedFd, Fault> {
-        Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
-    }
-
-    fn post(fd: &OwnedFd, count: u64) -> Result<(), Errno> {
-        retry_on_intr(|| write(fd, &count.to_ne_bytes())).map(drop)
-    }
-
-    fn take(fd: &OwnedFd) -> Result<u64, Errno> {
-        let mut count = [0; 8];
-        retry_on_intr(|| read(fd, &mut count))?;
-        Ok(u64::from_ne_bytes(count))
-    }
+/// Medium: a channel for each direction.
+pub(crate) struct Sleeping<C> {
+    there: C,
+    back: C,
 }
 
-impl Medium for Eventfd {
+impl<C: Channel> Medium for Sleeping<C> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/eventfd",
-        what: "an eventfd written for a party that sleeps in read, and one back",
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = C::SPEC;
     type Ping = ();
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Eventfd, Fault> {
-        Ok(Eventfd { there: rig.fd(Self::make)?, back: rig.fd(Self::make)? })
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Sleeping { there: C::setup(setup)?, back: C::setup(setup)? })
     }
 
-    fn ping(&self) {}
-
-    fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
-        Self::post(&self.there, 1)?;
-        Self::take(&self.back)?;
+    fn ping(&self) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn end(&self, (): &mut ()) -> Result<(), Fault> {
-        Ok(Self::post(&self.there, Self::END)?)
-    }
-
-    fn echo(&self) -> Result<u64, Fault> {
-        let mut turns = 0;
-        while Self::take(&self.there)? != Self::END {
-            turns += 1;
-            Self::post(&self.back, 1)?;
-        }
-        Ok(turns)
-    }
-}
-
-/// Medium: a pipe for each direction, with a byte per turn.
-pub(crate) struct Pipe {
-    there: Ends,
-    back: Ends,
-}
-
-struct Ends {
-    reader: OwnedFd,
-    writer: OwnedFd,
-}
-
-impl Ends {
-    fn rig(rig: &mut Rig) -> Result<Ends, Fault> {
-        let mut made = None;
-        let reader = rig.fd(|| {
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-            made = Some(writer);
-            Ok(reader)
-        })?;
-        let writer = rig.fd(|| made.ok_or_else(|| Fault::new("a pipe without its writer")))?;
-        Ok(Ends { reader, writer })
-    }
-
-    fn post(&self, byte: u8) -> Result<(), Errno> {
-        retry_on_intr(|| write(&self.writer, &[byte])).map(drop)
-    }
-
-    fn take(&self) -> Result<u8, Errno> {
-        let mut byte = [0];
-        match retry_on_intr(|| read(&self.reader, &mut byte))? {
-            0 => Err(Errno::PIPE),
-            _ => Ok(byte[0]),
-        }
-    }
-}
-
-impl Pipe {
-    const TURN: u8 = b'.';
-    /// Byte in place of a turn: the round is over.
-    const END: u8 = b'!';
-}
-
-impl Medium for Pipe {
-    type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/pipe",
-        what: "a byte through a pipe to a party that sleeps in read, and one back",
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-    type Ping = ();
-
-    fn rig((): &(), rig: &mut Rig) -> Result<Pipe, Fault> {
-        Ok(Pipe { there: Ends::rig(rig)?, back: Ends::rig(rig)? })
-    }
-
-    fn ping(&self) {}
-
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
-        self.there.post(Self::TURN)?;
+        self.there.post(TURN)?;
         self.back.take()?;
         Ok(())
     }
 
     fn end(&self, (): &mut ()) -> Result<(), Fault> {
-        Ok(self.there.post(Self::END)?)
+        Ok(self.there.post(END)?)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut turns = 0;
-        while self.there.take()? != Self::END {
+        while self.there.take()? != END {
             turns += 1;
-            self.back.post(Self::TURN)?;
+            self.back.post(TURN)?;
         }
         Ok(turns)
+    }
+}
+
+/// An eventfd, whose count is the token.
+pub(crate) struct Eventfd(OwnedFd);
+
+impl Channel for Eventfd {
+    const SPEC: Spec = Spec::new(
+        "floor/eventfd",
+        "an eventfd written for a party that sleeps in read, and one back",
+    )
+    .hands_over();
+
+    fn setup(setup: &mut Setup) -> Result<Self, Fault> {
+        setup.fd(|| Ok(eventfd(0, EventfdFlags::CLOEXEC)?)).map(Eventfd)
+    }
+
+    #[inline]
+    fn post(&self, token: u8) -> Result<(), Errno> {
+        retry_on_intr(|| write(&self.0, &u64::from(token).to_ne_bytes())).map(drop)
+    }
+
+    #[inline]
+    fn take(&self) -> Result<u8, Errno> {
+        let mut count = [0; 8];
+        retry_on_intr(|| read(&self.0, &mut count))?;
+        Ok(u64::from_ne_bytes(count) as u8)
+    }
+}
+
+/// A pipe, with a byte per token.
+pub(crate) struct Pipe {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Channel for Pipe {
+    const SPEC: Spec = Spec::new(
+        "floor/pipe",
+        "a byte through a pipe to a party that sleeps in read, and one back",
+    )
+    .hands_over();
+
+    fn setup(setup: &mut Setup) -> Result<Self, Fault> {
+        let (reader, writer) = setup.fds(|| Ok(pipe_with(PipeFlags::CLOEXEC)?))?;
+        Ok(Pipe { reader, writer })
+    }
+
+    #[inline]
+    fn post(&self, token: u8) -> Result<(), Errno> {
+        retry_on_intr(|| write(&self.writer, &[token])).map(drop)
+    }
+
+    #[inline]
+    fn take(&self) -> Result<u8, Errno> {
+        let mut token = [0];
+        match retry_on_intr(|| read(&self.reader, &mut token))? {
+            0 => Err(Errno::PIPE),
+            _ => Ok(token[0]),
+        }
     }
 }

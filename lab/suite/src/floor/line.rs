@@ -7,7 +7,7 @@
 
 use super::relay::Medium;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
 use zerocopy::FromZeros;
 
@@ -20,7 +20,7 @@ const END: u64 = u64::MAX;
 struct Word(AtomicU64);
 
 impl Word {
-    fn hand(&self, turn: u64) {
+    fn publish(&self, turn: u64) {
         // Release: publishes what was done for this turn to the Acquire in wait().
         self.0.store(turn, Ordering::Release);
     }
@@ -29,7 +29,7 @@ impl Word {
     #[inline(always)]
     fn wait(&self, yields: bool, is_next: impl Fn(u64) -> bool) -> u64 {
         loop {
-            // Acquire: pairs with the Release in hand().
+            // Acquire: pairs with the Release in publish().
             let turn = self.0.load(Ordering::Acquire);
             if is_next(turn) {
                 return turn;
@@ -41,11 +41,6 @@ impl Word {
     }
 }
 
-/// Returns `true` if the two participants share a CPU.
-fn crowded(rig: &Rig) -> bool {
-    matches!(rig.cpus(), [first, second, ..] if first == second)
-}
-
 /// Medium of one line: the ping stores odd turns, the echo the following even ones.
 pub(crate) struct OneLine {
     word: Region<Word>,
@@ -54,37 +49,34 @@ pub(crate) struct OneLine {
 
 impl Medium for OneLine {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/cache-line",
-        what: "one shared cache line to another CPU and back, both sides spinning",
-        ladder: true,
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/cache-line",
+        "one shared cache line to another CPU and back, both sides spinning",
+    )
+    .ladder()
+    .hands_over()
+    .batched();
     type Ping = u64;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<OneLine, Fault> {
-        Ok(OneLine { word: rig.region()?, yields: crowded(rig) })
+    fn setup((): &(), setup: &mut Setup) -> Result<OneLine, Fault> {
+        Ok(OneLine { word: setup.region()?, yields: setup.is_crowded() })
     }
 
-    fn ping(&self) -> u64 {
-        0
+    fn ping(&self) -> Result<u64, Fault> {
+        Ok(0)
     }
 
     #[inline(always)]
     fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
         let back = *turn + 2;
-        self.word.hand(*turn + 1);
+        self.word.publish(*turn + 1);
         self.word.wait(self.yields, |it| it == back);
         *turn = back;
         Ok(())
     }
 
     fn end(&self, _: &mut u64) -> Result<(), Fault> {
-        self.word.hand(END);
+        self.word.publish(END);
         Ok(())
     }
 
@@ -97,7 +89,7 @@ impl Medium for OneLine {
                 return Ok(turn / 2);
             }
             turn = seen + 1;
-            self.word.hand(turn);
+            self.word.publish(turn);
         }
     }
 }
@@ -110,36 +102,33 @@ pub(crate) struct TwoLines {
 
 impl Medium for TwoLines {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/cache-line-2",
-        what: "one cache line to another CPU and a second one back, both sides spinning",
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/cache-line-2",
+        "one cache line to another CPU and a second one back, both sides spinning",
+    )
+    .hands_over()
+    .batched();
     type Ping = u64;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<TwoLines, Fault> {
-        Ok(TwoLines { words: rig.region()?, yields: crowded(rig) })
+    fn setup((): &(), setup: &mut Setup) -> Result<TwoLines, Fault> {
+        Ok(TwoLines { words: setup.region()?, yields: setup.is_crowded() })
     }
 
-    fn ping(&self) -> u64 {
-        0
+    fn ping(&self) -> Result<u64, Fault> {
+        Ok(0)
     }
 
     #[inline(always)]
     fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
         *turn += 1;
         let [there, back] = &*self.words;
-        there.hand(*turn);
+        there.publish(*turn);
         back.wait(self.yields, |it| it == *turn);
         Ok(())
     }
 
     fn end(&self, _: &mut u64) -> Result<(), Fault> {
-        self.words[0].hand(END);
+        self.words[0].publish(END);
         Ok(())
     }
 
@@ -152,7 +141,7 @@ impl Medium for TwoLines {
                 return Ok(turn);
             }
             turn = seen;
-            back.hand(turn);
+            back.publish(turn);
         }
     }
 }

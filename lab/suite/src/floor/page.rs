@@ -1,57 +1,41 @@
-//! Smallest memory of a waiting unit or a connection: a page of its own, or a word.
+//! Floors of figures in bytes: constants of the machine and of the network.
 
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, Unit};
 
-/// One page of memory.
-pub(super) struct Page;
+/// Declares floors whose figure is a number of bytes.
+macro_rules! sizes {
+    ($($(#[$doc:meta])* $name:ident: $id:literal, $what:literal, $bytes:expr;)*) => {$(
+        $(#[$doc])*
+        pub(super) struct $name;
 
-impl Workload for Page {
-    type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/page",
-        what: "one page of memory: whoever has a stack of its own touches one",
-        unit: Unit::Bytes,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+        impl Workload for $name {
+            type Args = ();
+            const SPEC: Spec = Spec::new($id, $what).unit(Unit::Bytes);
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Page)
-    }
+            fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+                Ok($name)
+            }
 
-    fn sample(&mut self, out: &mut Samples) {
-        if out.running() {
-            out.tell(0, rustix::param::page_size() as f64);
+            fn sample(&mut self, out: &mut Samples) {
+                if out.running() {
+                    out.record_value(0, $bytes);
+                }
+            }
         }
-    }
+    )*};
 }
 
-/// Size of the smallest reference to a waiting unit or a connection: an address.
-const WORD_BYTES: usize = size_of::<*const ()>();
-
-/// One word.
-pub(super) struct Word;
-
-impl Workload for Word {
-    type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/word",
-        what: "one word of memory: whoever is to be found again has a place that is named somewhere",
-        unit: Unit::Bytes,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
-
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Word)
-    }
-
-    fn sample(&mut self, out: &mut Samples) {
-        if out.running() {
-            out.tell(0, WORD_BYTES as f64);
-        }
-    }
+sizes! {
+    /// One packet of Ethernet, which is sent whole or not at all: the lag of a flow under any
+    /// schedule of whole packets.
+    LongestPacket: "floor/longest-packet",
+        "one longest packet: whoever sends whole packets lets another wait for one", 1500.0;
+    /// One page: the smallest memory of a waiting unit with a stack.
+    Page: "floor/page", "one page of memory: whoever has a stack of its own touches one",
+        rustix::param::page_size() as f64;
+    /// One word: the smallest reference to a waiting unit or a connection.
+    Word: "floor/word",
+        "one word of memory: whoever is to be found again has a place that is named somewhere",
+        size_of::<*const ()>() as f64;
 }

@@ -4,7 +4,7 @@
 use super::relay::Medium;
 use super::socket::Ends;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::{Spec, args};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{RecvFlags, recv};
@@ -59,25 +59,23 @@ pub(crate) struct Sent {
 
 impl Medium for Counters {
     type Args = Depth;
-    const SPEC: Spec = Spec {
-        id: "floor/pipelined",
-        pipelined: true,
-        what: "a turn counted up by one CPU and by another after it, concurrency_count of them under way",
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/pipelined",
+        "a turn counted up by one CPU and by another after it, concurrency_count \
+         of them under way",
+    )
+    .hands_over()
+    .batched()
+    .pipelined();
     type Ping = Sent;
 
-    fn rig(args: &Depth, rig: &mut Rig) -> Result<Self, Fault> {
-        let yields = matches!(rig.cpus(), [first, second, ..] if first == second);
-        Ok(Self { counters: rig.region()?, depth: args.concurrency_count.into(), yields })
+    fn setup(args: &Depth, setup: &mut Setup) -> Result<Self, Fault> {
+        let depth = args.concurrency_count.into();
+        Ok(Self { counters: setup.region()?, depth, yields: setup.is_crowded() })
     }
 
-    fn ping(&self) -> Sent {
-        Sent::default()
+    fn ping(&self) -> Result<Sent, Fault> {
+        Ok(Sent::default())
     }
 
     #[inline(always)]
@@ -117,7 +115,6 @@ impl Medium for Counters {
 
 /// Size of a turn over a socket.
 const TURN_BYTES: usize = 8;
-/// Maximum number of bytes per read.
 const READ_BYTES: usize = 1 << 16;
 
 /// Medium over loopback TCP: as many turns in one write as have come back; both sides poll.
@@ -135,7 +132,6 @@ pub(crate) struct Written {
     ahead: usize,
     /// Bytes received of an incomplete turn.
     part_bytes: usize,
-    fault: Option<Fault>,
 }
 
 type Polled = Ends<TcpStream, true>;
@@ -171,30 +167,28 @@ fn read_some(end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
 
 impl Medium for Sockets {
     type Args = Depth;
-    const SPEC: Spec = Spec {
-        id: "floor/socket-pipelined",
-        pipelined: true,
-        what: "eight bytes over loopback TCP and back, concurrency_count of them under way, both sides spinning",
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/socket-pipelined",
+        "eight bytes over loopback TCP and back, concurrency_count of them under \
+         way, both sides spinning",
+    )
+    .hands_over()
+    .batched()
+    .pipelined();
     type Ping = Written;
 
-    fn rig(args: &Depth, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Polled::ends(rig)?;
+    fn setup(args: &Depth, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = Polled::ends(setup)?;
         for end in [&near, &far] {
             ioctl_fionbio(end, true)?;
         }
         Ok(Self { near, far, depth: args.concurrency_count as usize })
     }
 
-    fn ping(&self) -> Written {
+    fn ping(&self) -> Result<Written, Fault> {
         let lot = vec![0; self.depth * TURN_BYTES];
-        let fault = Polled::write(&self.near, &lot).err();
-        Written { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0, fault }
+        Polled::write(&self.near, &lot)?;
+        Ok(Written { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
     }
 
     #[inline(always)]
@@ -209,9 +203,6 @@ impl Medium for Sockets {
     }
 
     fn end(&self, written: &mut Written) -> Result<(), Fault> {
-        if let Some(fault) = written.fault.take() {
-            return Err(fault);
-        }
         let mut left = self.depth;
         while left > 0 {
             left -= self.turns(written)?;

@@ -1,27 +1,28 @@
 //! One procedure for all media that send a value to another CPU and back.
 
-use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use crate::common::Tally;
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Args, Spec};
-use zerocopy::FromZeros;
 
 /// A medium that sends a turn to another participant, which sends it back.
 pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// The arguments.
     type Args: Args;
-    /// The declaration.
     const SPEC: Spec;
-    /// `true` if everything shared comes from the rig, so that the participants can be processes.
+    /// `true` if everything shared comes from the setup, so that the participants can be processes.
     const PROCESSES: bool = true;
     /// State of the pinging participant between turns.
     type Ping;
 
-    /// Sets the medium up, untimed; everything that the participants share comes from the rig, so
+    /// Sets the medium up, untimed; everything that the participants share comes from the setup, so
     /// that they can be processes.
-    fn rig(args: &Self::Args, rig: &mut Rig) -> Result<Self, Fault>;
+    fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
-    /// Returns the initial state of the pinging participant.
-    fn ping(&self) -> Self::Ping;
+    /// Prepares the pinging participant, untimed; returns its state.
+    ///
+    /// # Errors
+    /// Fails if it cannot begin.
+    fn ping(&self) -> Result<Self::Ping, Fault>;
 
     /// Sends the turn and waits for its return: the timed operation.
     fn round_trip(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
@@ -36,39 +37,25 @@ pub(crate) trait Medium: Sized + Send + Sync + 'static {
 /// Benchmark of a [`Medium`] with two participants: the measured one sends, the other echoes.
 pub(crate) struct Relay<M> {
     medium: M,
-    counts: Region<Counts>,
-}
-
-/// Counts; each participant writes its own once, at its end.
-#[derive(FromZeros)]
-#[repr(C)]
-struct Counts {
-    sent: AtomicU64,
-    echoed: AtomicU64,
+    tally: Region<Tally>,
 }
 
 impl<M: Medium> Handover for Relay<M> {
     type Args = M::Args;
     const SPEC: Spec = M::SPEC;
     const PROCESSES: bool = M::PROCESSES;
+    const ROLES: &'static [Role] = &[Role::measured("ping"), Role::serving("echo")];
 
-    fn roles(_: &M::Args) -> Vec<Role> {
-        vec![Role::measured("ping"), Role::serving("echo")]
+    fn setup(args: &M::Args, setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Relay { medium: M::setup(args, setup)?, tally: setup.region()? })
     }
 
-    fn rig(args: &M::Args, rig: &mut Rig) -> Result<Self, Fault> {
-        Ok(Relay { medium: M::rig(args, rig)?, counts: rig.region()? })
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
-            let echoed = self.medium.echo()?;
-            // Relaxed: read after the participants have ended; collecting their results orders the
-            // accesses.
-            self.counts.echoed.store(echoed, Ordering::Relaxed);
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
+            self.tally.add_received(self.medium.echo()?);
             return Ok(());
         }
-        let (mut ping, mut sent, mut fault) = (self.medium.ping(), 0u64, None);
+        let (mut ping, mut sent, mut fault) = (self.medium.ping()?, 0u64, None);
         out.batches(|n| {
             for _ in 0..n {
                 if let Err(refused) = self.medium.round_trip(&mut ping) {
@@ -78,7 +65,7 @@ impl<M: Medium> Handover for Relay<M> {
             }
             sent += n;
         });
-        self.counts.sent.store(sent, Ordering::Relaxed);
+        self.tally.add_sent(sent);
         let ended = self.medium.end(&mut ping);
         match fault {
             Some(fault) => Err(fault),
@@ -87,14 +74,6 @@ impl<M: Medium> Handover for Relay<M> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: both participants have ended.
-        let sent = self.counts.sent.load(Ordering::Relaxed);
-        let echoed = self.counts.echoed.load(Ordering::Relaxed);
-        if sent == 0 || sent != echoed {
-            return Err(Fault::new(format!(
-                "{sent} turns were sent and {echoed} came to the echo"
-            )));
-        }
-        Ok(())
+        self.tally.verify()
     }
 }

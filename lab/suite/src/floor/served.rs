@@ -1,9 +1,9 @@
 //! One server that answers many clients, each of which waits for its answer: the floor of servers.
 
-use super::bed::{Bed, Manner};
+use super::wait_word::{WaitMode, WaitWord};
+use crate::common::Tally;
 use handover_base::clock;
-use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Spec, Wait, args};
 use zerocopy::FromZeros;
 
@@ -21,15 +21,14 @@ args! {
 /// A word to the server and one back.
 #[derive(FromZeros)]
 #[repr(C)]
-struct Desk([Bed; 2]);
+struct Desk([WaitWord; 2]);
 
 /// State shared by all participants.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Desks {
     desks: [Desk; CLIENTS_MAX],
-    asked: AtomicU64,
-    answered: AtomicU64,
+    tally: Tally,
 }
 
 /// Flag in the last answer: the round is over.
@@ -41,30 +40,26 @@ pub(crate) struct Served {
     /// `true` for each client that sends requests: the first on each CPU that is not the server's.
     /// Further clients would only alternate with it, at the cost of a context switch.
     asks: Vec<bool>,
-    manner: Manner,
+    mode: WaitMode,
 }
 
 impl Handover for Served {
     type Args = Asking;
-    const SPEC: Spec = Spec {
-        id: "floor/served",
-        what: "a word of one of clients_count clients and one back, one on each CPU beside the server that polls",
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/served",
+        "a word of one of clients_count clients and one back, one on each CPU \
+         beside the server that polls",
+    )
+    .hands_over()
+    .batched();
     const PROCESSES: bool = true;
 
     fn roles(args: &Asking) -> Vec<Role> {
-        let mut roles = vec![Role::measured("server")];
-        roles.resize(1 + args.clients_count as usize, Role::serving("client"));
-        roles
+        Role::server_and_clients(args.clients_count)
     }
 
-    fn rig(args: &Asking, rig: &mut Rig) -> Result<Self, Fault> {
-        let (server, clients) = rig.cpus().split_first().ok_or_else(|| Fault::new("no CPU"))?;
+    fn setup(args: &Asking, setup: &mut Setup) -> Result<Self, Fault> {
+        let (server, clients) = setup.cpus().split_first().ok_or_else(|| Fault::new("no CPU"))?;
         let mut taken = vec![*server];
         let mut asks: Vec<bool> = clients
             .iter()
@@ -79,12 +74,12 @@ impl Handover for Served {
             *first = true;
         }
         asks.resize(args.clients_count as usize, false);
-        let manner = Manner::of(Wait::SpinThenSleep, rig).crowded(is_crowded);
-        Ok(Self { shared: rig.region()?, asks, manner })
+        let mode = WaitMode::of(Wait::SpinThenSleep, setup).crowded(is_crowded);
+        Ok(Self { shared: setup.region()?, asks, mode })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if let Some(client) = party.index.checked_sub(1) {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if let Some(client) = participant.index.checked_sub(1) {
             if !self.asks[client] {
                 return Ok(());
             }
@@ -92,12 +87,11 @@ impl Handover for Served {
             let mut number = 0;
             loop {
                 number += 1;
-                ask.hand(number, self.manner);
+                ask.publish(number, self.mode);
                 let is_next = |it: u32| it == number || it & END != 0;
-                let (answered, _) = answer.wait(self.manner, is_next);
+                let (answered, _) = answer.wait(self.mode, is_next);
                 if answered & END != 0 {
-                    // Relaxed: read when all participants have ended.
-                    self.shared.asked.fetch_add(u64::from(answered & !END), Ordering::Relaxed);
+                    self.shared.tally.add_received(u64::from(answered & !END));
                     return Ok(());
                 }
             }
@@ -113,12 +107,12 @@ impl Handover for Served {
                 let number = ask.value();
                 if number != last[at] {
                     last[at] = number;
-                    answer.hand(number, self.manner);
+                    answer.publish(number, self.mode);
                     left -= 1;
                 }
                 at = if at + 1 == desks.len() { 0 } else { at + 1 };
                 if at == 0 {
-                    self.manner.give_way();
+                    self.mode.yield_if_crowded();
                 }
             }
         };
@@ -132,22 +126,14 @@ impl Handover for Served {
             serve(requests_count);
             out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
         }
-        let answered: u64 = last.iter().map(|&number| u64::from(number)).sum();
-        // Relaxed: read when all participants have ended.
-        self.shared.answered.store(answered, Ordering::Relaxed);
+        self.shared.tally.add_sent(last.iter().map(|&number| u64::from(number)).sum());
         for (Desk([_, answer]), last) in desks.iter().zip(last) {
-            answer.hand(END | last, self.manner);
+            answer.publish(END | last, self.mode);
         }
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        // Relaxed: all participants have ended.
-        let asked = self.shared.asked.load(Ordering::Relaxed);
-        let answered = self.shared.answered.load(Ordering::Relaxed);
-        match answered > 0 && asked == answered {
-            true => Ok(()),
-            false => Err(Fault::new(format!("{answered} were answered, {asked} heard it"))),
-        }
+        self.shared.tally.verify()
     }
 }

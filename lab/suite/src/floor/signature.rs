@@ -1,7 +1,7 @@
 //! Computations that every implementation of a handshake needs: the two operations of its
 //! cryptography, as TLS 1.3 with the usual certificate performs them.
 
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_net::tls::Identity;
 use handover_record::Spec;
 use rustls::SignatureScheme;
@@ -14,10 +14,6 @@ use std::hint::black_box;
 /// 32 bytes.
 const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
 
-fn refused(error: impl std::fmt::Display) -> Fault {
-    Fault::new(error.to_string())
-}
-
 /// Signature by which a server proves that it holds its certificate's key.
 pub(super) struct Signature {
     signer: Box<dyn Signer>,
@@ -26,25 +22,23 @@ pub(super) struct Signature {
 
 impl Workload for Signature {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/signature",
-        what: "a signature by ECDSA over P-256, as a server makes one for each full handshake",
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/signature",
+        "a signature by ECDSA over P-256, as a server makes one for each full handshake",
+    );
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        let identity = Identity::generate(&["localhost"]).map_err(refused)?;
-        let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(refused)?;
-        let key = any_supported_type(&key).map_err(refused)?;
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+        let identity = Identity::generate(&["localhost"]).map_err(Fault::of)?;
+        let key =
+            PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::of)?;
+        let key = any_supported_type(&key).map_err(Fault::of)?;
         let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]);
         let signer = signer.ok_or_else(|| Fault::new("the key signs otherwise"))?;
         Ok(Self { signer, signed: [b' '; SIGNED_BYTES] })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.signer.sign(&self.signed).map(drop).map_err(refused)
+        self.signer.sign(&self.signed).map(drop).map_err(Fault::of)
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -64,20 +58,17 @@ pub(super) struct Agreement {
 
 impl Workload for Agreement {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/agreement",
-        what: "a fresh key and the secret shared with another's by X25519, as in each handshake",
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/agreement",
+        "a fresh key and the secret shared with another's by X25519, as in each handshake",
+    );
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Self { theirs: X25519.start().map_err(refused)?.pub_key().to_vec() })
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+        Ok(Self { theirs: X25519.start().map_err(Fault::of)?.pub_key().to_vec() })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        X25519.start_and_complete(&self.theirs).map(drop).map_err(refused)
+        X25519.start_and_complete(&self.theirs).map(drop).map_err(Fault::of)
     }
 
     fn sample(&mut self, out: &mut Samples) {

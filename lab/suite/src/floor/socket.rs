@@ -2,7 +2,8 @@
 //! on one machine.
 
 use super::relay::Medium;
-use handover_harness::{Fault, Rig};
+use crate::common::{same_bytes, size};
+use handover_harness::{Fault, Setup};
 use handover_record::{Bytes, Spec, args};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -35,21 +36,19 @@ pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'stat
     fn pair() -> Result<(Self, Self), Fault>;
 }
 
-const SPEC: Spec = Spec { hands_over: true, file: file!(), line: line!(), ..Spec::DEFAULT };
-
 impl End for TcpStream {
     const SPECS: [Spec; 2] = [
-        Spec {
-            id: "floor/socket",
-            what: "a message to a party that sleeps in read, and back, over loopback TCP",
-            ladder: true,
-            ..SPEC
-        },
-        Spec {
-            id: "floor/socket-spin",
-            what: "a message to a party that asks for it without a pause, and back, over loopback TCP",
-            ..SPEC
-        },
+        Spec::new(
+            "floor/socket",
+            "a message to a party that sleeps in read, and back, over loopback TCP",
+        )
+        .ladder()
+        .hands_over(),
+        Spec::new(
+            "floor/socket-spin",
+            "a message to a party that asks for it without a pause, and back, over loopback TCP",
+        )
+        .hands_over(),
     ];
 
     /// Connects over 127.0.0.1, without Nagle's delay.
@@ -72,16 +71,16 @@ impl End for TcpStream {
 
 impl End for UnixStream {
     const SPECS: [Spec; 2] = [
-        Spec {
-            id: "floor/unix-socket",
-            what: "a message to a party that sleeps in read, and back, over a pair of Unix sockets",
-            ..SPEC
-        },
-        Spec {
-            id: "floor/unix-socket-spin",
-            what: "a message to a party that asks for it without a pause, and back, over Unix sockets",
-            ..SPEC
-        },
+        Spec::new(
+            "floor/unix-socket",
+            "a message to a party that sleeps in read, and back, over a pair of Unix sockets",
+        )
+        .hands_over(),
+        Spec::new(
+            "floor/unix-socket-spin",
+            "a message to a party that asks for it without a pause, and back, over Unix sockets",
+        )
+        .hands_over(),
     ];
 
     fn pair() -> Result<(UnixStream, UnixStream), Fault> {
@@ -102,16 +101,10 @@ pub(crate) type Loopback = Ends<TcpStream, false>;
 
 impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     /// Returns the two ends, which the participants share even if they are processes.
-    pub(crate) fn ends(rig: &mut Rig) -> Result<(E, E), Fault> {
-        let mut made = None;
-        let near = rig.fd(|| {
+    pub(crate) fn ends(setup: &mut Setup) -> Result<(E, E), Fault> {
+        let (near, far) = setup.fds(|| {
             let (near, far) = E::pair()?;
-            made = Some(far);
-            Ok(near.into())
-        })?;
-        let far = rig.fd(|| match made {
-            Some(far) => Ok(far.into()),
-            None => Err(Fault::new("a connection without its far end")),
+            Ok((near.into(), far.into()))
         })?;
         Ok((near.into(), far.into()))
     }
@@ -155,20 +148,19 @@ impl<E: End, const SPINS: bool> Medium for Ends<E, SPINS> {
     const SPEC: Spec = E::SPECS[SPINS as usize];
     type Ping = Messages;
 
-    fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Self::ends(rig)?;
+    fn setup(args: &Echo, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = Self::ends(setup)?;
         if SPINS {
             for end in [&near, &far] {
                 ioctl_fionbio(end, true)?;
             }
         }
-        let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
-        Ok(Self { near, far, message_bytes })
+        Ok(Self { near, far, message_bytes: size(args.message_bytes) })
     }
 
-    fn ping(&self) -> Messages {
+    fn ping(&self) -> Result<Messages, Fault> {
         let letters = (b'a'..=b'z').cycle().take(self.message_bytes);
-        Messages { sent: letters.collect(), came: vec![0; self.message_bytes] }
+        Ok(Messages { sent: letters.collect(), came: vec![0; self.message_bytes] })
     }
 
     fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
@@ -178,10 +170,10 @@ impl<E: End, const SPINS: bool> Medium for Ends<E, SPINS> {
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let right = messages.came == messages.sent;
+        let checked = same_bytes(&messages.came, &messages.sent);
         messages.sent[0] = END;
         Self::write(&self.near, &messages.sent)?;
-        if right { Ok(()) } else { Err(Fault::new("the echo is not what was sent")) }
+        checked
     }
 
     fn echo(&self) -> Result<u64, Fault> {

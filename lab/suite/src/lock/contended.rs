@@ -3,9 +3,9 @@
 use crate::raw::locks::{PthreadMutex, PthreadSpin};
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
+use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_lock::TryLock;
-use handover_record::{Contender, Spec, Wait};
+use handover_record::Spec;
 use std::hint::spin_loop;
 use std::sync::PoisonError;
 
@@ -16,7 +16,7 @@ const TRIES_MAX: u32 = 1000;
 
 /// A counter behind a lock whose callers wait.
 trait Counted: Send + Sync + Sized + 'static {
-    fn new() -> Self;
+    fn new() -> Result<Self, Fault>;
     /// Adds one with the lock held; `place` is the caller's index.
     fn add(&self, place: usize);
     /// Returns the count; called when no thread adds any more.
@@ -24,8 +24,8 @@ trait Counted: Send + Sync + Sized + 'static {
 }
 
 impl Counted for CachePadded<std::sync::Mutex<u64>> {
-    fn new() -> Self {
-        Self::default()
+    fn new() -> Result<Self, Fault> {
+        Ok(Self::default())
     }
     #[inline]
     fn add(&self, _: usize) {
@@ -38,8 +38,8 @@ impl Counted for CachePadded<std::sync::Mutex<u64>> {
 
 #[cfg(feature = "peers")]
 impl Counted for CachePadded<parking_lot::Mutex<u64>> {
-    fn new() -> Self {
-        Self::default()
+    fn new() -> Result<Self, Fault> {
+        Ok(Self::default())
     }
     #[inline]
     fn add(&self, _: usize) {
@@ -54,8 +54,8 @@ impl Counted for CachePadded<parking_lot::Mutex<u64>> {
 struct Tried(CachePadded<TryLock<u64>>);
 
 impl Counted for Tried {
-    fn new() -> Self {
-        Tried(CachePadded::new(TryLock::new(0)))
+    fn new() -> Result<Self, Fault> {
+        Ok(Tried(CachePadded::new(TryLock::new(0))))
     }
     #[inline]
     fn add(&self, _: usize) {
@@ -77,41 +77,32 @@ impl Counted for Tried {
     }
 }
 
-impl Counted for PthreadMutex {
-    fn new() -> Self {
-        PthreadMutex::new()
-    }
-    #[inline]
-    fn add(&self, _: usize) {
-        self.with(|count| *count += 1);
-    }
-    fn count(&self) -> u64 {
-        self.with(|count| *count)
-    }
+macro_rules! pthread {
+    ($($lock:ty)*) => {$(
+        impl Counted for $lock {
+            fn new() -> Result<Self, Fault> {
+                Ok(<$lock>::new()?)
+            }
+            #[inline]
+            fn add(&self, _: usize) {
+                self.with(|count| *count += 1);
+            }
+            fn count(&self) -> u64 {
+                self.with(|count| *count)
+            }
+        }
+    )*};
 }
-
-impl Counted for PthreadSpin {
-    fn new() -> Self {
-        PthreadSpin::new()
-    }
-    #[inline]
-    fn add(&self, _: usize) {
-        self.with(|count| *count += 1);
-    }
-    fn count(&self) -> u64 {
-        self.with(|count| *count)
-    }
-}
+pthread!(PthreadMutex PthreadSpin);
 
 /// Floor: a counter for each thread, without a lock: the cost of adding without contention.
 struct Unshared(Vec<CachePadded<AtomicU64>>);
 
-/// Maximum number of threads.
 const THREADS_MAX: usize = 1024;
 
 impl Counted for Unshared {
-    fn new() -> Self {
-        Unshared((0..THREADS_MAX).map(|_| CachePadded::new(AtomicU64::new(0))).collect())
+    fn new() -> Result<Self, Fault> {
+        Ok(Unshared((0..THREADS_MAX).map(|_| CachePadded::new(AtomicU64::new(0))).collect()))
     }
     #[inline]
     fn add(&self, place: usize) {
@@ -131,29 +122,26 @@ struct Contended<C> {
 
 impl<C: Counted> Handover for Contended<C> {
     type Args = Contention;
-    const SPEC: Spec = Spec {
-        id: "lock/contended",
-        what: "one of several threads takes a lock that all of them want, adds one, and frees it",
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "lock/contended",
+        "one of several threads takes a lock that all of them want, adds one, and frees it",
+    )
+    .hands_over()
+    .batched();
 
     fn roles(args: &Contention) -> Vec<Role> {
         vec![Role::measured("contender"); args.threads_count as usize]
     }
 
-    fn rig(_: &Contention, _: &mut Rig) -> Result<Self, Fault> {
-        Ok(Contended { counted: C::new(), added: AtomicU64::new(0) })
+    fn setup(_: &Contention, _: &mut Setup) -> Result<Self, Fault> {
+        Ok(Contended { counted: C::new()?, added: AtomicU64::new(0) })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut added = 0;
         out.batches(|n| {
             for _ in 0..n {
-                self.counted.add(party.index);
+                self.counted.add(participant.index);
             }
             added += n;
         });
@@ -172,17 +160,12 @@ impl<C: Counted> Handover for Contended<C> {
     }
 }
 
-/// The benchmarks of locks that are waited for.
-pub(super) const ALL: &[Bench] = &[
-    Bench::many::<Contended<Tried>>(Contender::ours("handover").waits(Wait::Spin)),
-    Bench::many::<Contended<Unshared>>(Contender::floor("unshared")),
-    Bench::many::<Contended<PthreadSpin>>(Contender::peer("pthread_spin").waits(Wait::Spin)),
-    Bench::many::<Contended<PthreadMutex>>(Contender::peer("pthread_mutex").waits(Wait::Sleep)),
-    Bench::many::<Contended<CachePadded<std::sync::Mutex<u64>>>>(
-        Contender::peer("std_mutex").waits(Wait::SpinThenSleep),
-    ),
-    #[cfg(feature = "peers")]
-    Bench::many::<Contended<CachePadded<parking_lot::Mutex<u64>>>>(
-        Contender::peer("parking_lot").waits(Wait::SpinThenSleep),
-    ),
-];
+pub(super) const ALL: &[Bench] = benches! {
+    many ours "handover" Spin: Contended<Tried>;
+    many floor "unshared": Contended<Unshared>;
+    many peer "pthread_spin" Spin: Contended<PthreadSpin>;
+    many peer "pthread_mutex" Sleep: Contended<PthreadMutex>;
+    many peer "std_mutex" SpinThenSleep: Contended<CachePadded<std::sync::Mutex<u64>>>;
+    many peer "parking_lot" SpinThenSleep: Contended<CachePadded<parking_lot::Mutex<u64>>>,
+        if feature = "peers";
+};

@@ -4,16 +4,15 @@
 //! stopwatch is thus in the rank, and no figure includes the communication between this process and
 //! the ranks.
 
-use super::{World, fault};
+use super::World;
 use crate::bulk::Move;
+use crate::common::{TakeCell, size};
 use handover_base::{affinity, clock, topology};
-use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
-use handover_record::{Contender, Spec, Wait};
+use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
+use handover_record::Spec;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
-/// Environment variable with the task of a process that is a rank.
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 
 /// Launchers: indices into `LAUNCHERS`.
@@ -21,7 +20,6 @@ const OPEN_MPI: u8 = 0;
 const MPICH: u8 = 1;
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
-/// Approximate duration of a batch.
 const BATCH_NS: u64 = 50_000;
 /// Fill bytes of the ranks' memory, by rank.
 const FILLS: [u8; 2] = [0x5a, 0xa5];
@@ -86,8 +84,8 @@ impl Task {
 /// # Errors
 /// Fails with the fault of the rank, which the launcher reports too.
 pub fn dispatch_rank() -> Option<Result<(), Fault>> {
-    let told = std::env::var(RANK_VARIABLE).ok()?;
-    let task = Task::of(&told).ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={told}")));
+    let text = std::env::var(RANK_VARIABLE).ok()?;
+    let task = Task::of(&text).ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={text}")));
     Some(task.and_then(|task| play(&task)))
 }
 
@@ -97,7 +95,7 @@ fn play(task: &Task) -> Result<(), Fault> {
     if ranks_count != 2 {
         return Err(Fault::new(format!("{ranks_count} ranks, and 2 are needed")));
     }
-    affinity::pin(task.cpus[rank as usize]).map_err(|refused| Fault::new(refused.to_string()))?;
+    affinity::pin(task.cpus[rank as usize]).map_err(Fault::of)?;
     match task.work {
         Work::PingPong if rank == 0 => {
             answer(|n| (0..n).try_for_each(|_| ping(&world)))?;
@@ -146,7 +144,7 @@ fn pong(world: &World) -> Result<(), Fault> {
 fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let Task { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
-    let mut window = world.0.window(memory_bytes).map_err(fault)?;
+    let mut window = world.window(memory_bytes)?;
     window.fill(FILLS[rank as usize]);
     if rank == 1 {
         // Tells rank 0 that the window is filled, and waits until rank 0 has finished.
@@ -172,7 +170,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
         if at + size_bytes > memory_bytes {
             at = 0;
         }
-        moved.map_err(fault)
+        moved
     };
     // Done once untimed: touches every page.
     (0..memory_bytes / size_bytes).try_for_each(|_| one())?;
@@ -214,11 +212,10 @@ impl Ranks {
         command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The ranks, and the threads of their library, go where this thread may, which is one CPU.
-        let refused = |refused: affinity::PinError| Fault::new(refused.to_string());
         let home = affinity::mask();
-        affinity::set_mask(&topology::allowed()).map_err(refused)?;
+        affinity::set_mask(&topology::allowed()).map_err(Fault::of)?;
         let started = command.spawn();
-        affinity::set_mask(&home).map_err(refused)?;
+        affinity::set_mask(&home).map_err(Fault::of)?;
         let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks have no output"))?;
@@ -248,7 +245,7 @@ impl Ranks {
 struct Launched<const LAUNCHER: u8> {
     size_bytes: usize,
     /// The ranks, which are played once, and the number of operations in a batch.
-    ranks: Mutex<Option<(Ranks, u64)>>,
+    ranks: TakeCell<(Ranks, u64)>,
 }
 
 impl<const LAUNCHER: u8> Launched<LAUNCHER> {
@@ -257,12 +254,11 @@ impl<const LAUNCHER: u8> Launched<LAUNCHER> {
         ranks.batch(100)?;
         let each_ns = clock::ns(ranks.batch(100)?).max(100) / 100;
         let n = (BATCH_NS / each_ns).max(1);
-        Ok(Self { size_bytes: task.size_bytes, ranks: Mutex::new(Some((ranks, n))) })
+        Ok(Self { size_bytes: task.size_bytes, ranks: TakeCell::new((ranks, n)) })
     }
 
     fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
-        let taken = self.ranks.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (mut ranks, n) = taken.ok_or_else(|| Fault::new("these ranks have ended"))?;
+        let (mut ranks, n) = self.ranks.take()?;
         while out.running() {
             out.note_batch(0, ranks.batch(n)?, n);
         }
@@ -270,13 +266,16 @@ impl<const LAUNCHER: u8> Launched<LAUNCHER> {
     }
 }
 
-fn cpus(rig: &Rig) -> [u32; 2] {
-    match *rig.cpus() {
+fn cpus(setup: &Setup) -> [u32; 2] {
+    match *setup.cpus() {
         [first, second, ..] => [first, second],
         [only] => [only, only],
         [] => [0, 0],
     }
 }
+
+/// The ranks run on the CPUs of both participants.
+const LAUNCHER_ALONE: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
 
 /// Empty messages, for comparison with a call without arguments.
 struct PingPong<const LAUNCHER: u8>(Launched<LAUNCHER>);
@@ -285,41 +284,35 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     type Args = ();
     const SPEC: Spec = crate::rpc::NOOP_SPEC;
 
-    fn roles((): &()) -> Vec<Role> {
-        vec![Role::measured("launcher"), Role::serving("nobody")]
-    }
+    const ROLES: &'static [Role] = LAUNCHER_ALONE;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        let (work, cpus) = (Work::PingPong, cpus(rig));
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        let (work, cpus) = (Work::PingPong, cpus(setup));
         Launched::start(Task { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        // The ranks run on the participants' CPUs.
-        if party.index == 0 { self.0.measure(out) } else { Ok(()) }
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 0 { self.0.measure(out) } else { Ok(()) }
     }
 }
 
 /// Memory of a window, which both ranks have mapped.
-struct Moved<const LAUNCHER: u8, const PUSHES: bool>(Launched<LAUNCHER>);
+struct RankTransfers<const LAUNCHER: u8, const PUSHES: bool>(Launched<LAUNCHER>);
 
-impl<const LAUNCHER: u8, const PUSHES: bool> Handover for Moved<LAUNCHER, PUSHES> {
+impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER, PUSHES> {
     type Args = Move;
     const SPEC: Spec = if PUSHES { crate::bulk::PUSH_SPEC } else { crate::bulk::PULL_SPEC };
 
-    fn roles(_: &Move) -> Vec<Role> {
-        vec![Role::measured("launcher"), Role::serving("nobody")]
-    }
+    const ROLES: &'static [Role] = LAUNCHER_ALONE;
 
-    fn rig(args: &Move, rig: &mut Rig) -> Result<Self, Fault> {
-        let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
         let work = if PUSHES { Work::Put } else { Work::Get };
-        let (size_bytes, memory_bytes) = (whole(args.size_bytes.0), whole(args.memory_bytes.0));
-        Launched::start(Task { work, size_bytes, memory_bytes, cpus: cpus(rig) }).map(Self)
+        let (size_bytes, memory_bytes) = (size(args.size_bytes), size(args.memory_bytes));
+        Launched::start(Task { work, size_bytes, memory_bytes, cpus: cpus(setup) }).map(Self)
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             return Ok(());
         }
         out.bytes_per_op(self.0.size_bytes as u64);
@@ -328,11 +321,11 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for Moved<LAUNCHER, PUSHES
 }
 
 /// The contenders of both MPI libraries.
-pub const ALL: &[Bench] = &[
-    Bench::many::<PingPong<OPEN_MPI>>(Contender::peer("open-mpi").waits(Wait::Spin)),
-    Bench::many::<PingPong<MPICH>>(Contender::peer("mpich").waits(Wait::Spin)),
-    Bench::many::<Moved<OPEN_MPI, false>>(Contender::peer("open-mpi").waits(Wait::Spin)),
-    Bench::many::<Moved<MPICH, false>>(Contender::peer("mpich").waits(Wait::Spin)),
-    Bench::many::<Moved<OPEN_MPI, true>>(Contender::peer("open-mpi").waits(Wait::Spin)),
-    Bench::many::<Moved<MPICH, true>>(Contender::peer("mpich").waits(Wait::Spin)),
-];
+pub const ALL: &[Bench] = benches! {
+    many peer "open-mpi" Spin: PingPong<OPEN_MPI>;
+    many peer "mpich" Spin: PingPong<MPICH>;
+    many peer "open-mpi" Spin: RankTransfers<OPEN_MPI, false>;
+    many peer "mpich" Spin: RankTransfers<MPICH, false>;
+    many peer "open-mpi" Spin: RankTransfers<OPEN_MPI, true>;
+    many peer "mpich" Spin: RankTransfers<MPICH, true>;
+};

@@ -3,9 +3,10 @@
 
 use super::handshake::{Shaken, Shaking, ticks_since};
 use super::load::NetLoad;
-use super::secured::{Securing, identity, refused};
+use super::secured::{Securing, identity};
 use super::servers::whole_bytes;
-use super::wait::wait;
+use super::wait::{wait, watch};
+use crate::common::size;
 use handover_base::clock;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
@@ -27,34 +28,33 @@ use std::sync::Arc;
 const READ_BYTES: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
-    CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(refused)
+    CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::of)
 }
 
 /// Configured like our server: tickets, and no stored sessions.
 fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(refused)?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::of)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(refused)?
+        .map_err(Fault::of)?
         .with_no_client_auth()
         .with_single_cert(vec![certificate(identity)?], key)
-        .map_err(refused)?;
+        .map_err(Fault::of)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = Ticketer::new().map_err(refused)?;
+    config.ticketer = Ticketer::new().map_err(Fault::of)?;
     Ok(Arc::new(config))
 }
 
 fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
     let mut roots = RootCertStore::empty();
-    roots.add(certificate(identity)?).map_err(refused)?;
+    roots.add(certificate(identity)?).map_err(Fault::of)?;
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(refused)?
+        .map_err(Fault::of)?
         .with_root_certificates(roots)
         .with_no_client_auth())
 }
 
-/// A connection of the event loop.
 struct Talk {
     stream: TcpStream,
     tls: ServerConnection,
@@ -74,7 +74,7 @@ impl Talk {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
-            let came = self.tls.process_new_packets().map_err(refused)?;
+            let came = self.tls.process_new_packets().map_err(Fault::of)?;
             let mut left = came.plaintext_bytes_to_read();
             while left > 0 {
                 let begun_bytes = self.begun.len();
@@ -112,18 +112,15 @@ pub(super) struct Epoll;
 impl Securing for Epoll {
     fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault> {
         let config = server(identity)?;
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let set = watch(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
         let mut talks = Vec::new();
         for stream in streams {
-            stream.set_nonblocking(true)?;
-            epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
-            let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(refused)?;
+            let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(Fault::of)?;
             // More bytes may be in transit than the default limit allows.
             tls.set_buffer_limit(None);
             talks.push(Talk { stream, tls, begun: Vec::new(), has_ended: false });
         }
-        let mut buffer = vec![0; READ_BYTES + usize::try_from(load.message_bytes.0).unwrap_or(0)];
+        let mut buffer = vec![0; READ_BYTES + size(load.message_bytes)];
         let mut events = Vec::with_capacity(256);
         let (mut securing, mut left, mut set_up) = (talks.len(), talks.len(), Usage::default());
         while left > 0 {
@@ -158,7 +155,7 @@ pub(super) struct Sides {
 impl Shaking for Sides {
     type Client = Arc<ClientConfig>;
 
-    fn rig() -> Result<Self, Fault> {
+    fn setup() -> Result<Self, Fault> {
         let identity = identity()?;
         let server = server(&identity)?;
         Ok(Self { identity, server })
@@ -169,12 +166,12 @@ impl Shaking for Sides {
     }
 
     fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault> {
-        let name = ServerName::try_from("localhost").map_err(refused)?;
+        let name = ServerName::try_from("localhost").map_err(Fault::of)?;
         let began = clock::ticks();
-        let mut near = ClientConnection::new(Arc::clone(client), name).map_err(refused)?;
+        let mut near = ClientConnection::new(Arc::clone(client), name).map_err(Fault::of)?;
         let mut client_ticks = ticks_since(began);
         let began = clock::ticks();
-        let mut far = ServerConnection::new(Arc::clone(&self.server)).map_err(refused)?;
+        let mut far = ServerConnection::new(Arc::clone(&self.server)).map_err(Fault::of)?;
         let mut server_ticks = ticks_since(began);
         let mut bytes = Vec::new();
         while near.wants_write() || far.wants_write() {
@@ -214,7 +211,7 @@ fn say<'a, D: SideData>(
 fn hear<D: SideData>(side: &mut ConnectionCommon<D>, mut bytes: &[u8]) -> Result<(), Fault> {
     while !bytes.is_empty() {
         side.read_tls(&mut bytes)?;
-        side.process_new_packets().map_err(refused)?;
+        side.process_new_packets().map_err(Fault::of)?;
     }
     Ok(())
 }

@@ -13,19 +13,14 @@ use std::time::Duration;
 #[cfg(feature = "peers")]
 use std::{cell::Cell, rc::Rc};
 
-/// Common declaration of all servers.
-const SPEC: Spec = Spec {
-    id: "net/connect",
-    what: "a connection to the event handler over loopback TCP, a message echoed, closed",
-    classic: Some("evh_perf"),
-    hands_over: true,
-    floor: Some("floor/connect"),
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+const SPEC: Spec = Spec::new(
+    "net/connect",
+    "a connection to the event handler over loopback TCP, a message echoed, closed",
+)
+.floor("floor/connect")
+.classic("evh_perf")
+.hands_over();
 
-/// Our event handler.
 pub(super) struct Ours;
 
 struct Echo {
@@ -54,14 +49,13 @@ impl Accepting for Ours {
     const SPEC: Spec = SPEC;
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
-        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
         let codec = LengthPrefixed::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = Echo { echoed: 0, stopper: None };
-        let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(refused)?;
+        let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
-        tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(refused)?.port());
-        reactor.run().map_err(refused)?;
+        tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::of)?.port());
+        reactor.run().map_err(Fault::of)?;
         Ok(reactor.handler().echoed)
     }
 }

@@ -1,10 +1,12 @@
 //! One message at a time over one connection, and its echo.
 
-use super::wait::wait;
+use super::wait::{wait, watch};
+use crate::common::{same_bytes, size};
+use crate::floor::connect::{END, LENGTH_BYTES, message};
 use crate::floor::relay::{Medium, Relay};
 use crate::floor::socket::Ends;
 use handover_base::clock;
-use handover_harness::{Fault, Rig};
+use handover_harness::{Fault, Setup};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use handover_record::{Bytes, Spec, args};
@@ -24,11 +26,8 @@ args! {
     }
 }
 
-const LENGTH_BYTES: usize = 4;
 /// Value in place of a message's first byte: asks if the echo works; answered and not counted.
 const GREETING: u8 = 0xfe;
-/// Value in place of a message's first byte: the round is over.
-const END: u8 = 0xff;
 
 /// Benchmark of a server of kind `E`, with a client that sleeps until an echo comes.
 pub(super) type Relayed<E> = Relay<Link<E, false>>;
@@ -78,15 +77,14 @@ impl Handler for Echo {
 
 impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
         let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
         let codec = LengthPrefixed::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = Echo { turns: 0, stopper: None };
-        let mut reactor = Reactor::new(config, codec, echo).map_err(refused)?;
+        let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
-        reactor.adopt(far).map_err(refused)?;
-        reactor.run().map_err(refused)?;
+        reactor.adopt(far).map_err(Fault::of)?;
+        reactor.run().map_err(Fault::of)?;
         Ok(reactor.handler().turns)
     }
 }
@@ -97,10 +95,7 @@ pub(super) struct Epoll<const SPINS: bool>;
 
 impl<const SPINS: bool> Echoing for Epoll<SPINS> {
     fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        far.set_nonblocking(true)?;
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, &far, epoll::EventData::new_u64(0), flags)?;
+        let set = watch([&far], epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(16);
         let mut buffer = vec![0; 1 << 16];
         let (mut filled, mut turns) = (0, 0);
@@ -179,32 +174,25 @@ pub(super) struct Link<E, const SPINS: bool> {
     echoing: PhantomData<fn() -> E>,
 }
 
-const SPEC: Spec = Spec {
-    classic: Some("evh_perf"),
-    hands_over: true,
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
-const ASLEEP: Spec = Spec {
-    id: "net/echo",
-    what: "a message to a connection of the event handler, and its echo, over loopback TCP",
-    floor: Some("floor/socket"),
-    ladder: true,
-    ..SPEC
-};
-const AWAKE: Spec = Spec {
-    id: "net/echo-spin",
-    what: "a message to a connection of the event handler, and its echo, both sides spinning",
-    ..SPEC
-};
+const ASLEEP: Spec = Spec::new(
+    "net/echo",
+    "a message to a connection of the event handler, and its echo, over loopback TCP",
+)
+.floor("floor/socket")
+.classic("evh_perf")
+.ladder()
+.hands_over();
+const AWAKE: Spec = Spec::new(
+    "net/echo-spin",
+    "a message to a connection of the event handler, and its echo, both sides spinning",
+)
+.classic("evh_perf")
+.hands_over();
 
 /// The message that the pinging participant sends, and the last echo.
 pub(super) struct Messages {
     sent: Vec<u8>,
     came: Vec<u8>,
-    /// Fault of the greeting, kept because `ping()` cannot return it.
-    fault: Option<Fault>,
 }
 
 impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
@@ -212,24 +200,20 @@ impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
     const SPEC: Spec = if SPINS { AWAKE } else { ASLEEP };
     type Ping = Messages;
 
-    fn rig(args: &NetEcho, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Ends::<TcpStream, SPINS>::ends(rig)?;
+    fn setup(args: &NetEcho, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = Ends::<TcpStream, SPINS>::ends(setup)?;
         near.set_nonblocking(SPINS)?;
-        let message_bytes = usize::try_from(args.message_bytes.0).unwrap_or(usize::MAX);
+        let message_bytes = size(args.message_bytes);
         Ok(Self { near, far, message_bytes, echoing: PhantomData })
     }
 
-    fn ping(&self) -> Messages {
-        let body_bytes = self.message_bytes - LENGTH_BYTES;
-        let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
-        let letters = (b'a'..=b'z').cycle().take(body_bytes);
-        let sent: Vec<u8> = length.to_be_bytes().into_iter().chain(letters).collect();
-        let came = vec![0; sent.len()];
-        let mut messages = Messages { sent, came, fault: None };
+    fn ping(&self) -> Result<Messages, Fault> {
+        let sent = message(self.message_bytes);
+        let mut messages = Messages { came: vec![0; sent.len()], sent };
         let letter = std::mem::replace(&mut messages.sent[LENGTH_BYTES], GREETING);
-        messages.fault = self.round_trip(&mut messages).err();
+        self.round_trip(&mut messages)?;
         messages.sent[LENGTH_BYTES] = letter;
-        messages
+        Ok(messages)
     }
 
     fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
@@ -239,15 +223,11 @@ impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let right = messages.came == messages.sent;
+        let checked = same_bytes(&messages.came, &messages.sent);
         messages.sent[LENGTH_BYTES] = END;
         Ends::<_, SPINS>::write(&self.near, &messages.sent)?;
         self.near.shutdown(std::net::Shutdown::Write)?;
-        match messages.fault.take() {
-            Some(fault) => Err(fault),
-            None if right => Ok(()),
-            None => Err(Fault::new("the echo is not what was sent")),
-        }
+        checked
     }
 
     fn echo(&self) -> Result<u64, Fault> {

@@ -1,8 +1,8 @@
 //! Cost of a TLS handshake for either side.
 
-use super::secured::{identity, refused};
+use super::secured::identity;
 use handover_base::clock;
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_net::engine::Tls;
 use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
 use handover_record::{Part, Spec};
@@ -12,7 +12,6 @@ const FULL: usize = 0;
 const RESUMED: usize = 1;
 const CLIENT: usize = 2;
 
-/// Cost of a handshake.
 pub(super) struct Shaken {
     pub(super) client_ticks: u64,
     pub(super) server_ticks: u64,
@@ -24,7 +23,7 @@ pub(super) trait Shaking: Sized + 'static {
     /// State of a client, sessions included.
     type Client;
 
-    fn rig() -> Result<Self, Fault>;
+    fn setup() -> Result<Self, Fault>;
 
     /// Returns a client without sessions.
     fn fresh(&self) -> Result<Self::Client, Fault>;
@@ -32,12 +31,10 @@ pub(super) trait Shaking: Sized + 'static {
     fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault>;
 }
 
-/// Returns the ticks since `began`.
 pub(super) fn ticks_since(began: u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Our TLS sides.
 pub(super) struct Ours {
     identity: Identity,
     server: Server,
@@ -46,35 +43,35 @@ pub(super) struct Ours {
 impl Shaking for Ours {
     type Client = Client;
 
-    fn rig() -> Result<Self, Fault> {
+    fn setup() -> Result<Self, Fault> {
         let identity = identity()?;
-        let server = Server::new(&identity, ServerOptions::default()).map_err(refused)?;
+        let server = Server::new(&identity, ServerOptions::default()).map_err(Fault::of)?;
         Ok(Self { identity, server })
     }
 
     fn fresh(&self) -> Result<Client, Fault> {
-        let roots = Roots::of(&self.identity).map_err(refused)?;
-        Client::new(Verify::Roots(roots), ClientOptions::default()).map_err(refused)
+        let roots = Roots::of(&self.identity).map_err(Fault::of)?;
+        Client::new(Verify::Roots(roots), ClientOptions::default()).map_err(Fault::of)
     }
 
     fn shake(&self, client: &Client) -> Result<Shaken, Fault> {
         let began = clock::ticks();
-        let mut near = Tls::client(client, "localhost", 0).map_err(refused)?;
+        let mut near = Tls::client(client, "localhost", 0).map_err(Fault::of)?;
         let mut client_ticks = ticks_since(began);
         let began = clock::ticks();
-        let mut far = Tls::server(&self.server, 0).map_err(refused)?;
+        let mut far = Tls::server(&self.server, 0).map_err(Fault::of)?;
         let mut server_ticks = ticks_since(began);
         let (mut plain, mut to_far, mut to_near) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let began = clock::ticks();
-            near.open(&mut to_near, &mut plain, &mut to_far).map_err(refused)?;
+            near.open(&mut to_near, &mut plain, &mut to_far).map_err(Fault::of)?;
             client_ticks += ticks_since(began);
             to_near.clear();
             if to_far.is_empty() {
                 break;
             }
             let began = clock::ticks();
-            far.open(&mut to_far, &mut plain, &mut to_near).map_err(refused)?;
+            far.open(&mut to_far, &mut plain, &mut to_near).map_err(Fault::of)?;
             server_ticks += ticks_since(began);
             to_far.clear();
         }
@@ -85,7 +82,6 @@ impl Shaking for Ours {
     }
 }
 
-/// Workload: handshakes of both kinds.
 pub(super) struct Handshake<S: Shaking> {
     sides: S,
     client: S::Client,
@@ -111,31 +107,26 @@ impl<S: Shaking> Handshake<S> {
 
 impl<S: Shaking> Workload for Handshake<S> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "net/handshake",
-        what: "a handshake of TLS 1.3 without a network, each side by itself",
-        parts: &[
-            Part::new("full", "the server's share of one with certificates"),
-            Part::new("resumed", "the server's share of one that resumes a session")
-                .floor("floor/agreement"),
-            Part::new(
-                "client",
-                "the client's share of a full one, the server's certificate verified",
-            ),
-        ],
-        floor: Some("floor/signature"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("net/handshake", "a handshake of TLS 1.3 without a network, each side by itself")
+            .floor("floor/signature")
+            .parts(&[
+                Part::new("full", "the server's share of one with certificates"),
+                Part::new("resumed", "the server's share of one that resumes a session")
+                    .floor("floor/agreement"),
+                Part::new(
+                    "client",
+                    "the client's share of a full one, the server's certificate verified",
+                ),
+            ]);
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
-        let sides = S::rig()?;
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
+        let sides = S::setup()?;
         let client = sides.fresh()?;
-        let rigged = Self { sides, client };
+        let prepared = Self { sides, client };
         // From now on the client has a session.
-        rigged.shaken(&rigged.client, false)?;
-        Ok(rigged)
+        prepared.shaken(&prepared.client, false)?;
+        Ok(prepared)
     }
 
     fn check(&mut self) -> Result<(), Fault> {

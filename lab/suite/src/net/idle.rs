@@ -2,8 +2,9 @@
 //! compared with its value for one connection.
 
 use super::secured::{Sealed, ends};
+use crate::common::same_bytes;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::engine::LengthPrefixed;
 use handover_net::{
     CloseReason, Config, Conn, Connections, Handler, Key, Listen, Reactor, Stopper, tls,
@@ -22,9 +23,7 @@ args! {
     }
 }
 
-/// Message that is echoed on each connection.
 const MESSAGE: &[u8] = b"\0\0\0\x05hello";
-/// Maximum time until the server listens.
 const SOON: Duration = Duration::from_secs(10);
 /// Time after which the memory of the last message has been freed.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -32,7 +31,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// State published by the server once it listens; the port is written last.
 #[derive(FromZeros)]
 #[repr(C)]
-struct Told {
+struct IdleServer {
     process: AtomicU64,
     port: AtomicU64,
 }
@@ -73,27 +72,26 @@ pub(super) struct Idle<const TLS: bool> {
     connections_count: u32,
     client: tls::Client,
     server: tls::Server,
-    told: Region<Told>,
+    published: Region<IdleServer>,
 }
 
 impl<const TLS: bool> Idle<TLS> {
     fn serve(&self) -> Result<(), Fault> {
-        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
         let echo = Echo { left: self.connections_count, stopper: None };
         let mut reactor =
-            Reactor::new(Config::default(), LengthPrefixed::new(64), echo).map_err(refused)?;
+            Reactor::new(Config::default(), LengthPrefixed::new(64), echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
         let mut listen = Listen::at((Ipv4Addr::LOCALHOST, 0).into());
         if TLS {
             listen = listen.tls(&self.server);
         }
-        let port = reactor.listen_at(&listen).map_err(refused)?.port();
+        let port = reactor.listen_at(&listen).map_err(Fault::of)?.port();
         // Relaxed: published by the store of the port below.
-        self.told.process.store(u64::from(std::process::id()), Ordering::Relaxed);
+        self.published.process.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in server(), which makes the process id visible.
-        self.told.port.store(u64::from(port), Ordering::Release);
-        reactor.run().map_err(refused).map(drop)
+        self.published.port.store(u64::from(port), Ordering::Release);
+        reactor.run().map_err(Fault::of).map(drop)
     }
 
     /// Waits for the server; returns its address and its process id.
@@ -101,11 +99,11 @@ impl<const TLS: bool> Idle<TLS> {
         let begin = Instant::now();
         loop {
             // Acquire: pairs with the Release in serve(). A port is 16 bits wide.
-            match self.told.port.load(Ordering::Acquire) as u16 {
+            match self.published.port.load(Ordering::Acquire) as u16 {
                 0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
                 0 => return Err(Fault::new("nobody listens")),
                 port => {
-                    let process = self.told.process.load(Ordering::Relaxed);
+                    let process = self.published.process.load(Ordering::Relaxed);
                     return Ok(((Ipv4Addr::LOCALHOST, port).into(), process));
                 }
             }
@@ -124,14 +122,10 @@ impl<const TLS: bool> Idle<TLS> {
         let mut came = [0; MESSAGE.len()];
         stream.write_all(MESSAGE)?;
         stream.read_exact(&mut came)?;
-        match came == MESSAGE {
-            true => Ok(stream),
-            false => Err(Fault::new("the echo is not what was sent")),
-        }
+        same_bytes(&came, MESSAGE).map(|()| stream)
     }
 }
 
-/// Returns the anonymous memory of a process in bytes.
 fn anon_bytes(process: u64) -> Result<u64, Fault> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -141,30 +135,24 @@ fn anon_bytes(process: u64) -> Result<u64, Fault> {
 
 impl<const TLS: bool> Handover for Idle<TLS> {
     type Args = NetIdle;
-    const SPEC: Spec = Spec {
-        id: "net/idle-bytes",
-        what: "memory in user space of a connection that is idle, of many that a process serves",
-        unit: Unit::Bytes,
-        classic: Some("evh_perf"),
-        floor: Some("floor/word"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "net/idle-bytes",
+        "memory in user space of a connection that is idle, of many that a process serves",
+    )
+    .unit(Unit::Bytes)
+    .floor("floor/word")
+    .classic("evh_perf");
     const APART: bool = true;
+    const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
-    fn roles(_: &NetIdle) -> Vec<Role> {
-        vec![Role::measured("client"), Role::serving("server")]
-    }
-
-    fn rig(args: &NetIdle, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &NetIdle, setup: &mut Setup) -> Result<Self, Fault> {
         let (client, server) = ends(false)?;
-        let told = rig.region()?;
-        Ok(Self { connections_count: args.connections_count, client, server, told })
+        let published = setup.region()?;
+        Ok(Self { connections_count: args.connections_count, client, server, published })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             return self.serve();
         }
         let (address, process) = self.server()?;
@@ -176,7 +164,7 @@ impl<const TLS: bool> Handover for Idle<TLS> {
         }
         std::thread::sleep(SETTLE);
         let grown = anon_bytes(process)?.saturating_sub(before);
-        out.tell(0, grown as f64 / f64::from(self.connections_count - 1));
+        out.record_value(0, grown as f64 / f64::from(self.connections_count - 1));
         Ok(())
     }
 }

@@ -1,12 +1,14 @@
 //! Many outstanding messages over many connections: one client, which keeps `depth` on each, and a
 //! server on its own CPU.
 
-use super::wait::wait;
+use super::wait::{wait, watch};
+use crate::common::size;
+use crate::floor::connect::message;
 use crate::floor::socket::Loopback;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_base::usage::{self, Usage};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Bytes, Part, Spec, args};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -28,8 +30,6 @@ args! {
     }
 }
 
-/// Size of the length prefix of a message.
-pub(super) const LENGTH_BYTES: usize = 4;
 /// Messages that are timed together if many are outstanding.
 const BATCH_MESSAGES: u64 = 1024;
 /// Indices of the spec's parts.
@@ -38,7 +38,6 @@ const SERVER: usize = 1;
 /// Number of messages for which the server's CPU time is recorded.
 const SERVER_MESSAGES: u64 = 1_000;
 
-/// The figures of a load.
 pub(super) const PARTS: &[Part] = &[
     Part::new("message", "between one message that is back and the next, as the client sees it"),
     Part::new("server", "the CPU time of the server's thread, for a message")
@@ -56,12 +55,12 @@ pub(super) trait Serving: Send + Sync + 'static {
 /// State that the server writes once, at its end.
 #[derive(FromZeros)]
 #[repr(C)]
-pub(super) struct Told {
+pub(super) struct ServerReport {
     cpu_ns: AtomicU64,
     has_ended: AtomicU64,
 }
 
-impl Told {
+impl ServerReport {
     /// Serves, and publishes the CPU time used since the end of the setup, which `serve` returns.
     pub(super) fn timed(&self, serve: impl FnOnce() -> Result<Usage, Fault>) -> Result<(), Fault> {
         let served = serve();
@@ -103,7 +102,6 @@ pub(super) trait Talking: Send {
     fn part(&mut self, _: &mut Vec<u8>) {}
 }
 
-/// Without encryption.
 pub(super) struct Plain;
 
 impl Talking for Plain {
@@ -116,7 +114,6 @@ impl Talking for Plain {
     }
 }
 
-/// The client's end of a connection.
 struct Near<'a, T> {
     stream: &'a TcpStream,
     talk: T,
@@ -126,7 +123,6 @@ struct Near<'a, T> {
     unsent: Vec<u8>,
 }
 
-/// One client with all connections.
 pub(super) struct Client<'a, T> {
     nears: Vec<Near<'a, T>>,
     /// Size of a message, and as many messages as are ever sent together.
@@ -138,15 +134,8 @@ pub(super) struct Client<'a, T> {
     buffer: Vec<u8>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
-    pub(super) sent_count: u64,
-    pub(super) done_count: u64,
-}
-
-/// Returns the message: its length, then letters.
-pub(super) fn message(message_bytes: usize) -> Vec<u8> {
-    let body_bytes = message_bytes - LENGTH_BYTES;
-    let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
-    length.to_be_bytes().into_iter().chain((b'a'..=b'z').cycle().take(body_bytes)).collect()
+    sent_count: u64,
+    done_count: u64,
 }
 
 impl<'a, T: Talking> Client<'a, T> {
@@ -155,15 +144,11 @@ impl<'a, T: Talking> Client<'a, T> {
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
         load: &NetLoad,
     ) -> Result<Self, Fault> {
-        let message_bytes = usize::try_from(load.message_bytes.0).unwrap_or(usize::MAX);
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut nears = Vec::new();
-        for (stream, talk) in streams {
-            stream.set_nonblocking(true)?;
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-            epoll::add(&set, stream, epoll::EventData::new_u64(nears.len() as u64), flags)?;
-            nears.push(Near { stream, talk, came_bytes: 0, unsent: Vec::new() });
-        }
+        let message_bytes = size(load.message_bytes);
+        let near = |(stream, talk)| Near { stream, talk, came_bytes: 0, unsent: Vec::new() };
+        let nears: Vec<Near<'a, T>> = streams.into_iter().map(near).collect();
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+        let set = watch(nears.iter().map(|near| near.stream), flags)?;
         let mut client = Self {
             nears,
             message_bytes,
@@ -202,7 +187,7 @@ impl<'a, T: Talking> Client<'a, T> {
 
     /// Runs until `done_count` messages have come back in total; if `sends`, sends another message
     /// for each.
-    pub(super) fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
+    fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.done_count < done_count {
             wait(&self.set, &mut events, None)?;
@@ -264,9 +249,16 @@ impl<'a, T: Talking> Client<'a, T> {
         }
     }
 
+    /// Plays the client's part of a round.
+    pub(super) fn measure(mut self, report: &ServerReport, out: &mut Samples) -> Result<(), Fault> {
+        self.play(out)?;
+        report.note(self.end()?, out);
+        Ok(())
+    }
+
     /// Receives and checks all outstanding messages, and closes. Returns the number of messages
     /// sent.
-    pub(super) fn end(mut self) -> Result<u64, Fault> {
+    fn end(mut self) -> Result<u64, Fault> {
         self.is_checking = true;
         let sent_count = self.sent_count;
         self.pump(sent_count, false)?;
@@ -285,8 +277,7 @@ impl<'a, T: Talking> Client<'a, T> {
         }
     }
 
-    /// Times batches until the round's time is up.
-    pub(super) fn play(&mut self, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&mut self, out: &mut Samples) -> Result<(), Fault> {
         let on_their_way = self.sent_count - self.done_count;
         let batch = if on_their_way > 1 { BATCH_MESSAGES.max(on_their_way) } else { 1 };
         loop {
@@ -316,52 +307,45 @@ fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
 /// Creates the load's connections of this process with itself.
 pub(super) fn connections(
     load: &NetLoad,
-    rig: &mut Rig,
+    setup: &mut Setup,
 ) -> Result<Vec<(TcpStream, TcpStream)>, Fault> {
-    (0..load.connections_count).map(|_| Loopback::ends(rig)).collect()
+    (0..load.connections_count).map(|_| Loopback::ends(setup)).collect()
 }
 
-/// Workload: a load on a server of kind `S`.
+pub(super) fn far_ends(ends: &[(TcpStream, TcpStream)]) -> Result<Vec<TcpStream>, Fault> {
+    Ok(ends.iter().map(|(_, far)| far.try_clone()).collect::<Result<_, _>>()?)
+}
+
 pub(super) struct Load<S> {
     ends: Vec<(TcpStream, TcpStream)>,
     load: NetLoad,
-    told: Region<Told>,
+    report: Region<ServerReport>,
     server: PhantomData<fn() -> S>,
 }
 
 impl<S: Serving> Handover for Load<S> {
     type Args = NetLoad;
-    const SPEC: Spec = Spec {
-        id: "net/load",
-        what: "messages over connections of one server thread, many of them on their way",
-        parts: PLAIN_PARTS,
-        classic: Some("evh_perf"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "net/load",
+        "messages over connections of one server thread, many of them on their way",
+    )
+    .classic("evh_perf")
+    .parts(PLAIN_PARTS)
+    .hands_over();
 
-    fn roles(_: &NetLoad) -> Vec<Role> {
-        vec![Role::measured("client"), Role::serving("server")]
+    const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
+
+    fn setup(load: &NetLoad, setup: &mut Setup) -> Result<Self, Fault> {
+        let report = setup.region()?;
+        Ok(Self { ends: connections(load, setup)?, load: *load, report, server: PhantomData })
     }
 
-    fn rig(load: &NetLoad, rig: &mut Rig) -> Result<Self, Fault> {
-        let told = rig.region()?;
-        Ok(Self { ends: connections(load, rig)?, load: *load, told, server: PhantomData })
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
-            let streams: Result<_, _> = self.ends.iter().map(|(_, far)| far.try_clone()).collect();
-            let streams: Vec<_> = streams?;
-            return self.told.timed(|| S::serve(streams, &self.load));
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
+            let streams = far_ends(&self.ends)?;
+            return self.report.timed(|| S::serve(streams, &self.load));
         }
-        let mut client =
-            Client::begin(self.ends.iter().map(|(near, _)| (near, Plain)), &self.load)?;
-        client.play(out)?;
-        let messages_count = client.end()?;
-        self.told.note(messages_count, out);
-        Ok(())
+        let nears = self.ends.iter().map(|(near, _)| (near, Plain));
+        Client::begin(nears, &self.load)?.measure(&self.report, out)
     }
 }

@@ -1,9 +1,10 @@
 //! The load of `net/load` with TLS.
 
-use super::load::{Client, NetLoad, PARTS, Talking, Told, connections};
+use super::load::{Client, NetLoad, PARTS, ServerReport, Talking, connections, far_ends};
 use super::servers::Echo;
+use crate::common::{same_bytes, size};
 use handover_base::usage::Usage;
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::Config;
 use handover_net::engine::Tls;
 use handover_net::tls::{self, ClientOptions, Identity, ServerOptions, Verify};
@@ -13,26 +14,20 @@ use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::TcpStream;
 
-pub(super) fn refused(error: impl std::fmt::Display) -> Fault {
-    Fault::new(error.to_string())
-}
-
-/// Creates a certificate.
 pub(super) fn identity() -> Result<Identity, Fault> {
-    Identity::generate(&["localhost"]).map_err(refused)
+    Identity::generate(&["localhost"]).map_err(Fault::of)
 }
 
 fn client(record_per_message: bool) -> Result<tls::Client, Fault> {
     let options = ClientOptions { record_per_message, ..ClientOptions::default() };
-    tls::Client::new(Verify::Nothing, options).map_err(refused)
+    tls::Client::new(Verify::Nothing, options).map_err(Fault::of)
 }
 
 fn server(identity: &Identity, record_per_message: bool) -> Result<tls::Server, Fault> {
     let options = ServerOptions { record_per_message, ..ServerOptions::default() };
-    tls::Server::new(identity, options).map_err(refused)
+    tls::Server::new(identity, options).map_err(Fault::of)
 }
 
-/// Returns both ends' configuration.
 pub(super) fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
     Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
 }
@@ -44,16 +39,15 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    /// Performs the handshake, blocking.
     pub(super) fn shake(
         stream: &TcpStream,
         client: &tls::Client,
         ends: Vec<usize>,
     ) -> Result<Self, Fault> {
         stream.set_nonblocking(true)?;
-        let mut tls = Tls::client(client, "localhost", 0).map_err(refused)?;
+        let mut tls = Tls::client(client, "localhost", 0).map_err(Fault::of)?;
         let (mut plain, mut out) = (Vec::new(), Vec::new());
-        tls.open(&mut [], &mut plain, &mut out).map_err(refused)?;
+        tls.open(&mut [], &mut plain, &mut out).map_err(Fault::of)?;
         let mut buffer = vec![0; 1 << 14];
         let mut stream_ref = stream;
         loop {
@@ -67,7 +61,7 @@ impl Sealed {
             match stream_ref.read(&mut buffer) {
                 Ok(0) => return Err(Fault::new("the server has ended the handshake")),
                 Ok(count) => {
-                    tls.open(&mut buffer[..count], &mut plain, &mut out).map_err(refused)?;
+                    tls.open(&mut buffer[..count], &mut plain, &mut out).map_err(Fault::of)?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -78,7 +72,7 @@ impl Sealed {
     /// Has one message echoed, and drops the connection's TLS state.
     pub(super) fn echo(mut self, mut stream: &TcpStream, message: &[u8]) -> Result<(), Fault> {
         let (mut plain, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
-        self.tls.seal(message, &[], &mut out).map_err(refused)?;
+        self.tls.seal(message, &[], &mut out).map_err(Fault::of)?;
         stream.set_nonblocking(false)?;
         stream.write_all(&out)?;
         out.clear();
@@ -88,12 +82,9 @@ impl Sealed {
                 // Session tickets come with the echo.
                 count => self.tls.open(&mut buffer[..count], &mut plain, &mut out),
             }
-            .map_err(refused)?;
+            .map_err(Fault::of)?;
         }
-        match plain == message {
-            true => Ok(()),
-            false => Err(Fault::new("the echo is not what was sent")),
-        }
+        same_bytes(&plain, message)
     }
 }
 
@@ -101,7 +92,7 @@ impl Talking for Sealed {
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         sealed.clear();
         let count = self.ends.partition_point(|&end| end <= plain.len());
-        self.tls.seal(plain, &self.ends[..count], sealed).map_err(refused)?;
+        self.tls.seal(plain, &self.ends[..count], sealed).map_err(Fault::of)?;
         Ok(sealed)
     }
 
@@ -112,7 +103,7 @@ impl Talking for Sealed {
     ) -> Result<&'a [u8], Fault> {
         plain.clear();
         let mut out = Vec::new();
-        self.tls.open(came, plain, &mut out).map_err(refused)?;
+        self.tls.open(came, plain, &mut out).map_err(Fault::of)?;
         match out.is_empty() {
             true => Ok(plain),
             false => Err(Fault::new("the server wants new keys in the middle of a round")),
@@ -149,51 +140,41 @@ pub(super) struct Load<S, const EACH: bool> {
     identity: Identity,
     client: tls::Client,
     load: NetLoad,
-    told: Region<Told>,
+    report: Region<ServerReport>,
     server: PhantomData<fn() -> S>,
 }
 
 impl<S: Securing, const EACH: bool> Handover for Load<S, EACH> {
     type Args = NetLoad;
-    const SPEC: Spec = Spec {
-        id: "net/tls",
-        what: "messages over connections by TLS, batched in records or a record for each",
-        parts: PARTS,
-        classic: Some("evh_perf"),
-        hands_over: true,
-        floor: Some("net/load/message"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "net/tls",
+        "messages over connections by TLS, batched in records or a record for each",
+    )
+    .floor("net/load/message")
+    .classic("evh_perf")
+    .parts(PARTS)
+    .hands_over();
 
-    fn roles(_: &NetLoad) -> Vec<Role> {
-        vec![Role::measured("client"), Role::serving("server")]
+    const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
+
+    fn setup(load: &NetLoad, setup: &mut Setup) -> Result<Self, Fault> {
+        let (ends, load) = (connections(load, setup)?, *load);
+        let (identity, client, report) = (identity()?, client(EACH)?, setup.region()?);
+        Ok(Self { ends, identity, client, load, report, server: PhantomData })
     }
 
-    fn rig(load: &NetLoad, rig: &mut Rig) -> Result<Self, Fault> {
-        let (ends, load) = (connections(load, rig)?, *load);
-        let (identity, client, told) = (identity()?, client(EACH)?, rig.region()?);
-        Ok(Self { ends, identity, client, load, told, server: PhantomData })
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
-            let streams: Result<_, _> = self.ends.iter().map(|(_, far)| far.try_clone()).collect();
-            let streams: Vec<TcpStream> = streams?;
-            return self.told.timed(|| S::serve(streams, &self.identity, &self.load));
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
+            let streams = far_ends(&self.ends)?;
+            return self.report.timed(|| S::serve(streams, &self.identity, &self.load));
         }
-        let message_bytes = usize::try_from(self.load.message_bytes.0).unwrap_or(usize::MAX);
+        let message_bytes = size(self.load.message_bytes);
         let message_ends = || (1..=self.load.depth as usize).map(|it| it * message_bytes).collect();
         let talks: Result<Vec<_>, Fault> = self
             .ends
             .iter()
             .map(|(near, _)| Ok((near, Sealed::shake(near, &self.client, message_ends())?)))
             .collect();
-        let mut client = Client::begin(talks?, &self.load)?;
-        client.play(out)?;
-        let messages_count = client.end()?;
-        self.told.note(messages_count, out);
-        Ok(())
+        Client::begin(talks?, &self.load)?.measure(&self.report, out)
     }
 }

@@ -2,8 +2,9 @@
 //! alternatives. All of them read the same number of bytes at a time, split them into messages, and
 //! send all echoes together.
 
-use super::load::{LENGTH_BYTES, NetLoad, Serving};
-use super::wait::wait;
+use super::load::{NetLoad, Serving};
+use super::wait::{wait, watch};
+use crate::floor::connect::LENGTH_BYTES;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixed;
@@ -13,7 +14,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Maximum number of bytes per read.
 const READ_BYTES: usize = 1 << 16;
 
 pub(super) fn length_max(load: &NetLoad) -> u32 {
@@ -64,7 +64,7 @@ impl<const OWN: bool> Handler for Echo<OWN> {
         why: &CloseReason,
     ) {
         if !matches!(why, CloseReason::Peer) {
-            self.fault.get_or_insert_with(|| Fault::new(why.to_string()));
+            self.fault.get_or_insert_with(|| Fault::of(why));
         }
         self.left -= 1;
         if self.left == 0
@@ -84,7 +84,6 @@ impl<const OWN: bool> Echo<OWN> {
         load: &NetLoad,
         adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
     ) -> Result<Usage, Fault> {
-        let refused = |error: handover_net::NetError| Fault::new(error.to_string());
         let codec = LengthPrefixed::new(length_max(load));
         let echo = Self {
             left: connections_count,
@@ -94,11 +93,11 @@ impl<const OWN: bool> Echo<OWN> {
             set_up: Usage::default(),
             own: Vec::new(),
         };
-        let mut reactor = Reactor::new(config, codec, echo).map_err(refused)?;
+        let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
-        adopt(&mut reactor).map_err(refused)?;
-        reactor.run().map_err(refused)?;
+        adopt(&mut reactor).map_err(Fault::of)?;
+        reactor.run().map_err(Fault::of)?;
         let set_up = reactor.handler().set_up;
         reactor.handler().fault.take().map_or(Ok(set_up), Err)
     }
@@ -241,14 +240,8 @@ fn serve_by_epoll(
     load: &NetLoad,
     whole_bytes: impl Fn(&[u8]) -> usize,
 ) -> Result<Usage, Fault> {
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-    let mut talks = Vec::new();
-    for stream in streams {
-        stream.set_nonblocking(true)?;
-        epoll::add(&set, &stream, epoll::EventData::new_u64(talks.len() as u64), flags)?;
-        talks.push(Talk::new(stream));
-    }
+    let set = watch(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+    let mut talks: Vec<_> = streams.into_iter().map(Talk::new).collect();
     let (mut buffer, mut left) = (buffer(load), talks.len());
     let mut events = Vec::with_capacity(256);
     let set_up = usage::thread();
@@ -320,7 +313,7 @@ impl Serving for Tokio {
             }
             let set_up = usage::thread();
             for task in tasks {
-                task.await.map_err(|error| Fault::new(error.to_string()))??;
+                task.await.map_err(Fault::of)??;
             }
             Ok(set_up)
         })

@@ -4,7 +4,21 @@ use handover_harness::Fault;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+
+/// Creates an epoll set with these streams, edge-triggered, each with its index as data.
+pub(super) fn watch<'a>(
+    streams: impl IntoIterator<Item = &'a TcpStream>,
+    flags: epoll::EventFlags,
+) -> Result<OwnedFd, Fault> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (index, stream) in (0..).zip(streams) {
+        stream.set_nonblocking(true)?;
+        epoll::add(&set, stream, epoll::EventData::new_u64(index), flags | epoll::EventFlags::ET)?;
+    }
+    Ok(set)
+}
 
 /// Waits for events, and stores as many as `events` has capacity for; none if a signal came first.
 /// Without a time-out, sleeps until there is an event.

@@ -5,7 +5,7 @@ use super::streamed::record;
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::clock;
 use handover_harness::Scratch;
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_probe::read::Trace;
 use handover_record::{Spec, args};
 use std::hint::black_box;
@@ -44,17 +44,14 @@ impl Decoded {
 
 impl Workload for Decoded {
     type Args = Readings;
-    const SPEC: Spec = Spec {
-        id: "probe/decoded",
-        what: "an event of a recorded file, from before the file is opened until the last one was seen",
-        floor: Some("floor/empty"),
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "probe/decoded",
+        "an event of a recorded file, from before the file is opened until the last one was seen",
+    )
+    .floor("floor/empty")
+    .batched();
 
-    fn rig(args: &Readings, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Readings, _: &mut Setup) -> Result<Self, Fault> {
         let folder = folder()?;
         let path = folder.path().join("decoded.trace");
         let summary = record(&path, || {

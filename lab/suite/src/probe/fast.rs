@@ -5,13 +5,12 @@ use super::{Recorded, Sites, calls};
 use fastrace::local::{LocalCollector, LocalSpan};
 use fastrace::prelude::{Event, SpanContext};
 use handover_base::clock;
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::Spec;
 
 /// Number of spans per collection: fastrace keeps 10,240 and drops later ones.
 const BATCH: u64 = 5000;
 
-/// The spans and events of `fastrace`.
 pub(super) struct Fastrace;
 
 impl Sites for Fastrace {
@@ -49,7 +48,7 @@ impl Workload for Collected {
     type Args = ();
     const SPEC: Spec = <Recorded<super::ours::Probes> as Workload>::SPEC;
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Collected)
     }
 

@@ -2,7 +2,7 @@
 
 use super::ours::recorded;
 use handover_base::clock;
-use handover_harness::{Fault, Rig, Samples, Workload};
+use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_probe::{disable, enable, probe};
 use handover_record::{Part, Spec};
 use std::hint::black_box;
@@ -21,21 +21,18 @@ pub(super) struct Flip {
 
 impl Workload for Flip {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "probe/flip",
-        what: "sites switched on by their name, until every thread records at them",
-        floor: Some("floor/syscall"),
-        parts: &[
-            Part::new("one", "one place in the code"),
-            Part::new("hundred", "a hundred places, of as many sites"),
-            Part::new("many", "ten thousand places, of a hundred sites"),
-        ],
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "probe/flip",
+        "sites switched on by their name, until every thread records at them",
+    )
+    .floor("floor/syscall")
+    .parts(&[
+        Part::new("one", "one place in the code"),
+        Part::new("hundred", "a hundred places, of as many sites"),
+        Part::new("many", "ten thousand places, of a hundred sites"),
+    ]);
 
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         run_through(); // sites that are flags are known only once they have run
         Ok(Flip { turns_count: 0 })
     }

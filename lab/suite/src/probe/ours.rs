@@ -1,13 +1,13 @@
 //! This project's probes.
 
 use super::{Sites, Tracer, folder, refused};
+use handover_base::{affinity, topology};
 use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
 /// Name of the sites that are recorded.
 pub(super) const WANTED: &str = "suite.wanted";
 
-/// Our sites.
 pub(super) struct Probes;
 
 impl Sites for Probes {
@@ -64,6 +64,16 @@ pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
         0 => Ok(summary.recorded + summary.overwritten),
         lost => Err(Fault::new(format!("{lost} events were lost of a ring that overwrites"))),
     }
+}
+
+/// Starts a recording whose writing thread may use every CPU: it would inherit the affinity of this
+/// thread, which would put it on the measured CPU.
+pub(super) fn start(config: Config) -> Result<Recording, Fault> {
+    let home = affinity::mask();
+    affinity::set_mask(&topology::allowed()).map_err(refused)?;
+    let recording = Recording::start(config).map_err(refused);
+    affinity::set_mask(&home).map_err(refused)?;
+    recording
 }
 
 /// Returns the summary of a recording that did not stop early, or a fault.

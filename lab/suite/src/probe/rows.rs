@@ -3,12 +3,11 @@
 //! The loops are as in [`call`](crate::call): `n` calls, each of which depends on the previous one,
 //! and the result proves that none was left out.
 
-use super::ours::{Probes, Switched, WANTED, complete};
-use super::{Sites, Tracer, bare, between_stamps, calls, refused};
+use super::ours::{Probes, Switched, WANTED, complete, start};
+use super::{Sites, Tracer, bare, between_stamps, calls};
 use crate::raw::calls::forget;
-use handover_base::{affinity, topology};
 use handover_harness::Fault;
-use handover_probe::{Config, Recording, Summary};
+use handover_probe::{Config, Summary};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -136,12 +135,7 @@ pub fn recording<T>(
         Kept::Streamed => Config::stream(path).rings_path(rings),
         Kept::AtEnd { events_count } => Config::last(rings).ring_bytes(ring_bytes(events_count)),
     };
-    // The writing thread inherits the affinity of this one, which would put it on the measured CPU.
-    let home = affinity::mask();
-    affinity::set_mask(&topology::allowed()).map_err(refused)?;
-    let recording = Recording::start(config).map_err(refused);
-    affinity::set_mask(&home).map_err(refused)?;
-    let recording = recording?;
+    let recording = start(config)?;
     let switched = if wanted { Some(Switched::on(WANTED)?) } else { None };
     let done = f();
     switched.map_or(Ok(()), Switched::off)?;

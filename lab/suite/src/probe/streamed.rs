@@ -1,11 +1,11 @@
 //! Recording of all events to a file.
 
-use super::ours::{Probes, Switched, WANTED, complete};
+use super::ours::{Probes, Switched, WANTED, complete, start};
 use super::{Tracer, folder, refused, timed_calls};
-use handover_base::{affinity, clock, topology, usage};
+use handover_base::{clock, usage};
 use handover_harness::Scratch;
-use handover_harness::{Fault, Rig, Samples, Workload};
-use handover_probe::{Config, Recording, Summary, read::Trace};
+use handover_harness::{Fault, Samples, Setup, Workload};
+use handover_probe::{Config, Summary, read::Trace};
 use handover_record::{Part, Spec, args};
 use std::path::Path;
 
@@ -39,25 +39,19 @@ pub(super) struct Streamed {
 
 impl Workload for Streamed {
     type Args = Recordings;
-    const SPEC: Spec = Spec {
-        id: "probe/streamed",
-        what: "a call of a function whose begin and end a thread of its own writes to a file in memory",
-        floor: Some("probe/stamps"),
-        batched: true,
-        parts: &[
-            Part::new("call", "the call, while it is recorded"),
-            Part::new(
-                "whole",
-                "from before the recording begins until its file is complete, a call",
-            ),
-            Part::new("cpu", "processor time of all threads from begin to end, a call"),
-        ],
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "probe/streamed",
+        "a call of a function whose begin and end a thread of its own writes to a file in memory",
+    )
+    .floor("probe/stamps")
+    .parts(&[
+        Part::new("call", "the call, while it is recorded"),
+        Part::new("whole", "from before the recording begins until its file is complete, a call"),
+        Part::new("cpu", "processor time of all threads from begin to end, a call"),
+    ])
+    .batched();
 
-    fn rig(args: &Recordings, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Recordings, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Streamed { folder: folder()?, batches_count: u64::from(args.calls_count) / BATCH })
     }
 
@@ -103,12 +97,7 @@ impl Workload for Streamed {
 
 /// Records to `path` the events of `f`.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
-    // The writing thread inherits the affinity of this one, which would put it on the measured CPU.
-    let home = affinity::mask();
-    affinity::set_mask(&topology::allowed()).map_err(refused)?;
-    let recording = Recording::start(Config::stream(path)).map_err(refused);
-    affinity::set_mask(&home).map_err(refused)?;
-    let recording = recording?;
+    let recording = start(Config::stream(path))?;
     let switched = Switched::on(WANTED)?;
     f();
     switched.off()?;

@@ -1,33 +1,40 @@
 //! The loops that build.rs compiled into archives, and functions that hide values from the
 //! optimiser.
 
-// SAFETY: `c/` defines each function with this signature, and build.rs compiles it for both levels.
-// They access only their own stack; the pointer loop calls a safe function.
-unsafe extern "C" {
-    pub(crate) safe fn handover_loop_alone_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_alone_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_inline_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_inline_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_same_file_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_same_file_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_other_object_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_other_object_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_static_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_static_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_two_extra_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_two_extra_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_one_probe_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_one_probe_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_two_probes_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_two_probes_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_empty_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_empty_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_empty_probe_o0(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_empty_probe_o3(n: u64) -> u64;
-    pub(crate) safe fn handover_loop_pointer_o0(n: u64, next: extern "C" fn(u64) -> u64) -> u64;
-    pub(crate) safe fn handover_loop_pointer_o3(n: u64, next: extern "C" fn(u64) -> u64) -> u64;
-    pub(crate) safe fn handover_next_static_o0(i: u64) -> u64;
-    pub(crate) safe fn handover_next_static_o3(i: u64) -> u64;
+/// Declares the loops of `c/`, at -O0 and at -O3.
+macro_rules! loops {
+    ($($name:ident: $o0:ident $o3:ident;)*) => {
+        // SAFETY: `c/` defines each function with this signature, and build.rs compiles it for both
+        // levels. They access only their own stack; the pointer loop calls a safe function.
+        unsafe extern "C" {
+            $(safe fn $o0(n: u64) -> u64;
+            safe fn $o3(n: u64) -> u64;)*
+            pub(crate) safe fn handover_loop_pointer_o0(
+                n: u64,
+                next: extern "C" fn(u64) -> u64,
+            ) -> u64;
+            pub(crate) safe fn handover_loop_pointer_o3(
+                n: u64,
+                next: extern "C" fn(u64) -> u64,
+            ) -> u64;
+            pub(crate) safe fn handover_next_static_o0(i: u64) -> u64;
+            pub(crate) safe fn handover_next_static_o3(i: u64) -> u64;
+        }
+        $(pub(crate) const $name: [extern "C" fn(u64) -> u64; 2] = [$o0, $o3];)*
+    };
+}
+
+loops! {
+    ALONE: handover_loop_alone_o0 handover_loop_alone_o3;
+    INLINE: handover_loop_inline_o0 handover_loop_inline_o3;
+    SAME_FILE: handover_loop_same_file_o0 handover_loop_same_file_o3;
+    OTHER_OBJECT: handover_loop_other_object_o0 handover_loop_other_object_o3;
+    STATIC: handover_loop_static_o0 handover_loop_static_o3;
+    TWO_EXTRA: handover_loop_two_extra_o0 handover_loop_two_extra_o3;
+    ONE_PROBE: handover_loop_one_probe_o0 handover_loop_one_probe_o3;
+    TWO_PROBES: handover_loop_two_probes_o0 handover_loop_two_probes_o3;
+    EMPTY: handover_loop_empty_o0 handover_loop_empty_o3;
+    EMPTY_PROBE: handover_loop_empty_probe_o0 handover_loop_empty_probe_o3;
 }
 
 /// Returns the same number, hidden from the compiler. Costs nothing, whereas

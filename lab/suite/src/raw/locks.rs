@@ -1,6 +1,9 @@
 //! The C library's blocking locks, each with the counter that it guards.
 
+use core::ffi::c_int;
 use std::cell::UnsafeCell;
+use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 
 /// A lock with its counter, on their own cache lines.
@@ -23,14 +26,13 @@ macro_rules! locks {
         unsafe impl Send for $name {}
 
         impl $name {
-            pub(crate) fn new() -> Self {
+            pub(crate) fn new() -> io::Result<Self> {
                 let guarded = Guarded { lock: UnsafeCell::new($blank), count: UnsafeCell::new(0) };
                 let guarded = Box::pin(guarded);
                 // SAFETY: the lock is pinned at its final address, and no other code has a pointer
                 // to it.
-                let refused = unsafe { $init(guarded.lock.get()) };
-                assert_eq!(refused, 0, "the C library cannot make a {}", stringify!($name));
-                Self(guarded)
+                done(unsafe { $init(guarded.lock.get()) })?;
+                Ok(Self(guarded))
             }
 
             /// Waits for the lock, calls `f`, and frees the lock.
@@ -49,10 +51,43 @@ macro_rules! locks {
     )*};
 }
 
+/// Converts the return value of a pthread function.
+fn done(errno: c_int) -> io::Result<()> {
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
+/// Initialises a mutex of a kind other than the default.
+///
+/// # Safety
+/// `mutex` is writable, at its final address, and not in use.
+unsafe fn init_kind(mutex: *mut libc::pthread_mutex_t, kind: c_int) -> c_int {
+    let mut attributes = MaybeUninit::uninit();
+    // SAFETY: `attributes` is writable; this call initialises it, and fails only without memory.
+    let made = unsafe { libc::pthread_mutexattr_init(attributes.as_mut_ptr()) };
+    if made != 0 {
+        return made;
+    }
+    // SAFETY: `attributes` was initialised above.
+    let refused = unsafe { libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), kind) };
+    // SAFETY: the caller vouches for the mutex; `attributes` was initialised above.
+    let made = unsafe { libc::pthread_mutex_init(mutex, attributes.as_ptr()) };
+    // SAFETY: `attributes` was initialised above, and is not used after this call.
+    unsafe { libc::pthread_mutexattr_destroy(attributes.as_mut_ptr()) };
+    if refused != 0 { refused } else { made }
+}
+
 locks! {
     /// `pthread_mutex_lock` of the default kind, which sleeps at once.
     PthreadMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
         |lock| libc::pthread_mutex_init(lock, std::ptr::null()),
+        libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
+    /// `pthread_mutex_lock` of the kind `PTHREAD_MUTEX_NORMAL`.
+    NormalMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
+        |lock| init_kind(lock, libc::PTHREAD_MUTEX_NORMAL),
+        libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
+    /// `pthread_mutex_lock` of the recursive kind.
+    RecursiveMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
+        |lock| init_kind(lock, libc::PTHREAD_MUTEX_RECURSIVE),
         libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
     /// `pthread_spin_lock`.
     PthreadSpin: libc::pthread_spinlock_t, 0,

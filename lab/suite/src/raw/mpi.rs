@@ -7,6 +7,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
+use handover_harness::Fault;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::error::Error;
 use std::ffi::CStr;
@@ -84,19 +85,22 @@ fn names() -> Vec<&'static str> {
     }
 }
 
-fn load() -> Result<Loaded, String> {
+fn load() -> Result<Loaded, Fault> {
     let mut refused = Vec::new();
     for name in names() {
         // SAFETY: an MPI library's initialisers set up only its own state, and it is never
         // unloaded. RTLD_GLOBAL, as Open MPI's plug-ins use its symbols.
         match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
-            Ok(library) => return of(library).map_err(|error| format!("{name}: {error}")),
+            Ok(library) => {
+                return of(library).map_err(|error| Fault::new(format!("{name}: {error}")));
+            }
             Err(error) => {
                 refused.push(error.source().map_or(error.to_string(), ToString::to_string))
             }
         }
     }
-    Err(format!("no MPI library; install Open MPI's or MPICH's: {}", refused.join("; ")))
+    let refused = refused.join("; ");
+    Err(Fault::new(format!("no MPI library; install Open MPI's or MPICH's: {refused}")))
 }
 
 fn of(library: Library) -> Result<Loaded, libloading::Error> {
@@ -149,27 +153,43 @@ fn of(library: Library) -> Result<Loaded, libloading::Error> {
 
 /// Converts the return value of a function, which `name` names. By default MPI ends the process on
 /// an error instead.
-fn done(name: &str, code: c_int) -> Result<(), String> {
-    if code == SUCCESS { Ok(()) } else { Err(format!("{name} failed with {code}")) }
+fn done(name: &str, code: c_int) -> Result<(), Fault> {
+    match code == SUCCESS {
+        true => Ok(()),
+        false => Err(Fault::new(format!("{name} failed with {code}"))),
+    }
 }
 
-fn count_of(name: &str, bytes: usize) -> Result<c_int, String> {
-    c_int::try_from(bytes).map_err(|_| format!("{name}: {bytes} bytes are more than MPI counts"))
+fn count_of(name: &str, bytes: usize) -> Result<c_int, Fault> {
+    let why = |_| Fault::new(format!("{name}: {bytes} bytes are more than MPI counts"));
+    c_int::try_from(bytes).map_err(why)
 }
 
-/// MPI from initialisation to finalisation: once per process, used by the initialising thread.
-pub(crate) struct World {
+/// An initialised MPI library. A process can initialise it once, and all ranks must finalise it.
+pub struct World {
     loaded: Loaded,
     /// Makes the type `!Send`: only the thread that initialised MPI may use it.
     here: std::marker::PhantomData<*const ()>,
 }
 
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
 impl World {
-    /// Initialises MPI.
-    pub(crate) fn begin() -> Result<Self, String> {
+    /// Initialises MPI. A process without a launcher is the only rank.
+    ///
+    /// # Errors
+    /// Fails if no library is found or it cannot be initialised.
+    ///
+    /// # Blocking
+    /// Blocks until all ranks have called it: some 0.3 s on one machine.
+    pub fn begin() -> Result<Self, Fault> {
         static BEGUN: OnceLock<()> = OnceLock::new();
         if BEGUN.set(()).is_err() {
-            return Err("MPI can be begun once in a process".into());
+            return Err(Fault::new("MPI can be begun once in a process"));
         }
         let loaded = load()?;
         // SAFETY: BEGUN makes this the only call in the process; MPI_Init accepts null arguments.
@@ -178,19 +198,25 @@ impl World {
     }
 
     /// Returns the first line of the library's description of itself.
-    pub(crate) fn library(&self) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// Fails if the library does not give one.
+    pub fn library(&self) -> Result<String, Fault> {
         let (mut text, mut bytes) = (vec![0u8; VERSION_BYTES], 0);
         let to = text.as_mut_ptr().cast();
         // SAFETY: the buffer is longer than the longest description, and `bytes` is writable.
         done("MPI_Get_library_version", unsafe {
             (self.loaded.functions.version)(to, &raw mut bytes)
         })?;
-        let text = CStr::from_bytes_until_nul(&text).map_err(|error| error.to_string())?;
+        let text = CStr::from_bytes_until_nul(&text).map_err(Fault::of)?;
         Ok(text.to_string_lossy().lines().next().unwrap_or_default().to_owned())
     }
 
     /// Returns this process's rank and the number of ranks.
-    pub(crate) fn rank(&self) -> Result<(u32, u32), String> {
+    ///
+    /// # Errors
+    /// Fails with the library's error.
+    pub fn rank(&self) -> Result<(u32, u32), Fault> {
         let Loaded { functions, constants } = &self.loaded;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: MPI is initialised while `self` exists; `rank` is a writable int.
@@ -200,9 +226,15 @@ impl World {
         Ok((rank.try_into().unwrap_or_default(), size.try_into().unwrap_or_default()))
     }
 
-    /// Sends bytes, and waits until they may be changed.
+    /// Sends bytes to a rank.
+    ///
+    /// # Errors
+    /// Fails with the library's error.
+    ///
+    /// # Blocking
+    /// Blocks until the bytes may be changed again; possibly until the rank receives them.
     #[inline]
-    pub(crate) fn send(&self, to_rank: u32, bytes: &[u8]) -> Result<(), String> {
+    pub fn send(&self, to_rank: u32, bytes: &[u8]) -> Result<(), Fault> {
         let Loaded { functions, constants } = &self.loaded;
         let (count, rank) = (count_of("MPI_Send", bytes.len())?, to_rank as c_int);
         let from = bytes.as_ptr().cast();
@@ -212,9 +244,15 @@ impl World {
         })
     }
 
-    /// Waits for a message of at most `into.len()` bytes.
+    /// Receives at most `into.len()` bytes from a rank.
+    ///
+    /// # Errors
+    /// Fails with the library's error.
+    ///
+    /// # Blocking
+    /// Blocks until the rank has sent a message.
     #[inline]
-    pub(crate) fn receive(&self, from_rank: u32, into: &mut [u8]) -> Result<(), String> {
+    pub fn receive(&self, from_rank: u32, into: &mut [u8]) -> Result<(), Fault> {
         let Loaded { functions, constants } = &self.loaded;
         let (count, rank) = (count_of("MPI_Recv", into.len())?, from_rank as c_int);
         let no_status = constants.no_status as *mut c_void;
@@ -226,17 +264,18 @@ impl World {
         })
     }
 
-    /// Returns the seconds of MPI's clock.
+    /// Returns the time of `MPI_Wtime`, in seconds.
     #[inline]
-    pub(crate) fn wtime(&self) -> f64 {
+    #[must_use]
+    pub fn wtime_s(&self) -> f64 {
         // SAFETY: MPI is initialised while `self` exists.
         unsafe { (self.loaded.functions.wtime)() }
     }
 
     /// Allocates memory on each rank that the other ranks can access; called by all ranks together.
-    pub(crate) fn window(&self, bytes: usize) -> Result<Window<'_>, String> {
+    pub(crate) fn window(&self, bytes: usize) -> Result<Window<'_>, Fault> {
         let Loaded { functions, constants } = &self.loaded;
-        let size = isize::try_from(bytes).map_err(|error| error.to_string())?;
+        let size = isize::try_from(bytes).map_err(Fault::of)?;
         let (mut start, mut window): (*mut u8, Handle) = (null_mut(), 0);
         // SAFETY: `start` is a writable pointer, and `window` is zero and has room for a handle of
         // either width.
@@ -257,7 +296,10 @@ impl World {
     }
 
     /// Finalises MPI, together with all other ranks.
-    pub(crate) fn end(self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Fails with the library's error.
+    pub fn end(self) -> Result<(), Fault> {
         // SAFETY: MPI is initialised, and `self`, the only value that uses it, is consumed.
         done("MPI_Finalize", unsafe { (self.loaded.functions.finalize)() })
     }
@@ -294,9 +336,9 @@ impl Window<'_> {
         (name, moves): (&str, Moves),
         ours: *mut u8,
         (rank, offset, bytes): (u32, usize, usize),
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(format!("{name}: outside of the window"));
+            return Err(Fault::new(format!("{name}: outside of the window")));
         }
         let Loaded { functions, constants } = &self.world.loaded;
         let (count, byte, rank) = (count_of(name, bytes)?, constants.byte, rank as c_int);
@@ -312,14 +354,14 @@ impl Window<'_> {
 
     /// Copies from another rank's memory, and waits for completion.
     #[inline]
-    pub(crate) fn get(&self, rank: u32, offset: usize, into: &mut [u8]) -> Result<(), String> {
+    pub(crate) fn get(&self, rank: u32, offset: usize, into: &mut [u8]) -> Result<(), Fault> {
         let how = ("MPI_Get", self.world.loaded.functions.get);
         self.move_by(how, into.as_mut_ptr(), (rank, offset, into.len()))
     }
 
     /// Copies to another rank's memory, and waits for completion.
     #[inline]
-    pub(crate) fn put(&self, rank: u32, offset: usize, from: &[u8]) -> Result<(), String> {
+    pub(crate) fn put(&self, rank: u32, offset: usize, from: &[u8]) -> Result<(), Fault> {
         let how = ("MPI_Put", self.world.loaded.functions.put);
         // MPI_Put only reads it.
         self.move_by(how, from.as_ptr().cast_mut(), (rank, offset, from.len()))

@@ -2,7 +2,7 @@
 //! section that is not loaded. A tracer would replace the `nop` by a breakpoint.
 
 macro_rules! usdt {
-    ($name:literal) => {
+    ($($name:literal)*) => {$(
         // SAFETY: the only instruction is a nop; the note is in a section that is not loaded.
         unsafe {
             core::arch::asm!(
@@ -28,7 +28,7 @@ macro_rules! usdt {
                 options(nomem, nostack, preserves_flags),
             );
         }
-    };
+    )*};
 }
 
 #[inline(never)]
@@ -39,14 +39,7 @@ pub(crate) fn site(x: u64) -> u64 {
 
 #[inline(never)]
 pub(crate) fn eight(x: u64) -> u64 {
-    usdt!("eight");
-    usdt!("eight");
-    usdt!("eight");
-    usdt!("eight");
-    usdt!("eight");
-    usdt!("eight");
-    usdt!("eight");
-    usdt!("eight");
+    usdt!("eight" "eight" "eight" "eight" "eight" "eight" "eight" "eight");
     x.wrapping_add(1)
 }
 

@@ -1,15 +1,15 @@
 //! The floor of streams: cache lines that one CPU writes and another reads.
 
-use super::{Counts, END, Slots};
+use super::{END, Slots};
 use crate::channels::Pause;
-use crate::floor::bed::{Bed, Manner};
+use crate::common::Tally;
+use crate::floor::wait_word::{WaitMode, WaitWord};
 use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
 
-/// A cache line of the stream's floor: its turn, and seven items.
 #[derive(FromZeros)]
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
@@ -21,7 +21,6 @@ const LINES: u64 = 128;
 /// Number of lines that both sides prefetch, as our ring does.
 const LINES_AHEAD: u64 = 3;
 
-/// Shared memory of the stream's floor.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Lines {
@@ -29,9 +28,9 @@ struct Lines {
     /// Number of lines read; updated every half turn.
     read: AtomicU64,
     apart: [u64; 15],
-    reader: Bed,
-    writer: Bed,
-    counts: Counts,
+    reader: WaitWord,
+    writer: WaitWord,
+    tally: Tally,
 }
 
 /// Floor of streams: lines that one CPU writes and another reads, each once per turn, without
@@ -39,7 +38,7 @@ struct Lines {
 pub(super) struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
     pause: Pause,
-    manner: Manner,
+    mode: WaitMode,
 }
 
 impl<const ADAPTS: bool> LineStream<ADAPTS> {
@@ -50,14 +49,14 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
     ];
 
     #[inline(always)]
-    fn once(&self, bed: &Bed, polls: &mut u32) {
-        if ADAPTS { bed.nap_after(polls, self.manner) } else { self.pause.once() }
+    fn once(&self, word: &WaitWord, polls: &mut u32) {
+        if ADAPTS { word.sleep_after_polls(polls, self.mode) } else { self.pause.once() }
     }
 
     #[inline(always)]
-    fn rouse(&self, bed: &Bed) {
+    fn wake(&self, word: &WaitWord) {
         if ADAPTS {
-            bed.rouse(self.manner);
+            word.wake(self.mode);
         }
     }
 
@@ -80,35 +79,27 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         }
         // Release: publishes the items to the Acquire in play().
         turn.store(number / LINES + 1, Ordering::Release);
-        self.rouse(&self.shared.reader);
+        self.wake(&self.shared.reader);
     }
 }
 
 impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     type Args = Slots;
-    const SPEC: Spec = Spec {
-        id: Self::IDS[ADAPTS as usize],
-        pipelined: true,
-        what: Self::WHATS[ADAPTS as usize],
-        floor: Some("floor/empty"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(Self::IDS[ADAPTS as usize], Self::WHATS[ADAPTS as usize])
+        .floor("floor/empty")
+        .hands_over()
+        .pipelined();
 
-    fn roles(_: &Slots) -> Vec<Role> {
-        vec![Role::measured("producer"), Role::serving("consumer")]
+    const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
+
+    fn setup(_: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
+        let mode = WaitMode::of(Wait::SpinThenSleep, setup);
+        Ok(LineStream { pause: Pause::of(setup), mode, shared: setup.region()? })
     }
 
-    fn rig(_: &Slots, rig: &mut Rig) -> Result<Self, Fault> {
-        let manner = Manner::of(Wait::SpinThenSleep, rig);
-        Ok(LineStream { pause: Pause::of(rig), manner, shared: rig.region()? })
-    }
-
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut number = 0;
-        if party.index == 0 {
+        if participant.index == 0 {
             let (mut sent, mut read) = (0, 0);
             out.batches(|n| {
                 // Items are written in whole lines, so that all batches together have n items each
@@ -121,7 +112,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
                 sent = until;
             });
             self.write(number, &mut read, END);
-            self.shared.counts.sent(number * ITEMS);
+            self.shared.tally.add_sent(number * ITEMS);
             return Ok(());
         }
         let mut wrong = 0;
@@ -147,14 +138,15 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
             if number.is_multiple_of(LINES / 2) {
                 // Release: the lines have been read; pairs with the Acquire in write().
                 self.shared.read.store(number, Ordering::Release);
-                self.rouse(&self.shared.writer);
+                self.wake(&self.shared.writer);
             }
         }
-        self.shared.counts.arrived(number * ITEMS, wrong);
+        self.shared.tally.add_received(number * ITEMS);
+        self.shared.tally.add_wrong(wrong);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        self.shared.counts.verify()
+        self.shared.tally.verify()
     }
 }

@@ -1,9 +1,10 @@
 //! One caller and one server: empty calls, calls with bytes, and several calls at a time.
 
-use super::{Place, fault};
+use super::PublishedAddress;
+use crate::common::size;
 use crate::floor::relay::Medium;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::{Args, Bytes, Spec, args};
 use handover_rpc::{Call, Calling, Config, Context, Endpoint, Failure, Method, Peer};
 use std::collections::VecDeque;
@@ -29,8 +30,8 @@ pub(super) const SLEEPS: usize = 2;
 pub(super) trait Work: Send + Sync + Sized + 'static {
     type Args: Args;
 
-    /// The declarations, by transport and by way of waiting.
-    const SPECS: [[Spec; 3]; 3];
+    /// The declarations, each with its transport and the sides' way of waiting.
+    const SPECS: &'static [Declared];
 
     fn new(args: &Self::Args) -> Self;
 
@@ -39,84 +40,96 @@ pub(super) trait Work: Send + Sync + Sized + 'static {
         1
     }
 
-    /// Makes one more call.
     fn call(&self, caller: &mut Caller) -> Result<(), Fault>;
 }
 
-const SPEC: Spec = Spec {
-    classic: Some("margo-p2p-latency"),
-    hands_over: true,
-    file: file!(),
-    line: line!(),
-    ..Spec::DEFAULT
-};
+/// A declaration, with its transport and the sides' way of waiting.
+type Declared = (usize, usize, Spec);
 
-const NONE: Spec = Spec::DEFAULT;
-
-const fn spec(id: &'static str, what: &'static str, floor: &'static str, batched: bool) -> Spec {
-    Spec { id, what, floor: Some(floor), batched, ..SPEC }
+#[track_caller]
+const fn call(
+    transport: usize,
+    waits: usize,
+    id: &'static str,
+    what: &'static str,
+    floor: &'static str,
+) -> Declared {
+    let spec = Spec::new(id, what).floor(floor).classic("margo-p2p-latency").hands_over();
+    (transport, waits, spec)
 }
 
-/// Calls without arguments or a result.
+const fn batched((transport, waits, spec): Declared) -> Declared {
+    (transport, waits, spec.batched())
+}
+
+/// Returns the declaration for a transport and a way of waiting; fails to compile without one.
+const fn declared(specs: &[Declared], transport: usize, waits: usize) -> Spec {
+    let mut at = 0;
+    while specs[at].0 != transport || specs[at].1 != waits {
+        at += 1;
+    }
+    specs[at].2
+}
+
+const NOOP_SM: Spec = Spec::new(
+    "rpc/noop",
+    "a procedure without arguments or a result, called through shared memory",
+)
+.floor("floor/adaptive")
+.classic("margo-p2p-latency")
+.hands_over()
+.floors(&["floor/cache-line-2"])
+.ladder()
+.batched();
+
 pub(super) struct Noop;
 
 impl Work for Noop {
     type Args = ();
 
-    const SPECS: [[Spec; 3]; 3] = {
-        let memory = Spec {
-            ladder: true,
-            floors: &["floor/cache-line-2"],
-            ..spec(
-                "rpc/noop",
-                "a procedure without arguments or a result, called through shared memory",
-                "floor/adaptive",
-                true,
-            )
-        };
-        [
-            [
-                memory,
-                memory,
-                spec(
-                    "rpc/noop-asleep",
-                    "the same, where both sides sleep as soon as they have nothing to do",
-                    "floor/futex",
-                    false,
-                ),
-            ],
-            [
-                NONE,
-                spec(
-                    "rpc/tcp-spin",
-                    "a procedure without arguments or a result, called over loopback TCP, both sides spinning",
-                    "floor/socket-spin",
-                    false,
-                ),
-                spec(
-                    "rpc/tcp",
-                    "a procedure without arguments or a result, called over loopback TCP, both sides asleep",
-                    "floor/socket",
-                    false,
-                ),
-            ],
-            [
-                NONE,
-                spec(
-                    "rpc/uds-spin",
-                    "a procedure without arguments or a result, called over a Unix socket, both sides spinning",
-                    "floor/unix-socket-spin",
-                    false,
-                ),
-                spec(
-                    "rpc/uds",
-                    "a procedure without arguments or a result, called over a Unix socket, both sides asleep",
-                    "floor/unix-socket",
-                    false,
-                ),
-            ],
-        ]
-    };
+    const SPECS: &'static [Declared] = &[
+        (SM, USUAL, NOOP_SM),
+        (SM, SPINS, NOOP_SM),
+        call(
+            SM,
+            SLEEPS,
+            "rpc/noop-asleep",
+            "the same, where both sides sleep as soon as they have nothing to do",
+            "floor/futex",
+        ),
+        call(
+            TCP,
+            SPINS,
+            "rpc/tcp-spin",
+            "a procedure without arguments or a result, called over loopback TCP, \
+                 both sides spinning",
+            "floor/socket-spin",
+        ),
+        call(
+            TCP,
+            SLEEPS,
+            "rpc/tcp",
+            "a procedure without arguments or a result, called over loopback TCP, \
+                 both sides asleep",
+            "floor/socket",
+        ),
+        call(
+            UDS,
+            SPINS,
+            "rpc/uds-spin",
+            "a procedure without arguments or a result, called over a Unix socket, \
+                 both sides spinning",
+            "floor/unix-socket-spin",
+        ),
+        call(
+            UDS,
+            SLEEPS,
+            "rpc/uds",
+            "a procedure without arguments or a result, called over a Unix socket, \
+                 both sides asleep",
+            "floor/unix-socket",
+        ),
+    ];
 
     fn new((): &()) -> Self {
         Self
@@ -124,7 +137,7 @@ impl Work for Noop {
 
     #[inline]
     fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
-        caller.endpoint.call(caller.peer, NOOP, &()).map_err(fault)
+        caller.endpoint.call(caller.peer, NOOP, &()).map_err(Fault::of)
     }
 }
 
@@ -144,22 +157,19 @@ args! {
     }
 }
 
-/// Size of arguments and results.
 pub(super) trait Payload: Args + Send + Sync + 'static {
-    const SPECS: [[Spec; 3]; 3];
+    const SPECS: &'static [Declared];
     fn bytes(&self) -> Bytes;
 }
 
 impl Payload for Copied {
-    const SPECS: [[Spec; 3]; 3] = {
-        let memory = spec(
-            "rpc/payload",
-            "size_bytes to a procedure and back, through shared memory, both sides spinning",
-            "floor/memcpy",
-            true,
-        );
-        [[NONE, memory, NONE], [NONE; 3], [NONE; 3]]
-    };
+    const SPECS: &'static [Declared] = &[batched(call(
+        SM,
+        SPINS,
+        "rpc/payload",
+        "size_bytes to a procedure and back, through shared memory, both sides spinning",
+        "floor/memcpy",
+    ))];
 
     fn bytes(&self) -> Bytes {
         self.size_bytes
@@ -167,28 +177,28 @@ impl Payload for Copied {
 }
 
 impl Payload for Sent {
-    const SPECS: [[Spec; 3]; 3] = {
-        let tcp = spec(
+    const SPECS: &'static [Declared] = &[
+        call(
+            TCP,
+            SPINS,
             "rpc/tcp-payload",
             "message_bytes to a procedure and back, over loopback TCP, both sides spinning",
             "floor/socket-spin",
-            false,
-        );
-        let uds = spec(
+        ),
+        call(
+            UDS,
+            SPINS,
             "rpc/uds-payload",
             "message_bytes to a procedure and back, over a Unix socket, both sides spinning",
             "floor/unix-socket-spin",
-            false,
-        );
-        [[NONE; 3], [NONE, tcp, NONE], [NONE, uds, NONE]]
-    };
+        ),
+    ];
 
     fn bytes(&self) -> Bytes {
         self.message_bytes
     }
 }
 
-/// Calls that echo bytes.
 pub(super) struct Echoed<A> {
     sent: Vec<u8>,
     args: std::marker::PhantomData<fn() -> A>,
@@ -197,11 +207,10 @@ pub(super) struct Echoed<A> {
 impl<A: Payload> Work for Echoed<A> {
     type Args = A;
 
-    const SPECS: [[Spec; 3]; 3] = A::SPECS;
+    const SPECS: &'static [Declared] = A::SPECS;
 
     fn new(args: &A) -> Self {
-        let bytes = usize::try_from(args.bytes().0).unwrap_or(usize::MAX);
-        let sent = (b'a'..=b'z').cycle().take(bytes).collect();
+        let sent = (b'a'..=b'z').cycle().take(size(args.bytes())).collect();
         Self { sent, args: std::marker::PhantomData }
     }
 
@@ -215,7 +224,7 @@ impl<A: Payload> Work for Echoed<A> {
         match caller.endpoint.call_bytes(caller.peer, ECHO, &self.sent, is_right) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Fault::new("what came back is not what was sent")),
-            Err(error) => Err(fault(error)),
+            Err(error) => Err(Fault::of(error)),
         }
     }
 }
@@ -239,21 +248,24 @@ pub(super) struct Many {
 impl Work for Many {
     type Args = Concurrent;
 
-    const SPECS: [[Spec; 3]; 3] = {
-        let memory = spec(
+    const SPECS: &'static [Declared] = &[
+        batched(call(
+            SM,
+            SPINS,
             "rpc/many",
-            "a call through shared memory, concurrency_count of them under way, both sides spinning",
+            "a call through shared memory, concurrency_count of them under way, \
+                 both sides spinning",
             "floor/pipelined",
-            true,
-        );
-        let tcp = spec(
+        )),
+        batched(call(
+            TCP,
+            SPINS,
             "rpc/tcp-many",
-            "a call over loopback TCP, concurrency_count of them under way, both sides spinning",
+            "a call over loopback TCP, concurrency_count of them under way, \
+                 both sides spinning",
             "floor/socket-pipelined",
-            true,
-        );
-        [[NONE, memory, NONE], [NONE, tcp, NONE], [NONE; 3]]
-    };
+        )),
+    ];
 
     fn new(args: &Concurrent) -> Self {
         // Both are within their declared ranges.
@@ -272,13 +284,12 @@ impl Work for Many {
         }
         let provider = (caller.calls_count % u64::from(self.providers_count)) as u16;
         let method = NOOP.of_provider(provider);
-        let call = caller.endpoint.start(caller.peer, method, &()).map_err(fault)?;
+        let call = caller.endpoint.start(caller.peer, method, &()).map_err(Fault::of)?;
         caller.under_way.push_back(call);
         Ok(())
     }
 }
 
-/// The caller's endpoint.
 pub(super) struct Caller {
     endpoint: Endpoint,
     peer: Peer,
@@ -289,7 +300,7 @@ pub(super) struct Caller {
 impl Caller {
     fn wait_for_oldest(&mut self) -> Result<(), Fault> {
         match self.under_way.pop_front() {
-            Some(call) => self.endpoint.wait(call).map_err(fault),
+            Some(call) => self.endpoint.wait(call).map_err(Fault::of),
             None => Ok(()),
         }
     }
@@ -298,55 +309,48 @@ impl Caller {
 /// Medium: two endpoints, one in each participant.
 pub(super) struct Called<W, const WAY: usize, const WAITS: usize> {
     work: W,
-    place: Region<Place>,
+    server: Region<PublishedAddress>,
     config: Config,
 }
 
 impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WAITS> {
     type Args = W::Args;
-    const SPEC: Spec = W::SPECS[WAY][WAITS];
-    /// The caller, or the fault of connecting, as `ping()` cannot return it.
-    type Ping = Result<Caller, Fault>;
+    const SPEC: Spec = declared(W::SPECS, WAY, WAITS);
+    type Ping = Caller;
 
-    fn rig(args: &W::Args, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &W::Args, setup: &mut Setup) -> Result<Self, Fault> {
         // If both share a CPU, a side that spins without end would keep the other from answering.
-        let crowded = matches!(rig.cpus(), [first, second, ..] if first == second);
-        let mut config = Config { spin_forever: WAITS == SPINS && !crowded, ..Config::default() };
+        let spin_forever = WAITS == SPINS && !setup.is_crowded();
+        let mut config = Config { spin_forever, ..Config::default() };
         if WAITS == SLEEPS {
             config.spin_ns_max = 0;
         }
-        Ok(Self { work: W::new(args), place: rig.region()?, config })
+        Ok(Self { work: W::new(args), server: setup.region()?, config })
     }
 
     fn ping(&self) -> Result<Caller, Fault> {
-        let address = self.place.hear()?.parse().map_err(fault)?;
-        let mut endpoint = Endpoint::new(self.config.clone()).map_err(fault)?;
-        let peer = endpoint.connect(&address).map_err(fault)?;
+        let address = self.server.wait()?.parse().map_err(Fault::of)?;
+        let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::of)?;
+        let peer = endpoint.connect(&address).map_err(Fault::of)?;
         Ok(Caller { endpoint, peer, under_way: VecDeque::new(), calls_count: 0 })
     }
 
     #[inline]
-    fn round_trip(&self, caller: &mut Result<Caller, Fault>) -> Result<(), Fault> {
-        match caller {
-            Ok(caller) => {
-                let done = self.work.call(caller);
-                caller.calls_count += 1;
-                done
-            }
-            Err(_) => Err(Fault::new("not connected")),
-        }
+    fn round_trip(&self, caller: &mut Caller) -> Result<(), Fault> {
+        let done = self.work.call(caller);
+        caller.calls_count += 1;
+        done
     }
 
-    fn end(&self, caller: &mut Result<Caller, Fault>) -> Result<(), Fault> {
-        let mut caller = std::mem::replace(caller, Err(Fault::new("ended already")))?;
+    fn end(&self, caller: &mut Caller) -> Result<(), Fault> {
         while !caller.under_way.is_empty() {
             caller.wait_for_oldest()?;
         }
-        caller.endpoint.call::<_, ()>(caller.peer, STOP, &()).map_err(fault)
+        caller.endpoint.call::<_, ()>(caller.peer, STOP, &()).map_err(Fault::of)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let mut endpoint = Endpoint::new(self.config.clone()).map_err(fault)?;
+        let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::of)?;
         let turns = Arc::new(AtomicU64::new(0));
         // Relaxed: written by this thread alone, which reads it after serving.
         let count = |turns: &AtomicU64| {
@@ -358,7 +362,7 @@ impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WA
                 count(&turns);
                 Ok(())
             };
-            endpoint.register("noop", provider, noop).map_err(fault)?;
+            endpoint.register("noop", provider, noop).map_err(Fault::of)?;
         }
         let its = Arc::clone(&turns);
         let echo = move |_: &mut Context<'_>, bytes: &[u8], result: &mut Vec<u8>| {
@@ -366,14 +370,15 @@ impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WA
             result.extend_from_slice(bytes);
             Ok(())
         };
-        endpoint.register_bytes("echo", 0, echo).map_err(fault)?;
+        endpoint.register_bytes("echo", 0, echo).map_err(Fault::of)?;
         let stop = |context: &mut Context<'_>, ()| -> Result<(), Failure> {
             context.stop();
             Ok(())
         };
-        endpoint.register("stop", 0, stop).map_err(fault)?;
-        let address = endpoint.listen(&PLACES[WAY].parse().map_err(fault)?).map_err(fault)?;
-        self.place.tell(&address.to_string())?;
+        endpoint.register("stop", 0, stop).map_err(Fault::of)?;
+        let address =
+            endpoint.listen(&PLACES[WAY].parse().map_err(Fault::of)?).map_err(Fault::of)?;
+        self.server.publish(&address.to_string())?;
         // Nothing else ends it. The last answer is still on its way, in memory that lives as long
         // as the caller's, or in the kernel.
         endpoint.serve();

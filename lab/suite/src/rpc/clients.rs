@@ -1,10 +1,10 @@
 //! Many clients of one server: throughput and fairness.
 
+use super::PublishedAddress;
 use super::calls::NOOP;
-use super::{Place, fault};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Handover, Party, Region, Rig, Role, Samples};
+use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Part, Spec, args};
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const LEAST_CALLS: u64 = 1000;
 
 /// Workload: a server, which is timed, and its clients, which call without a pause.
 pub(super) struct Clients {
-    place: Region<Place>,
+    server: Region<PublishedAddress>,
     clients_count: usize,
     /// `true` if participants share CPUs; a waiting participant must then not keep its CPU.
     crowded: bool,
@@ -43,39 +43,31 @@ struct Counts {
 
 impl Handover for Clients {
     type Args = ClientsOfOne;
-    const SPEC: Spec = Spec {
-        id: "rpc/clients",
-        what: "a call of one of clients_count clients, at the server that they share, in shared memory",
-        parts: &[
-            Part::new("call", "between one request and the next at the server"),
-            Part::new("least", "the same, if all were served as whoever was served least"),
-        ],
-        floor: Some("floor/served"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "rpc/clients",
+        "a call of one of clients_count clients, at the server that they share, in shared memory",
+    )
+    .floor("floor/served")
+    .parts(&[
+        Part::new("call", "between one request and the next at the server"),
+        Part::new("least", "the same, if all were served as whoever was served least"),
+    ])
+    .hands_over();
     const PROCESSES: bool = true;
 
     fn roles(args: &ClientsOfOne) -> Vec<Role> {
-        let mut roles = vec![Role::measured("server")];
-        roles.resize(1 + args.clients_count as usize, Role::serving("client"));
-        roles
+        Role::server_and_clients(args.clients_count)
     }
 
-    fn rig(args: &ClientsOfOne, rig: &mut Rig) -> Result<Self, Fault> {
-        let mut cpus = rig.cpus().to_vec();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let crowded = cpus.len() < rig.cpus().len();
-        Ok(Self { place: rig.region()?, clients_count: args.clients_count as usize, crowded })
+    fn setup(args: &ClientsOfOne, setup: &mut Setup) -> Result<Self, Fault> {
+        let (clients_count, crowded) = (args.clients_count as usize, setup.is_crowded());
+        Ok(Self { server: setup.region()?, clients_count, crowded })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let spin_ns_max = if self.crowded { 0 } else { Config::default().spin_ns_max };
         let config = Config { spin_ns_max, ..Config::default() };
-        if party.index > 0 {
+        if participant.index > 0 {
             return self.ask(config);
         }
         // The server has its own CPU, regardless of its clients' placement.
@@ -86,20 +78,20 @@ impl Handover for Clients {
 impl Clients {
     /// Plays a client: calls until the server has ended.
     fn ask(&self, config: Config) -> Result<(), Fault> {
-        let address = self.place.hear()?.parse().map_err(fault)?;
-        let mut endpoint = Endpoint::new(config).map_err(fault)?;
-        let peer = endpoint.connect(&address).map_err(fault)?;
+        let address = self.server.wait()?.parse().map_err(Fault::of)?;
+        let mut endpoint = Endpoint::new(config).map_err(Fault::of)?;
+        let peer = endpoint.connect(&address).map_err(Fault::of)?;
         loop {
             match endpoint.call::<_, ()>(peer, NOOP, &()) {
                 Ok(()) => {}
                 Err(CallError::Gone(_) | CallError::Stale) => return Ok(()),
-                Err(error) => return Err(fault(error)),
+                Err(error) => return Err(Fault::of(error)),
             }
         }
     }
 
     fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
-        let mut endpoint = Endpoint::new(config).map_err(fault)?;
+        let mut endpoint = Endpoint::new(config).map_err(Fault::of)?;
         let of_each = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
         let counts =
             Arc::new(Counts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
@@ -114,9 +106,9 @@ impl Clients {
             }
             Ok(())
         };
-        endpoint.register("noop", 0, noop).map_err(fault)?;
-        let address = endpoint.listen(&"sm://".parse().map_err(fault)?).map_err(fault)?;
-        self.place.tell(&address.to_string())?;
+        endpoint.register("noop", 0, noop).map_err(Fault::of)?;
+        let address = endpoint.listen(&"sm://".parse().map_err(Fault::of)?).map_err(Fault::of)?;
+        self.server.publish(&address.to_string())?;
         while endpoint.peers().count() < self.clients_count {
             endpoint.progress(Duration::from_millis(1));
         }

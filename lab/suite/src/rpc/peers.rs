@@ -3,14 +3,14 @@
 //! Both sides have a single-threaded runtime, in which both libraries answer fastest: a call then
 //! has one wake-up in each direction, like ours. tarpc's messages use our encoding.
 
-mod tarpc;
-mod tonic;
+pub(super) mod tarpc;
+pub(super) mod tonic;
 
+use super::PublishedAddress;
 use super::calls::{Called, Noop, SLEEPS, TCP, UDS};
-use super::{Place, fault};
 use crate::floor::relay::Medium;
 use ::tonic::transport::server::Connected;
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
 use std::io;
 use std::marker::PhantomData;
@@ -20,19 +20,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
-pub(super) use tarpc::Tarpc;
-pub(super) use tonic::Tonic;
-
 /// Payload that is echoed once, untimed, and compared.
 const SAID: &[u8] = b"correct before fast";
 
-/// A kind of socket, with the benchmark that uses it.
 pub(super) trait Kind: Send + Sync + 'static {
     /// Declaration of the benchmark that our contender has too.
     const SPEC: Spec;
-    /// Type of a listening socket.
     type Listener;
-    /// Type of a connection.
     type Stream: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
 
     /// Listens; returns the listener and its address as text.
@@ -103,15 +97,11 @@ impl Kind for Unix {
     }
 }
 
-/// A library for remote procedure calls.
 pub(super) trait Library: Send + Sync + 'static {
-    /// A connected caller.
     type Client;
 
     async fn connect<K: Kind>(place: &str) -> Result<Self::Client, Fault>;
-    /// Has bytes echoed.
     async fn echo(client: &mut Self::Client, bytes: Vec<u8>) -> Result<Vec<u8>, Fault>;
-    /// Makes the timed call.
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
     /// Closes the connection; the server has answered all calls by then.
     async fn end(client: Self::Client) -> Result<(), Fault>;
@@ -121,7 +111,7 @@ pub(super) trait Library: Send + Sync + 'static {
 
 /// Medium: a library over a kind of socket.
 pub(super) struct Instead<L, K> {
-    place: Region<Place>,
+    server: Region<PublishedAddress>,
     over: PhantomData<fn() -> (L, K)>,
 }
 
@@ -137,7 +127,7 @@ fn runtime() -> Result<Runtime, Fault> {
 
 impl<L: Library, K: Kind> Instead<L, K> {
     fn call(&self) -> Result<Caller<L::Client>, Fault> {
-        let (place, runtime) = (self.place.hear()?, runtime()?);
+        let (place, runtime) = (self.server.wait()?, runtime()?);
         let client = runtime.block_on(async {
             let mut client = L::connect::<K>(&place).await?;
             match L::echo(&mut client, SAID.to_vec()).await? {
@@ -152,34 +142,34 @@ impl<L: Library, K: Kind> Instead<L, K> {
 impl<L: Library, K: Kind> Medium for Instead<L, K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
-    /// The caller, or the fault of connecting, as `ping()` cannot return it.
-    type Ping = Result<Caller<L::Client>, Fault>;
+    type Ping = Option<Caller<L::Client>>;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        Ok(Self { place: rig.region()?, over: PhantomData })
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Self { server: setup.region()?, over: PhantomData })
     }
 
-    fn ping(&self) -> Self::Ping {
-        self.call()
+    fn ping(&self) -> Result<Self::Ping, Fault> {
+        self.call().map(Some)
     }
 
     fn round_trip(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
         match caller {
-            Ok(Caller { runtime, client }) => runtime.block_on(L::noop(client)),
-            Err(_) => Err(Fault::new("not connected")),
+            Some(Caller { runtime, client }) => runtime.block_on(L::noop(client)),
+            None => Err(Fault::new("not connected")),
         }
     }
 
     fn end(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
-        let Caller { runtime, client } =
-            std::mem::replace(caller, Err(Fault::new("ended already")))?;
-        runtime.block_on(L::end(client))
+        match caller.take() {
+            Some(Caller { runtime, client }) => runtime.block_on(L::end(client)),
+            None => Ok(()),
+        }
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         runtime()?.block_on(async {
             let (listener, place) = K::listen()?;
-            self.place.tell(&place)?;
+            self.server.publish(&place)?;
             L::serve::<K>(K::accept(&listener).await?).await
         })
     }

@@ -1,10 +1,11 @@
 //! Hand-written alternatives to a call.
 
 use super::calls::{Called, Noop, SM, USUAL};
-use crate::floor::bed::{Bed, Manner};
 use crate::floor::relay::Medium;
+use crate::floor::socket::Ends;
+use crate::floor::wait_word::{WaitMode, WaitWord};
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::{Spec, Wait};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,25 +26,18 @@ impl<const SPINS: bool> Medium for Sockets<SPINS> {
     const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
     type Ping = ();
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        let mut made = None;
-        let near = rig.fd(|| {
-            let (near, far) = UnixStream::pair()?;
-            made = Some(far);
-            Ok(near.into())
-        })?;
-        let far = rig.fd(|| match made {
-            Some(far) => Ok(far.into()),
-            None => Err(Fault::new("a pair without its far end")),
-        })?;
-        let ends = Self { near: near.into(), far: far.into() };
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = Ends::<UnixStream, SPINS>::ends(setup)?;
+        let ends = Self { near, far };
         for end in [&ends.near, &ends.far] {
             end.set_nonblocking(SPINS)?;
         }
         Ok(ends)
     }
 
-    fn ping(&self) {}
+    fn ping(&self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
         (&self.near).write_all(&[1])?;
@@ -86,7 +80,7 @@ fn take(mut end: &UnixStream) -> Result<u8, Fault> {
 /// length and bytes that the reader checks; and a `match` over the procedures.
 pub(super) struct Memory<const ADAPTS: bool> {
     slots: Region<[Slot; 2]>,
-    manner: Manner,
+    mode: WaitMode,
 }
 
 /// Number of words in a request or an answer, including the procedure and the length.
@@ -96,7 +90,7 @@ const SLOT_WORDS: usize = 7;
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 pub(super) struct Slot {
-    bed: Bed,
+    word: WaitWord,
     words: [AtomicU64; SLOT_WORDS],
 }
 
@@ -106,17 +100,17 @@ const STOP: u64 = 2;
 impl Slot {
     /// Writes a message without arguments, and hands it over.
     #[inline(always)]
-    fn send(&self, number: u32, procedure: u64, manner: Manner) {
-        // Relaxed: published by the Release in hand().
+    fn send(&self, number: u32, procedure: u64, mode: WaitMode) {
+        // Relaxed: published by the Release in publish().
         self.words[0].store(procedure, Ordering::Relaxed);
         self.words[1].store(0, Ordering::Relaxed);
-        self.bed.hand(number, manner);
+        self.word.publish(number, mode);
     }
 
     /// Waits for message `number`; returns its procedure.
     #[inline(always)]
-    fn receive(&self, number: u32, manner: Manner) -> Result<u64, Fault> {
-        self.bed.wait(manner, |it| it == number);
+    fn receive(&self, number: u32, mode: WaitMode) -> Result<u64, Fault> {
+        self.word.wait(mode, |it| it == number);
         // Relaxed: ordered by the Acquire in wait().
         let [procedure, words_count] = [0, 1].map(|at| self.words[at].load(Ordering::Relaxed));
         match words_count as usize > SLOT_WORDS - 2 {
@@ -131,28 +125,28 @@ impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
     const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
     type Ping = u32;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
-        Ok(Self { slots: rig.region()?, manner: Manner::of(waits, rig) })
+        Ok(Self { slots: setup.region()?, mode: WaitMode::of(waits, setup) })
     }
 
-    fn ping(&self) -> u32 {
-        0
+    fn ping(&self) -> Result<u32, Fault> {
+        Ok(0)
     }
 
     #[inline(always)]
     fn round_trip(&self, number: &mut u32) -> Result<(), Fault> {
         *number += 1;
         let [request, answer] = &*self.slots;
-        request.send(*number, NOOP, self.manner);
-        match answer.receive(*number, self.manner)? {
+        request.send(*number, NOOP, self.mode);
+        match answer.receive(*number, self.mode)? {
             NOOP => Ok(()),
             other => Err(Fault::new(format!("procedure {other} was answered"))),
         }
     }
 
     fn end(&self, number: &mut u32) -> Result<(), Fault> {
-        self.slots[0].send(*number + 1, STOP, self.manner);
+        self.slots[0].send(*number + 1, STOP, self.mode);
         Ok(())
     }
 
@@ -160,12 +154,12 @@ impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
         let [request, answer] = &*self.slots;
         let mut number = 0;
         loop {
-            match request.receive(number + 1, self.manner)? {
+            match request.receive(number + 1, self.mode)? {
                 NOOP => number += 1,
                 STOP => return Ok(u64::from(number)),
                 other => return Err(Fault::new(format!("there is no procedure {other}"))),
             }
-            answer.send(number, NOOP, self.manner);
+            answer.send(number, NOOP, self.mode);
         }
     }
 }

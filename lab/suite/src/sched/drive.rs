@@ -3,9 +3,10 @@
 
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Channel, Rtrb};
-use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
-use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
-use handover_record::{Contender, Spec, Wait, args};
+use crate::common::{TakeCell, Tally};
+use handover_base::sync::shared::{AtomicU32, Ordering};
+use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
+use handover_record::{Spec, args};
 #[cfg(feature = "peers")]
 use handover_sched::drive::lane::LaneError;
 use handover_sched::drive::lane::{
@@ -16,7 +17,6 @@ use handover_sched::drive::{
 };
 use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
-use std::fmt::Display;
 use std::marker::PhantomData;
 #[cfg(feature = "peers")]
 use std::sync::Arc;
@@ -41,15 +41,10 @@ args! {
     }
 }
 
-/// Length of each packet.
 pub(super) const LENGTH_BYTES: u32 = 1500;
 
 /// Maximum number of packets between two checks of a client for marks.
 const UNSEEN_MAX: usize = 128;
-
-pub(super) fn refused(error: impl Display) -> Fault {
-    Fault::new(error.to_string())
-}
 
 /// An algorithm with its constructor.
 pub(super) trait Make: Send + Sync + 'static {
@@ -82,34 +77,24 @@ pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
         engine::Config { packets_max, flows_max: args.flows_count, ..engine::Config::default() };
-    let mut scheduler = A::make(&config).map_err(refused)?;
+    let mut scheduler = A::make(&config).map_err(Fault::of)?;
     let flow =
         FlowSpec { weight: 1, length_max_bytes: LENGTH_BYTES, packets_max, drop: DropPolicy::Tail };
     for _ in 0..args.flows_count {
-        scheduler.add_flow(flow).map_err(refused)?;
+        scheduler.add_flow(flow).map_err(Fault::of)?;
     }
     Ok(scheduler)
 }
 
 /// Returns `Spin` if each participant has a CPU, `Share` otherwise.
-pub(super) fn idle_policy(rig: &Rig) -> IdlePolicy {
-    let mut cpus = rig.cpus().to_vec();
-    cpus.sort_unstable();
-    cpus.dedup();
-    if cpus.len() < rig.cpus().len() { IdlePolicy::Share } else { IdlePolicy::Spin }
+pub(super) fn idle_policy(setup: &Setup) -> IdlePolicy {
+    if setup.is_crowded() { IdlePolicy::Share } else { IdlePolicy::Spin }
 }
 
-/// Waits between two unsuccessful polls.
 pub(super) fn pause(idle_policy: IdlePolicy) {
     if idle_policy == IdlePolicy::Share {
         std::thread::yield_now();
     }
-}
-
-/// Takes something that a participant owns from its round's begin on.
-pub(super) fn take<T>(place: &Mutex<Option<T>>) -> Result<T, Fault> {
-    let taken = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-    taken.ok_or_else(|| Fault::new("the party plays twice"))
 }
 
 /// Iterator over a client's next packets.
@@ -130,27 +115,25 @@ impl Iterator for Offers<'_> {
 }
 
 /// Differences between the benchmarks of a client and an arbiter.
-trait Manner: Send + Sync + 'static {
+trait Variant: Send + Sync + 'static {
     const SPEC: Spec;
     const STAMPING: Stamping = Stamping::None;
 }
 
-/// Workload: clients and an arbiter.
-struct Driver<A: Make, L: Lane, M: Manner> {
-    arbiter: Mutex<Option<Arbiter<A::Scheduler, L>>>,
+struct Driver<A: Make, L: Lane, M: Variant> {
+    arbiter: TakeCell<Arbiter<A::Scheduler, L>>,
     hub: Hub<L>,
     args: Driven,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
-    sent: AtomicU64,
-    transmitted: AtomicU64,
-    dropped: AtomicU64,
-    /// Number of packets that the arbiter marked, plus one; 0 until it has ended.
-    marked: AtomicU64,
-    manner: PhantomData<M>,
+    /// Packets sent, those transmitted, and those dropped.
+    tally: Tally,
+    /// Packets sent, and those that the arbiter marked.
+    marked: Tally,
+    variant: PhantomData<M>,
 }
 
-impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
+impl<A: Make, L: Lane, M: Variant> Handover for Driver<A, L, M> {
     type Args = Driven;
     const SPEC: Spec = M::SPEC;
 
@@ -160,8 +143,8 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
         roles
     }
 
-    fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
-        let idle_policy = idle_policy(rig);
+    fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
+        let idle_policy = idle_policy(setup);
         let config = ArbiterConfig {
             mailbox_slots_count: args.slots_count,
             batch_max: args.batch_max,
@@ -170,31 +153,26 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::with_lanes(scheduler::<A>(args)?, config).map_err(refused)?;
+        let arbiter = Arbiter::with_lanes(scheduler::<A>(args)?, config).map_err(Fault::of)?;
         Ok(Driver {
             hub: arbiter.hub(),
-            arbiter: Mutex::new(Some(arbiter)),
+            arbiter: TakeCell::new(arbiter),
             args: *args,
             idle_policy,
             clients_left: AtomicU32::new(args.clients_count),
-            sent: AtomicU64::new(0),
-            transmitted: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            marked: AtomicU64::new(0),
-            manner: PhantomData,
+            tally: Tally::default(),
+            marked: Tally::default(),
+            variant: PhantomData,
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index == 1 {
-            let closed = take(&self.arbiter)?.run();
-            // Relaxed, here and below: read when the participants have ended, which orders the
-            // accesses.
-            self.marked.store(closed.sum().marked + 1, Ordering::Relaxed);
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 1 {
+            self.marked.add_received(self.arbiter.take()?.run().sum().marked);
             return Ok(());
         }
-        let index = (party.index as u32).saturating_sub(1);
-        let mut client = self.hub.join().map_err(refused)?;
+        let index = (participant.index as u32).saturating_sub(1);
+        let mut client = self.hub.join().map_err(Fault::of)?;
         let mut flows = Flows::of(
             index % self.args.flows_count,
             self.args.clients_count.min(self.args.flows_count),
@@ -207,13 +185,15 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
             }
         });
         while client.in_flight() > 0 && !client.is_ended() {
-            client.poll(usize::MAX, &mut Null, &mut ()).map_err(refused)?;
+            client.poll(usize::MAX, &mut Null, &mut ()).map_err(Fault::of)?;
             pause(self.idle_policy);
         }
         let counts = client.counts();
-        self.sent.fetch_add(counts.sent, Ordering::Relaxed);
-        self.transmitted.fetch_add(counts.transmitted, Ordering::Relaxed);
-        self.dropped.fetch_add(counts.dropped, Ordering::Relaxed);
+        self.marked.add_sent(counts.sent);
+        self.tally.add_sent(counts.sent);
+        self.tally.add_received(counts.transmitted);
+        self.tally.add_wrong(counts.dropped);
+        // Relaxed: the last client stops the arbiter, through the hub.
         if self.clients_left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.hub.stop(Stop::Drain);
         }
@@ -221,21 +201,11 @@ impl<A: Make, L: Lane, M: Manner> Handover for Driver<A, L, M> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        let [sent, transmitted, dropped, marked] =
-            [&self.sent, &self.transmitted, &self.dropped, &self.marked]
-                .map(|count| count.load(Ordering::Relaxed));
-        if sent == 0 || sent != transmitted || dropped > 0 || marked != transmitted + 1 {
-            return Err(Fault::new(format!(
-                "{sent} packets were sent, {transmitted} transmitted, {dropped} dropped; the \
-                 arbiter marked {}",
-                marked.saturating_sub(1)
-            )));
-        }
-        Ok(())
+        self.tally.verify().and(self.marked.verify())
     }
 }
 
-impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
+impl<A: Make, L: Lane, M: Variant> Driver<A, L, M> {
     /// Sends `n` packets, and transmits those whose marks have come back.
     #[inline(always)]
     fn send(&self, client: &mut Client<L>, flows: &mut Flows, n: u64) -> Result<(), Fault> {
@@ -247,7 +217,7 @@ impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
             unseen += sent;
             if sent == 0 || unseen >= UNSEEN_MAX {
                 unseen = 0;
-                let back = client.poll(usize::MAX, &mut Null, &mut ()).map_err(refused)?;
+                let back = client.poll(usize::MAX, &mut Null, &mut ()).map_err(Fault::of)?;
                 if sent == 0 && back == 0 {
                     if client.is_ended() {
                         return Err(Fault::new("the arbiter has ended"));
@@ -260,109 +230,86 @@ impl<A: Make, L: Lane, M: Manner> Driver<A, L, M> {
     }
 }
 
-/// Our algorithms with our mailboxes.
 enum Algorithms {}
 
-impl Manner for Algorithms {
-    const SPEC: Spec = Spec {
-        id: "sched/client-arbiter-client",
-        what: "a packet from a client through the algorithm and back as a mark, 16 flows",
-        floor: Some("ring/line-stream"),
-        ladder: true,
-        hands_over: true,
-        classic: Some("sched"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+impl Variant for Algorithms {
+    const SPEC: Spec = Spec::new(
+        "sched/client-arbiter-client",
+        "a packet from a client through the algorithm and back as a mark, 16 flows",
+    )
+    .floor("ring/line-stream")
+    .classic("sched")
+    .ladder()
+    .hands_over();
 }
 
-/// Round robin with each mailbox.
 enum Mailboxes {}
 
-impl Manner for Mailboxes {
-    const SPEC: Spec = Spec {
-        id: "sched/through-mailbox",
-        what: "a packet from a client through round robin and back, by the mailbox between them",
-        floor: Some("ring/line-stream"),
-        hands_over: true,
-        classic: Some("sched"),
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+impl Variant for Mailboxes {
+    const SPEC: Spec = Spec::new(
+        "sched/through-mailbox",
+        "a packet from a client through round robin and back, by the mailbox between them",
+    )
+    .floor("ring/line-stream")
+    .classic("sched")
+    .hands_over();
 }
 
-/// Round robin with time stamps.
 enum StampsOf<const PACKETS: bool> {}
 
-impl<const PACKETS: bool> Manner for StampsOf<PACKETS> {
+impl<const PACKETS: bool> Variant for StampsOf<PACKETS> {
     const STAMPING: Stamping = if PACKETS { Stamping::Packet } else { Stamping::Batch };
     const SPEC: Spec = NoStamps::SPEC;
 }
 
-/// Round robin without time stamps.
 enum NoStamps {}
 
-impl Manner for NoStamps {
-    const SPEC: Spec = Spec {
-        id: "sched/stamping",
-        what: "a packet from a client through round robin and back, its stages stamped",
-        floor: Some("ring/line-stream"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+impl Variant for NoStamps {
+    const SPEC: Spec = Spec::new(
+        "sched/stamping",
+        "a packet from a client through round robin and back, its stages stamped",
+    )
+    .floor("ring/line-stream")
+    .hands_over();
 }
 
 /// Value in place of a packet: the round is over.
 const END: u64 = 1 << 62;
 
-/// The two ends of a mailbox.
-type Ends<L> = (<L as Lane>::Sender<1>, <L as Lane>::Receiver<1>);
-
 /// Workload: a mailbox without an arbiter.
 struct Mailbox<L: Lane> {
-    sender: Mutex<Option<<L as Lane>::Sender<1>>>,
-    receiver: Mutex<Option<<L as Lane>::Receiver<1>>>,
+    sender: TakeCell<L::Sender<1>>,
+    receiver: TakeCell<L::Receiver<1>>,
     args: Driven,
     idle_policy: IdlePolicy,
-    sent: AtomicU64,
-    arrived: AtomicU64,
+    tally: Tally,
 }
 
 impl<L: Lane> Handover for Mailbox<L> {
     type Args = Driven;
-    const SPEC: Spec = Spec {
-        id: "sched/mailbox",
-        what: "eight bytes through a mailbox, sent and taken in batches, and nothing done with them",
-        floor: Some("ring/line-stream"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "sched/mailbox",
+        "eight bytes through a mailbox, sent and taken in batches, and nothing done with them",
+    )
+    .floor("ring/line-stream")
+    .hands_over();
 
-    fn roles(_: &Driven) -> Vec<Role> {
-        vec![Role::measured("client"), Role::serving("taker")]
-    }
+    const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("taker")];
 
-    fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
-        let (sender, receiver): Ends<L> = L::pair::<1>(args.slots_count).map_err(refused)?;
+    fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
+        let (sender, receiver) = L::pair::<1>(args.slots_count).map_err(Fault::of)?;
         Ok(Mailbox {
-            sender: Mutex::new(Some(sender)),
-            receiver: Mutex::new(Some(receiver)),
+            sender: TakeCell::new(sender),
+            receiver: TakeCell::new(receiver),
             args: *args,
-            idle_policy: idle_policy(rig),
-            sent: AtomicU64::new(0),
-            arrived: AtomicU64::new(0),
+            idle_policy: idle_policy(setup),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index == 0 {
-            let mut sender = take(&self.sender)?;
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 0 {
+            let mut sender = self.sender.take()?;
             let mut number = 0;
             let mut send = |words: std::ops::Range<u64>| {
                 let mut word = words.start;
@@ -382,18 +329,17 @@ impl<L: Lane> Handover for Mailbox<L> {
                 number += n;
             });
             send(END..END + 1);
-            // Relaxed, here and below: read when both participants have ended.
-            self.sent.store(number, Ordering::Relaxed);
+            self.tally.add_sent(number);
             return Ok(());
         }
-        let mut receiver = take(&self.receiver)?;
+        let mut receiver = self.receiver.take()?;
         let mut next = 0;
         loop {
             let mut taken = 0;
             while taken < self.args.batch_max {
                 match receiver.pop() {
                     Some([END]) => {
-                        self.arrived.store(next, Ordering::Relaxed);
+                        self.tally.add_received(next);
                         return Ok(());
                     }
                     Some([word]) if word == next => next += 1,
@@ -410,11 +356,7 @@ impl<L: Lane> Handover for Mailbox<L> {
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        let [sent, arrived] = [&self.sent, &self.arrived].map(|it| it.load(Ordering::Relaxed));
-        match sent > 0 && sent == arrived {
-            true => Ok(()),
-            false => Err(Fault::new(format!("{sent} were sent, {arrived} arrived"))),
-        }
+        self.tally.verify()
     }
 }
 
@@ -426,8 +368,7 @@ struct Locked<A: Make, const EACH: bool> {
     args: Driven,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
-    sent: AtomicU64,
-    taken: AtomicU64,
+    tally: Tally,
 }
 
 impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
@@ -438,21 +379,20 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
         Driver::<A, Laps, Algorithms>::roles(args)
     }
 
-    fn rig(args: &Driven, rig: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
         Ok(Locked {
             shared: Mutex::new(scheduler::<A>(args)?),
             args: *args,
-            idle_policy: idle_policy(rig),
+            idle_policy: idle_policy(setup),
             clients_left: AtomicU32::new(args.clients_count),
-            sent: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let lock = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let together = |packets_count| if EACH { 1 } else { packets_count };
-        if party.index == 1 {
+        if participant.index == 1 {
             let batch_max = together(self.args.batch_max);
             let mut taken = 0;
             loop {
@@ -467,15 +407,14 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
                 taken += u64::from(batch);
                 if batch == 0 {
                     if over {
-                        // Relaxed, here and below: read when the participants have ended.
-                        self.taken.store(taken, Ordering::Relaxed);
+                        self.tally.add_received(taken);
                         return Ok(());
                     }
                     pause(self.idle_policy);
                 }
             }
         }
-        let client = (party.index as u32).saturating_sub(1);
+        let client = (participant.index as u32).saturating_sub(1);
         let mut flows = Flows::of(0, 1, self.args.flows_count);
         let burst_max = u64::from(together(self.args.burst_packets));
         let room = (self.args.clients_count * self.args.slots_count) as usize;
@@ -499,18 +438,14 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
                 }
             }
         });
-        self.sent.fetch_add(sent, Ordering::Relaxed);
+        self.tally.add_sent(sent);
         // AcqRel: pairs with the Acquire above.
         self.clients_left.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        let [sent, taken] = [&self.sent, &self.taken].map(|it| it.load(Ordering::Relaxed));
-        match sent > 0 && sent == taken {
-            true => Ok(()),
-            false => Err(Fault::new(format!("{sent} packets were put in, {taken} taken out"))),
-        }
+        self.tally.verify()
     }
 }
 
@@ -567,57 +502,34 @@ lanes! {
         Arc<crossbeam_queue::ArrayQueue<[u64; W]>>;
 }
 
-/// The benchmarks of clients and arbiter.
-pub(super) const ALL: &[Bench] = &[
-    Bench::many::<Mailbox<Laps>>(Contender::ours("laps").waits(Wait::Spin)),
-    Bench::many::<Mailbox<Marks>>(Contender::ours("marks").waits(Wait::Spin)),
-    Bench::many::<Mailbox<Lines>>(Contender::ours("lines").waits(Wait::Spin)),
-    Bench::many::<Mailbox<Cached>>(Contender::ours("cached").waits(Wait::Spin)),
-    Bench::many::<Mailbox<Plain>>(Contender::ours("plain").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Mailbox<Rtrb>>(Contender::peer("rtrb").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Mailbox<ArrayQueue>>(Contender::peer("array-queue").waits(Wait::Spin)),
-    Bench::many::<Driver<OfFifo, Laps, Algorithms>>(Contender::ours("fifo").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Laps, Algorithms>>(Contender::ours("drr").waits(Wait::Spin)),
-    Bench::many::<Driver<OfQfq, Laps, Algorithms>>(Contender::ours("qfq").waits(Wait::Spin)),
-    Bench::many::<Driver<OfWf2qPlus, Laps, Algorithms>>(Contender::ours("wf2q+").waits(Wait::Spin)),
-    Bench::many::<Locked<OfFifo, false>>(
-        Contender::peer("mutex-fifo").against("fifo").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfDrr, false>>(
-        Contender::peer("mutex-drr").against("drr").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfQfq, false>>(
-        Contender::peer("mutex-qfq").against("qfq").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfWf2qPlus, false>>(
-        Contender::peer("mutex-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfFifo, true>>(
-        Contender::peer("mutex-each-fifo").against("fifo").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfDrr, true>>(
-        Contender::peer("mutex-each-drr").against("drr").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfQfq, true>>(
-        Contender::peer("mutex-each-qfq").against("qfq").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Locked<OfWf2qPlus, true>>(
-        Contender::peer("mutex-each-wf2q+").against("wf2q+").waits(Wait::SpinThenSleep),
-    ),
-    Bench::many::<Driver<OfDrr, Laps, Mailboxes>>(Contender::ours("laps").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Marks, Mailboxes>>(Contender::ours("marks").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Lines, Mailboxes>>(Contender::ours("lines").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Cached, Mailboxes>>(Contender::ours("cached").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Plain, Mailboxes>>(Contender::ours("plain").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfDrr, Rtrb, Mailboxes>>(Contender::peer("rtrb").waits(Wait::Spin)),
-    #[cfg(feature = "peers")]
-    Bench::many::<Driver<OfDrr, ArrayQueue, Mailboxes>>(
-        Contender::peer("array-queue").waits(Wait::Spin),
-    ),
-    Bench::many::<Driver<OfDrr, Laps, NoStamps>>(Contender::ours("none").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Laps, StampsOf<false>>>(Contender::ours("batch").waits(Wait::Spin)),
-    Bench::many::<Driver<OfDrr, Laps, StampsOf<true>>>(Contender::ours("packet").waits(Wait::Spin)),
-];
+pub(super) const ALL: &[Bench] = benches! {
+    many ours "laps" Spin: Mailbox<Laps>;
+    many ours "marks" Spin: Mailbox<Marks>;
+    many ours "lines" Spin: Mailbox<Lines>;
+    many ours "cached" Spin: Mailbox<Cached>;
+    many ours "plain" Spin: Mailbox<Plain>;
+    many peer "rtrb" Spin: Mailbox<Rtrb>, if feature = "peers";
+    many peer "array-queue" Spin: Mailbox<ArrayQueue>, if feature = "peers";
+    many ours "fifo" Spin: Driver<OfFifo, Laps, Algorithms>;
+    many ours "drr" Spin: Driver<OfDrr, Laps, Algorithms>;
+    many ours "qfq" Spin: Driver<OfQfq, Laps, Algorithms>;
+    many ours "wf2q+" Spin: Driver<OfWf2qPlus, Laps, Algorithms>;
+    many peer "mutex-fifo" SpinThenSleep.against("fifo"): Locked<OfFifo, false>;
+    many peer "mutex-drr" SpinThenSleep.against("drr"): Locked<OfDrr, false>;
+    many peer "mutex-qfq" SpinThenSleep.against("qfq"): Locked<OfQfq, false>;
+    many peer "mutex-wf2q+" SpinThenSleep.against("wf2q+"): Locked<OfWf2qPlus, false>;
+    many peer "mutex-each-fifo" SpinThenSleep.against("fifo"): Locked<OfFifo, true>;
+    many peer "mutex-each-drr" SpinThenSleep.against("drr"): Locked<OfDrr, true>;
+    many peer "mutex-each-qfq" SpinThenSleep.against("qfq"): Locked<OfQfq, true>;
+    many peer "mutex-each-wf2q+" SpinThenSleep.against("wf2q+"): Locked<OfWf2qPlus, true>;
+    many ours "laps" Spin: Driver<OfDrr, Laps, Mailboxes>;
+    many ours "marks" Spin: Driver<OfDrr, Marks, Mailboxes>;
+    many ours "lines" Spin: Driver<OfDrr, Lines, Mailboxes>;
+    many ours "cached" Spin: Driver<OfDrr, Cached, Mailboxes>;
+    many ours "plain" Spin: Driver<OfDrr, Plain, Mailboxes>;
+    many peer "rtrb" Spin: Driver<OfDrr, Rtrb, Mailboxes>, if feature = "peers";
+    many peer "array-queue" Spin: Driver<OfDrr, ArrayQueue, Mailboxes>, if feature = "peers";
+    many ours "none" Spin: Driver<OfDrr, Laps, NoStamps>;
+    many ours "batch" Spin: Driver<OfDrr, Laps, StampsOf<false>>;
+    many ours "packet" Spin: Driver<OfDrr, Laps, StampsOf<true>>;
+};

@@ -1,10 +1,10 @@
 //! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in
-//! rounds of their own, the same packets through a ring in the scheduler's place. EmptyScheduler is
+//! rounds of their own, the same packets through a ring in the scheduler's place. Nothing is
 //! subtracted.
 
 use super::tester::{EmptyScheduler, Options, Tester};
-use handover_base::clock;
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
+use crate::common::timed;
+use handover_harness::{Bench, Fault, Samples, Setup, Workload};
 use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
     DeficitRoundRobin, Fifo, Pacing, Priority, Qfq, QfqPlus, Queued, RoundRobin, Wf2qPlus,
@@ -75,14 +75,9 @@ engines! {
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
 
-/// Workload: packets through an algorithm.
 pub(super) struct Turnover<E: Engine> {
     scheduler: E::Scheduler,
     tester: Tester,
-}
-
-pub(super) fn fault(error: impl ToString) -> Fault {
-    Fault::new(error.to_string())
 }
 
 fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<Options, Fault> {
@@ -96,16 +91,16 @@ fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<Options, Fault> {
     let flows_count: u64 = flows_count.into();
     let (qmin, qmax) = (2 * flows_count, 2 * flows_count + SWING_PACKETS);
     let (qmin, qmax) = (qmin.to_string(), qmax.to_string());
-    Options::parse(&["-flowsets", &set, "-qmin", &qmin, "-qmax", &qmax]).map_err(fault)
+    Options::parse(&["-flowsets", &set, "-qmin", &qmin, "-qmax", &qmax]).map_err(Fault::of)
 }
 
 const fn spec<E: Engine>() -> Spec {
-    Spec { id: E::ID, what: E::WHAT, batched: true, file: file!(), line: line!(), ..Spec::DEFAULT }
+    Spec::new(E::ID, E::WHAT).batched()
 }
 
 /// Creates a flow set and turns all its packets over once, so that their memory is in random order.
 fn begun<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
-    let mut tester = Tester::new(options, scheduler).map_err(fault)?.unwatched();
+    let mut tester = Tester::new(options, scheduler).map_err(Fault::of)?.unwatched();
     let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
     for _ in 0..2 {
         tester.run(scheduler, fill);
@@ -117,9 +112,9 @@ impl<E: Engine> Workload for Turnover<E> {
     type Args = Flows;
     const SPEC: Spec = spec::<E>();
 
-    fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
-        let mut scheduler = E::new(&options.config()).map_err(fault)?;
+        let mut scheduler = E::new(&options.config()).map_err(Fault::of)?;
         let tester = begun(&options, &mut scheduler)?;
         Ok(Turnover { scheduler, tester })
     }
@@ -136,13 +131,10 @@ impl<E: Engine> Workload for Turnover<E> {
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            out.note_batch(
-                0,
-                timed(|| {
-                    self.tester.run(&mut self.scheduler, STEPS);
-                }),
-                PACKETS,
-            );
+            let ticks = timed(|| {
+                self.tester.run(&mut self.scheduler, STEPS);
+            });
+            out.note_batch(0, ticks, PACKETS);
         }
     }
 }
@@ -158,7 +150,7 @@ impl<E: Engine> Workload for Making<E> {
     type Args = Flows;
     const SPEC: Spec = spec::<E>();
 
-    fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let mut nothing = EmptyScheduler::new(options.packets_max());
         let tester = begun(&options, &mut nothing)?;
@@ -177,13 +169,10 @@ impl<E: Engine> Workload for Making<E> {
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            out.note_batch(
-                0,
-                timed(|| {
-                    self.tester.run(&mut self.nothing, STEPS);
-                }),
-                PACKETS,
-            );
+            let ticks = timed(|| {
+                self.tester.run(&mut self.nothing, STEPS);
+            });
+            out.note_batch(0, ticks, PACKETS);
         }
     }
 }
@@ -195,7 +184,7 @@ impl<E: Engine> Workload for Walking<E> {
     type Args = Flows;
     const SPEC: Spec = spec::<E>();
 
-    fn rig(args: &Flows, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let bytes = options.flows.flows_count() as usize * (64 + 2 * 16);
         Ok(Walking(Walk::new(bytes), PhantomData))
@@ -206,13 +195,6 @@ impl<E: Engine> Workload for Walking<E> {
             out.note_batch(0, timed(|| self.0.run(PACKETS)), PACKETS);
         }
     }
-}
-
-#[inline]
-fn timed(operations: impl FnOnce()) -> u64 {
-    let began = clock::ticks();
-    operations();
-    clock::ticks().saturating_sub(began)
 }
 
 /// Cache lines in one random cycle, each of which names the next.
@@ -263,6 +245,5 @@ macro_rules! rows {
     };
 }
 
-/// The benchmarks of the algorithms alone.
 pub(super) const ALL: &[Bench] =
     rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);

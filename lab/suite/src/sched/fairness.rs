@@ -1,10 +1,10 @@
 //! Fairness of an algorithm: the worst-case fair index, in bytes, by which a flow can fall behind
 //! its share.
 
-use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q, fault};
+use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q};
 use super::tester::{Options, Tester};
-use handover_harness::{Bench, Fault, Rig, Samples, Workload};
-use handover_record::{Contender, Part, Spec, Unit, args};
+use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
+use handover_record::{Part, Spec, Unit, args};
 use handover_sched::Scheduler;
 use std::marker::PhantomData;
 
@@ -46,15 +46,15 @@ struct Fairness<E> {
 }
 
 impl<E: Engine> Fairness<E> {
-    fn rigged(&self) -> Result<(E::Scheduler, Tester), Fault> {
-        let mut scheduler = E::new(&self.options.config()).map_err(fault)?;
-        let tester = Tester::new(&self.options, &mut scheduler).map_err(fault)?;
+    fn engine_and_tester(&self) -> Result<(E::Scheduler, Tester), Fault> {
+        let mut scheduler = E::new(&self.options.config()).map_err(Fault::of)?;
+        let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::of)?;
         Ok((scheduler, tester))
     }
 
     /// Returns the index over the times at which a flow has no packet left.
     fn when_empty(&self) -> Result<f64, Fault> {
-        let (mut scheduler, mut tester) = self.rigged()?;
+        let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run(&mut scheduler, 2 * self.packets);
         match report.dropped {
             0 => Ok(report.wfi_bytes),
@@ -65,7 +65,7 @@ impl<E: Engine> Fairness<E> {
     /// Returns the index while every flow always has packets, of its maximum length or of any
     /// length.
     fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
-        let (mut scheduler, mut tester) = self.rigged()?;
+        let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets, seed);
         let queued = u64::from(DEPTH) * u64::from(scheduler.flows_count());
         match report.dropped == 0 && scheduler.len() as u64 == queued {
@@ -81,28 +81,26 @@ impl<E: Engine> Fairness<E> {
 
 impl<E: Engine> Workload for Fairness<E> {
     type Args = Index;
-    const SPEC: Spec = Spec {
-        id: "sched/fair-index",
-        what: "how many bytes a flow falls behind its share at worst",
-        unit: Unit::Bytes,
-        floor: Some("floor/longest-packet"),
-        classic: Some("sched"),
-        parts: &[
-            Part::new("when-empty", "behind its share when a flow has no packet left, at worst"),
-            Part::new("backlogged", "behind its share while all flows have packets, at worst"),
-            Part::new(
-                "any-length",
-                "the same, with packets of any length up to the flow's longest",
-            ),
-        ],
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec =
+        Spec::new("sched/fair-index", "how many bytes a flow falls behind its share at worst")
+            .unit(Unit::Bytes)
+            .floor("floor/longest-packet")
+            .classic("sched")
+            .parts(&[
+                Part::new(
+                    "when-empty",
+                    "behind its share when a flow has no packet left, at worst",
+                ),
+                Part::new("backlogged", "behind its share while all flows have packets, at worst"),
+                Part::new(
+                    "any-length",
+                    "the same, with packets of any length up to the flow's longest",
+                ),
+            ]);
 
-    fn rig(args: &Index, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Index, _: &mut Setup) -> Result<Self, Fault> {
         let options =
-            Options::parse(&["-flowsets", SETS[args.flow_set as usize]]).map_err(fault)?;
+            Options::parse(&["-flowsets", SETS[args.flow_set as usize]]).map_err(Fault::of)?;
         Ok(Fairness { options, packets: args.packets_count.into(), engine: PhantomData })
     }
 
@@ -116,16 +114,15 @@ impl<E: Engine> Workload for Fairness<E> {
             && let Ok(figures) = self.figures()
         {
             for (part, bytes) in [WHEN_EMPTY, BACKLOGGED, OF_ANY_LENGTH].into_iter().zip(figures) {
-                out.tell(part, bytes);
+                out.record_value(part, bytes);
             }
         }
     }
 }
 
-/// The benchmarks of fairness.
-pub(super) const ALL: &[Bench] = &[
-    Bench::one::<Fairness<Rr>>(Contender::ours("rr")),
-    Bench::one::<Fairness<Wf2q>>(Contender::ours("wf2q+")),
-    Bench::one::<Fairness<QuickFair>>(Contender::ours("qfq")),
-    Bench::one::<Fairness<QuickFairPlus>>(Contender::ours("qfq+")),
-];
+pub(super) const ALL: &[Bench] = benches! {
+    one ours "rr": Fairness<Rr>;
+    one ours "wf2q+": Fairness<Wf2q>;
+    one ours "qfq": Fairness<QuickFair>;
+    one ours "qfq+": Fairness<QuickFairPlus>;
+};

@@ -1,15 +1,13 @@
 //! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
 use super::drive::{
-    Driven, LENGTH_BYTES, Make, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy, pause, refused,
-    scheduler, take,
+    Driven, LENGTH_BYTES, Make, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy, pause, scheduler,
 };
-use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::{Bench, Fault, Handover, Party, Rig, Role, Samples};
-use handover_record::{Contender, Spec, Wait};
+use crate::common::{TakeCell, Tally};
+use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
+use handover_record::Spec;
 use handover_sched::drive::lane::Laps;
 use handover_sched::drive::{Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, Null, Offer, Stop};
-use std::sync::Mutex;
 
 /// Arguments that the other benchmarks of clients and arbiter take from options.
 const ALONE: Driven = Driven {
@@ -21,55 +19,47 @@ const ALONE: Driven = Driven {
     interval_us: 0,
 };
 
-/// Workload: a client and an arbiter.
 struct Trip<A: Make> {
-    arbiter: Mutex<Option<Arbiter<A::Scheduler, Laps>>>,
+    arbiter: TakeCell<Arbiter<A::Scheduler, Laps>>,
     hub: Hub<Laps>,
     idle_policy: IdlePolicy,
-    sent: AtomicU64,
-    transmitted: AtomicU64,
+    tally: Tally,
 }
 
 impl<A: Make> Handover for Trip<A> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "sched/round-trip",
-        what: "a packet from a client through the algorithm and back, and only then the next",
-        floor: Some("floor/cache-line"),
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "sched/round-trip",
+        "a packet from a client through the algorithm and back, and only then the next",
+    )
+    .floor("floor/cache-line")
+    .hands_over();
 
-    fn roles((): &()) -> Vec<Role> {
-        vec![Role::measured("client"), Role::serving("arbiter")]
-    }
+    const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("arbiter")];
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        let idle_policy = idle_policy(rig);
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        let idle_policy = idle_policy(setup);
         let config = ArbiterConfig {
             mailbox_slots_count: ALONE.slots_count,
             batch_max: ALONE.batch_max,
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::with_lanes(scheduler::<A>(&ALONE)?, config).map_err(refused)?;
+        let arbiter = Arbiter::with_lanes(scheduler::<A>(&ALONE)?, config).map_err(Fault::of)?;
         Ok(Trip {
             hub: arbiter.hub(),
-            arbiter: Mutex::new(Some(arbiter)),
+            arbiter: TakeCell::new(arbiter),
             idle_policy,
-            sent: AtomicU64::new(0),
-            transmitted: AtomicU64::new(0),
+            tally: Tally::default(),
         })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index == 1 {
-            take(&self.arbiter)?.run();
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index == 1 {
+            self.arbiter.take()?.run();
             return Ok(());
         }
-        let mut client = self.hub.join().map_err(refused)?;
+        let mut client = self.hub.join().map_err(Fault::of)?;
         let (mut flow, mut fault) = (0, None);
         out.batches(|n| {
             for _ in 0..n {
@@ -81,28 +71,22 @@ impl<A: Make> Handover for Trip<A> {
             }
         });
         let counts = client.counts();
-        // Relaxed: read when both participants have ended, which orders the accesses.
-        self.sent.store(counts.sent, Ordering::Relaxed);
-        self.transmitted.store(counts.transmitted, Ordering::Relaxed);
+        self.tally.add_sent(counts.sent);
+        self.tally.add_received(counts.transmitted);
         self.hub.stop(Stop::Drain);
         fault.map_or(Ok(()), Err)
     }
 
     fn verify(&self) -> Result<(), Fault> {
-        let [sent, transmitted] =
-            [&self.sent, &self.transmitted].map(|count| count.load(Ordering::Relaxed));
-        match sent > 0 && sent == transmitted {
-            true => Ok(()),
-            false => Err(Fault::new(format!("{sent} packets were sent, {transmitted} came back"))),
-        }
+        self.tally.verify()
     }
 }
 
 impl<A: Make> Trip<A> {
     #[inline(always)]
     fn send_and_wait(&self, client: &mut Client<Laps>, flow: u32) -> Result<(), Fault> {
-        client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(refused)?;
-        while client.poll(1, &mut Null, &mut ()).map_err(refused)? == 0 {
+        client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
+        while client.poll(1, &mut Null, &mut ()).map_err(Fault::of)? == 0 {
             if client.is_ended() {
                 return Err(Fault::new("the arbiter has ended"));
             }
@@ -112,10 +96,9 @@ impl<A: Make> Trip<A> {
     }
 }
 
-/// The benchmarks of one packet at a time.
-pub(super) const ALL: &[Bench] = &[
-    Bench::many::<Trip<OfFifo>>(Contender::ours("fifo").waits(Wait::Spin)),
-    Bench::many::<Trip<OfDrr>>(Contender::ours("drr").waits(Wait::Spin)),
-    Bench::many::<Trip<OfQfq>>(Contender::ours("qfq").waits(Wait::Spin)),
-    Bench::many::<Trip<OfWf2qPlus>>(Contender::ours("wf2q+").waits(Wait::Spin)),
-];
+pub(super) const ALL: &[Bench] = benches! {
+    many ours "fifo" Spin: Trip<OfFifo>;
+    many ours "drr" Spin: Trip<OfDrr>;
+    many ours "qfq" Spin: Trip<OfQfq>;
+    many ours "wf2q+" Spin: Trip<OfWf2qPlus>;
+};

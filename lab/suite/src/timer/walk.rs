@@ -13,7 +13,6 @@ struct Place {
     _rest: [u64; 3],
 }
 
-/// A random walk over places.
 pub(super) struct Walk {
     places: Vec<Place>,
     vacant: Vec<u32>,

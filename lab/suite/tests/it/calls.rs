@@ -49,7 +49,7 @@ impl Step for Counting {
 }
 
 #[test]
-fn every_loop_makes_as_many_calls_as_it_is_told_to() {
+fn every_loop_makes_the_requested_number_of_calls() {
     let mut loops: Vec<(String, Loop)> = vec![
         ("rust inline".into(), rust::inline),
         ("rust same_file".into(), rust::same_file),
@@ -69,7 +69,7 @@ fn every_loop_makes_as_many_calls_as_it_is_told_to() {
 }
 
 #[test]
-fn what_is_called_through_a_pointer_or_a_trait_object_counts_every_call() {
+fn callee_behind_a_pointer_or_trait_object_counts_every_call() {
     CALLS_COUNT.set(0);
     assert_eq!(c_through_pointer(1000, counting_c), 1000);
     assert_eq!(CALLS_COUNT.get(), 1000);
@@ -225,7 +225,7 @@ fn an_environment_variable_is_found_when_set_and_not_otherwise() {
 }
 
 #[test]
-fn what_is_locked_is_freed_each_time() {
+fn locks_are_freed_after_each_turn() {
     // A second turn on a lock that was not freed would wait for ever.
     let (done, finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -55,7 +55,7 @@ fn contenders_of_one_benchmark_stand_together_and_declare_the_same() {
 }
 
 #[test]
-fn who_is_held_against_one_alone_names_one_of_ours_beside_it() {
+fn contender_with_one_rival_names_one_of_ours_in_its_benchmark() {
     let mut count = 0;
     for bench in benches() {
         let contender = bench.contender();
@@ -90,7 +90,7 @@ fn an_id_is_a_mechanism_and_an_operation() {
 }
 
 #[test]
-fn every_declaration_says_what_is_timed_and_where_it_stands() {
+fn every_declaration_has_a_description_and_a_source_location() {
     for (id, spec) in specs() {
         assert!(spec.what.len() > 10 || id == "clock/gettimeofday", "{id}: {:?}", spec.what);
         assert!(!spec.what.ends_with('.') && !spec.what.contains('\n'), "{id}: {:?}", spec.what);
@@ -128,7 +128,7 @@ fn every_floor_is_a_figure_that_is_measured() {
 }
 
 #[test]
-fn what_is_handed_over_is_so_declared() {
+fn only_benchmarks_of_several_participants_hand_over() {
     for bench in benches() {
         let values = handover_record::Values::smoke(bench.params());
         let several = bench.roles(&values).len() > 1;
@@ -181,6 +181,15 @@ fn arguments_have_their_defaults_and_smoke_values_within_their_bounds() {
             assert!(!param.help.trim().is_empty(), "{bench:?}: {} has no help", param.name);
         }
     }
+}
+
+#[test]
+fn readme_shows_the_benchmark_that_is_compiled_as_an_example() {
+    let example = include_str!("../../examples/benchmark.rs");
+    let begin = example.find("use handover_harness").unwrap_or(0);
+    let end = example.find("\nfn main").unwrap_or(example.len());
+    assert!(include_str!("../../README.md").contains(&example[begin..end]));
+    assert!(example[begin..end].lines().count() <= 35);
 }
 
 #[test]

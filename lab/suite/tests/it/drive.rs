@@ -18,7 +18,7 @@ impl Pace for Opens {
 }
 
 #[test]
-fn one_alone_handles_each_message_that_it_sends_itself() {
+fn single_machine_handles_each_of_its_own_messages() {
     for via in [Via::Call, Via::Pass] {
         let mut machine = alone(via, Rounds::new(1000), Config::default()).expect("a machine");
         machine.context().call(Own::Hello(1)).expect("room");
@@ -29,7 +29,7 @@ fn one_alone_handles_each_message_that_it_sends_itself() {
 }
 
 #[test]
-fn two_answer_each_other_until_one_has_had_enough() {
+fn two_machines_answer_each_other_until_one_stops() {
     let paces = [Rounds::new(100), Rounds::new(u64::MAX)];
     let [mut first, second] = pair(paces, Config::default()).expect("machines");
     second.address().pass(Beat::Hello { from: 0, number: 1 }).expect("room");
@@ -77,7 +77,7 @@ fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
 }
 
 #[test]
-fn two_answer_each_other_by_the_last_of_so_many_ids_however_it_is_found() {
+fn two_machines_answer_each_other_with_either_handler_lookup() {
     for ids_count in [1, 2, 20] {
         rally_by_id::<Table<Caller<Rally>, Numbered>>(ids_count);
         rally_by_id::<Search<Caller<Rally>, Numbered>>(ids_count);
@@ -85,7 +85,7 @@ fn two_answer_each_other_by_the_last_of_so_many_ids_however_it_is_found() {
 }
 
 #[test]
-fn one_serves_many_on_threads_of_their_own() {
+fn server_answers_all_clients_on_their_own_threads() {
     let clients = (0..5).map(|_| Opens);
     let (mut server, clients) =
         served(Rounds::new(1000), clients, Config::default()).expect("machines");
@@ -105,7 +105,7 @@ fn one_serves_many_on_threads_of_their_own() {
 }
 
 #[test]
-fn a_topic_s_subscribers_each_answer_each_posting() {
+fn every_subscriber_answers_every_post() {
     let subscribers = (0..5).map(|_| Opens);
     let (mut announcer, subscribers) =
         served_by_topic(Rounds::new(100), subscribers, Config::default()).expect("machines");

@@ -3,7 +3,7 @@
 use handover_suite::mpi::{Task, Work};
 
 #[test]
-fn what_a_rank_is_told_comes_back_as_it_was() {
+fn task_of_a_rank_survives_formatting_and_parsing() {
     for (_, work) in Work::ALL {
         let task = Task { work, size_bytes: 4096, memory_bytes: 1 << 26, cpus: [0, 7] };
         assert_eq!(Task::of(&task.text()), Some(task));

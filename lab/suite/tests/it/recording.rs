@@ -4,7 +4,7 @@ use handover_probe::read::Trace;
 use handover_suite::probe::rows::{Inside, Kept, recording, turns};
 
 #[test]
-fn every_loop_counts_its_calls_and_only_what_is_wanted_is_recorded() {
+fn every_loop_counts_its_calls_and_only_enabled_sites_are_recorded() {
     let insides =
         [Inside::Nothing, Inside::TwoCalls, Inside::TwoStamps, Inside::OneProbe, Inside::TwoProbes];
     for inside in insides {

@@ -1,6 +1,6 @@
 //! tarpc: procedures as methods of a trait.
 
-use super::{Fault, Kind, Library, fault};
+use super::{Fault, Kind, Library};
 use ::tarpc::server::{BaseChannel, Channel as _};
 use ::tarpc::tokio_serde::{Deserializer, Serializer};
 use ::tarpc::tokio_util::bytes::{Bytes, BytesMut};
@@ -60,7 +60,6 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
     }
 }
 
-/// The library `tarpc`.
 pub(crate) struct Tarpc;
 
 impl Library for Tarpc {
@@ -73,11 +72,11 @@ impl Library for Tarpc {
     }
 
     async fn echo(client: &mut PeerClient, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
-        client.echo(context::current(), bytes).await.map_err(fault)
+        client.echo(context::current(), bytes).await.map_err(Fault::of)
     }
 
     async fn noop(client: &mut PeerClient) -> Result<(), Fault> {
-        client.noop(context::current()).await.map_err(fault)
+        client.noop(context::current()).await.map_err(Fault::of)
     }
 
     async fn end(_: PeerClient) -> Result<(), Fault> {

@@ -1,7 +1,7 @@
 //! tonic: gRPC, over HTTP/2. The code that its generator would write is written by hand, as the
 //! generator needs the compiler of Protocol Buffers.
 
-use super::{Fault, Kind, Library, fault};
+use super::{Fault, Kind, Library};
 use ::tonic::body::Body;
 use ::tonic::client::Grpc;
 use ::tonic::codegen::http::uri::PathAndQuery;
@@ -81,22 +81,21 @@ async fn ask(
     path: &'static str,
     bytes: Vec<u8>,
 ) -> Result<Vec<u8>, Fault> {
-    client.ready().await.map_err(fault)?;
+    client.ready().await.map_err(Fault::of)?;
     let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::default());
     let answer: Response<Payload> =
-        client.unary(Request::new(Payload { bytes }), path, codec).await.map_err(fault)?;
+        client.unary(Request::new(Payload { bytes }), path, codec).await.map_err(Fault::of)?;
     Ok(answer.into_inner().bytes)
 }
 
-/// The library `tonic`.
 pub(crate) struct Tonic;
 
 impl Library for Tonic {
     type Client = Grpc<Channel>;
 
     async fn connect<K: Kind>(place: &str) -> Result<Grpc<Channel>, Fault> {
-        let endpoint = Endpoint::from_shared(K::uri(place)).map_err(fault)?;
-        Ok(Grpc::new(endpoint.connect().await.map_err(fault)?))
+        let endpoint = Endpoint::from_shared(K::uri(place)).map_err(Fault::of)?;
+        Ok(Grpc::new(endpoint.connect().await.map_err(Fault::of)?))
     }
 
     async fn echo(client: &mut Grpc<Channel>, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
@@ -120,7 +119,7 @@ impl Library for Tonic {
             tokio_stream::once(Ok::<_, io::Error>(stream)).chain(tokio_stream::pending());
         let stopped = async move { stop.notified().await };
         let served = Server::builder().serve_with_incoming_shutdown(peer, incoming, stopped);
-        served.await.map_err(fault)?;
+        served.await.map_err(Fault::of)?;
         // Relaxed: used by one thread.
         Ok(calls_count.load(Ordering::Relaxed))
     }

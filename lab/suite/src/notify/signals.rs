@@ -2,7 +2,7 @@
 
 use super::Wired;
 use handover_base::sync::shared::{AtomicBool, Ordering};
-use handover_harness::{Fault, Rig};
+use handover_harness::{Fault, Setup};
 use handover_notify::{Notify, Wait};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
@@ -10,12 +10,22 @@ use std::time::Duration;
 
 /// A signal that one side sets and the other waits for; setting it twice before a wait has the
 /// effect of once.
-pub(super) trait Signal: Send + Sync + Sized + 'static {
+pub(super) trait Signal: Default + Send + Sync + 'static {
     /// State of the waiting thread.
-    type Own: Send + 'static;
-    fn new() -> Result<(Self, Self::Own), Fault>;
+    type Own: Own;
     fn set(&self);
     fn take(&self, own: &mut Self::Own);
+}
+
+/// State of a waiting thread.
+pub(super) trait Own: Sized + Send + 'static {
+    fn new() -> Result<Self, Fault>;
+}
+
+impl Own for () {
+    fn new() -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// The sending side of a signal.
@@ -54,14 +64,9 @@ impl<S: Signal> Wired for By<S> {
     type Sender = Sender<S>;
     type Receiver = Receiver<S>;
 
-    fn rig(_: &mut Rig) -> Result<(Sender<S>, Receiver<S>), Fault> {
-        let (signal, own) = S::new()?;
-        let signal = Arc::new(signal);
-        Ok((Sender(Arc::clone(&signal)), Receiver(signal, own)))
-    }
-
-    fn spun(_: &Receiver<S>) -> u64 {
-        0
+    fn setup(_: &mut Setup) -> Result<(Sender<S>, Receiver<S>), Fault> {
+        let signal = Arc::<S>::default();
+        Ok((Sender(Arc::clone(&signal)), Receiver(signal, S::Own::new()?)))
     }
 }
 
@@ -71,10 +76,6 @@ pub(super) struct StdCondvar(Mutex<bool>, Condvar);
 
 impl Signal for StdCondvar {
     type Own = ();
-
-    fn new() -> Result<(Self, ()), Fault> {
-        Ok((Self::default(), ()))
-    }
 
     #[inline]
     fn set(&self) {
@@ -101,10 +102,6 @@ pub(super) struct StdPark {
 
 impl Signal for StdPark {
     type Own = ();
-
-    fn new() -> Result<(Self, ()), Fault> {
-        Ok((Self::default(), ()))
-    }
 
     #[inline]
     fn set(&self) {
@@ -138,10 +135,6 @@ mod peers {
     impl Signal for ParkingLot {
         type Own = ();
 
-        fn new() -> Result<(Self, ()), Fault> {
-            Ok((Self::default(), ()))
-        }
-
         #[inline]
         fn set(&self) {
             *self.0.lock() = true;
@@ -167,10 +160,6 @@ mod peers {
 
     impl Signal for EventListener {
         type Own = ();
-
-        fn new() -> Result<(Self, ()), Fault> {
-            Ok((Self::default(), ()))
-        }
 
         #[inline]
         fn set(&self) {
@@ -199,12 +188,14 @@ mod peers {
     #[derive(Default)]
     pub(in crate::notify) struct Tokio(tokio::sync::Notify);
 
+    impl Own for tokio::runtime::Runtime {
+        fn new() -> Result<Self, Fault> {
+            Ok(tokio::runtime::Builder::new_current_thread().build()?)
+        }
+    }
+
     impl Signal for Tokio {
         type Own = tokio::runtime::Runtime;
-
-        fn new() -> Result<(Self, Self::Own), Fault> {
-            Ok((Self::default(), tokio::runtime::Builder::new_current_thread().build()?))
-        }
 
         #[inline]
         fn set(&self) {

@@ -4,7 +4,7 @@
 use super::relay::Medium;
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering, fence};
-use handover_harness::{Fault, Region, Rig};
+use handover_harness::{Fault, Region, Setup};
 use handover_record::{Spec, Wait};
 use std::time::Duration;
 use zerocopy::FromZeros;
@@ -13,19 +13,19 @@ use zerocopy::FromZeros;
 const POLLS_MAX: u32 = 1 << 16;
 /// Bound of a sleep whose wake-up was missed: only a full fence in each hand-over would prevent
 /// that, and a floor does without one.
-const NAP: Duration = Duration::from_millis(1);
+const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// A word alone on a pair of cache lines, and a flag that is set while its reader sleeps.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-pub(crate) struct Bed {
+pub(crate) struct WaitWord {
     value: AtomicU32,
     is_asleep: AtomicU32,
 }
 
-/// Behaviour of both sides of a [`Bed`].
+/// Behaviour of both sides of a [`WaitWord`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
     /// `true` if participants share a CPU: a polling participant then yields, and one that may
@@ -33,28 +33,23 @@ pub(crate) struct Manner {
     is_crowded: bool,
 }
 
-impl Manner {
+impl WaitMode {
     /// Behaviour of two threads on their own CPUs that poll and then sleep.
-    pub(crate) const ADAPTIVE: Manner =
-        Manner { waits: Wait::SpinThenSleep, scope: Scope::Private, is_crowded: false };
+    pub(crate) const ADAPTIVE: WaitMode =
+        WaitMode { waits: Wait::SpinThenSleep, scope: Scope::Private, is_crowded: false };
 
-    pub(crate) fn of(waits: Wait, rig: &Rig) -> Manner {
-        let mut cpus = rig.cpus().to_vec();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let is_crowded = cpus.len() < rig.cpus().len();
-        let scope = if rig.processes() { Scope::Shared } else { Scope::Private };
-        Manner { waits, scope, is_crowded }
+    pub(crate) fn of(waits: Wait, setup: &Setup) -> WaitMode {
+        let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
+        WaitMode { waits, scope, is_crowded: setup.is_crowded() }
     }
 
     /// Returns the same behaviour for participants that share a CPU, or do not.
-    pub(crate) fn crowded(self, is_crowded: bool) -> Manner {
-        Manner { is_crowded, ..self }
+    pub(crate) fn crowded(self, is_crowded: bool) -> WaitMode {
+        WaitMode { is_crowded, ..self }
     }
 
-    /// Yields if the CPU is shared.
     #[inline(always)]
-    pub(crate) fn give_way(self) {
+    pub(crate) fn yield_if_crowded(self) {
         if self.is_crowded {
             rustix::thread::sched_yield();
         }
@@ -68,40 +63,40 @@ impl Manner {
     }
 }
 
-impl Bed {
-    pub(crate) fn new() -> Bed {
-        Bed { value: AtomicU32::new(0), is_asleep: AtomicU32::new(0) }
+impl WaitWord {
+    pub(crate) fn new() -> WaitWord {
+        WaitWord { value: AtomicU32::new(0), is_asleep: AtomicU32::new(0) }
     }
 
     /// Returns the value that the other side wrote last.
     #[inline(always)]
     pub(crate) fn value(&self) -> u32 {
-        // Acquire: pairs with the Release in hand().
+        // Acquire: pairs with the Release in publish().
         self.value.load(Ordering::Acquire)
     }
 
     /// Hands a value over, and wakes the reader if it sleeps.
     #[inline(always)]
-    pub(crate) fn hand(&self, value: u32, manner: Manner) {
+    pub(crate) fn publish(&self, value: u32, mode: WaitMode) {
         // Release: publishes what was done before to the Acquire in value().
         self.value.store(value, Ordering::Release);
-        if manner.waits == Wait::Spin {
+        if mode.waits == Wait::Spin {
             return;
         }
-        if manner.waits == Wait::Sleep {
+        if mode.waits == Wait::Sleep {
             // Orders the store before the load below; pairs with the kernel's comparison in sleep().
             fence(Ordering::SeqCst);
         }
         // Relaxed: ordered by the fence above; without the fence, a missed sleeper wakes by itself
-        // after NAP.
+        // after SLEEP_MAX.
         if self.is_asleep.load(Ordering::Relaxed) != 0 {
-            if manner.waits == Wait::SpinThenSleep {
+            if mode.waits == Wait::SpinThenSleep {
                 // One wake-up is enough. This store may overwrite the flag of the reader's next
-                // sleep, which then ends after NAP; only the reader clears the flag of an unbounded
+                // sleep, which then ends after SLEEP_MAX; only the reader clears the flag of an unbounded
                 // sleep.
                 self.is_asleep.store(0, Ordering::Relaxed);
             }
-            futex::wake(&self.value, 1, manner.scope);
+            futex::wake(&self.value, 1, mode.scope);
         }
     }
 
@@ -114,54 +109,53 @@ impl Bed {
 
     /// Waits until `is_next(value)`; returns the value, and `true` if the reader slept.
     #[inline(always)]
-    pub(crate) fn wait(&self, manner: Manner, is_next: impl Fn(u32) -> bool) -> (u32, bool) {
+    pub(crate) fn wait(&self, mode: WaitMode, is_next: impl Fn(u32) -> bool) -> (u32, bool) {
         let (mut polls, mut has_slept) = (0, false);
         loop {
             let value = self.value();
             if is_next(value) {
                 return (value, has_slept);
             }
-            if manner.waits == Wait::Spin {
-                if manner.is_crowded {
+            if mode.waits == Wait::Spin {
+                if mode.is_crowded {
                     rustix::thread::sched_yield();
                 }
-            } else if polls < manner.polls_max() {
+            } else if polls < mode.polls_max() {
                 polls += 1;
             } else {
-                self.sleep(value, manner);
+                self.sleep(value, mode);
                 has_slept = true;
             }
         }
     }
 
     /// Counts an unsuccessful poll; after the maximum number of polls, sleeps until
-    /// [`rouse`](Bed::rouse) or for a short time.
+    /// [`wake`](WaitWord::wake) or for a short time.
     #[inline(always)]
-    pub(crate) fn nap_after(&self, polls: &mut u32, manner: Manner) {
+    pub(crate) fn sleep_after_polls(&self, polls: &mut u32, mode: WaitMode) {
         *polls += 1;
-        if *polls > manner.polls_max() {
+        if *polls > mode.polls_max() {
             *polls = 0;
-            self.sleep(0, manner);
+            self.sleep(0, mode);
         }
     }
 
-    /// Wakes a sleeping reader.
     #[inline(always)]
-    pub(crate) fn rouse(&self, manner: Manner) {
-        // Relaxed: as in hand(), a missed sleeper wakes by itself after NAP.
+    pub(crate) fn wake(&self, mode: WaitMode) {
+        // Relaxed: as in publish(), a missed sleeper wakes by itself after SLEEP_MAX.
         if self.is_asleep.load(Ordering::Relaxed) != 0 {
-            futex::wake(&self.value, 1, manner.scope);
+            futex::wake(&self.value, 1, mode.scope);
         }
     }
 
     /// Sleeps while the value is `last`.
     #[cold]
-    fn sleep(&self, last: u32, manner: Manner) {
-        // SeqCst: before the kernel compares the value; pairs with hand(), which reads this flag
+    fn sleep(&self, last: u32, mode: WaitMode) {
+        // SeqCst: before the kernel compares the value; pairs with publish(), which reads this flag
         // after it has written the value.
         self.is_asleep.store(1, Ordering::SeqCst);
-        let nap = (manner.waits == Wait::SpinThenSleep).then_some(NAP);
-        futex::wait(&self.value, last, nap, manner.scope);
+        let sleep_max = (mode.waits == Wait::SpinThenSleep).then_some(SLEEP_MAX);
+        futex::wait(&self.value, last, sleep_max, mode.scope);
         self.is_asleep.store(0, Ordering::Relaxed);
     }
 }
@@ -171,55 +165,53 @@ const END: u32 = u32::MAX;
 
 /// Medium: a word for each direction, between participants that poll and then sleep.
 pub(crate) struct Adaptive {
-    beds: Region<[Bed; 2]>,
-    manner: Manner,
+    words: Region<[WaitWord; 2]>,
+    mode: WaitMode,
 }
 
 impl Medium for Adaptive {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: "floor/adaptive",
-        what: "one cache line to another CPU and a second one back, both sides ready to sleep after 20 us",
-        hands_over: true,
-        batched: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/adaptive",
+        "one cache line to another CPU and a second one back, both sides ready \
+         to sleep after 20 us",
+    )
+    .hands_over()
+    .batched();
     type Ping = u32;
 
-    fn rig((): &(), rig: &mut Rig) -> Result<Self, Fault> {
-        Ok(Self { beds: rig.region()?, manner: Manner::of(Wait::SpinThenSleep, rig) })
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Self { words: setup.region()?, mode: WaitMode::of(Wait::SpinThenSleep, setup) })
     }
 
-    fn ping(&self) -> u32 {
-        0
+    fn ping(&self) -> Result<u32, Fault> {
+        Ok(0)
     }
 
     #[inline(always)]
     fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
         *turn += 1;
-        let [there, back] = &*self.beds;
-        there.hand(*turn, self.manner);
-        back.wait(self.manner, |it| it == *turn);
+        let [there, back] = &*self.words;
+        there.publish(*turn, self.mode);
+        back.wait(self.mode, |it| it == *turn);
         Ok(())
     }
 
     fn end(&self, _: &mut u32) -> Result<(), Fault> {
-        self.beds[0].hand(END, self.manner);
+        self.words[0].publish(END, self.mode);
         Ok(())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let [there, back] = &*self.beds;
+        let [there, back] = &*self.words;
         let mut turn = 0;
         loop {
-            let (seen, _) = there.wait(self.manner, |it| it != turn);
+            let (seen, _) = there.wait(self.mode, |it| it != turn);
             if seen == END {
                 return Ok(u64::from(turn));
             }
             turn = seen;
-            back.hand(turn, self.manner);
+            back.publish(turn, self.mode);
         }
     }
 }

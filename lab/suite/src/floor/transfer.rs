@@ -1,9 +1,10 @@
 //! Moving memory that no cache holds: the floors of bulk transfers.
 
 use super::socket::{Ends, Loopback};
+use crate::common::{same_bytes, size};
 use crate::raw::bulk;
 use handover_base::clock;
-use handover_harness::{Fault, Handover, Party, Rig, Role, Samples, Workload};
+use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
 use handover_record::{Bytes, Spec, args};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -22,9 +23,14 @@ args! {
     }
 }
 
+/// Buffers of pages begin on a page, so that their addresses differ by whole pages: a load from one
+/// buffer then never has the same low 12 bits as a recent store to the other, which the CPU could
+/// mistake for that store.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(4096))]
-struct Page([u8; 4096]);
+pub(super) struct Page(pub(super) [u8; PAGE_BYTES]);
+
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Iterator over consecutive pieces of memory, which begins again at the end.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +42,9 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// Creates the iterator; the memory has room for at least one piece.
-    pub(crate) fn new(size: Bytes, memory: Bytes) -> Self {
-        let whole = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
-        let size_bytes = whole(size);
-        Self { size_bytes, memory_bytes: whole(memory).max(size_bytes), next: 0 }
+    pub(crate) fn new(piece: Bytes, memory: Bytes) -> Self {
+        let size_bytes = size(piece);
+        Self { size_bytes, memory_bytes: size(memory).max(size_bytes), next: 0 }
     }
 
     pub(crate) fn next(&mut self) -> usize {
@@ -53,21 +58,21 @@ impl Pieces {
 }
 
 /// Two memories, copied piece by piece from one end to the other.
-struct Memories {
+pub(super) struct Buffers {
     from: Vec<Page>,
     to: Vec<Page>,
     pieces: Pieces,
 }
 
-impl Memories {
-    fn new(args: &Walk) -> Self {
-        let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
-        let pages_count = pieces.memory_bytes.div_ceil(size_of::<Page>());
-        let from = (0..pages_count).map(|page| Page([page as u8 ^ 0xa5; 4096])).collect();
-        Self { from, to: vec![Page([0xff; 4096]); pages_count], pieces }
+impl Buffers {
+    pub(super) fn new(pieces: Pieces) -> Self {
+        let pages_count = pieces.memory_bytes.div_ceil(PAGE_BYTES);
+        // Both are written: a page never written is the kernel's page of zeros, or none.
+        let from = (0..pages_count).map(|page| Page([page as u8 ^ 0xa5; PAGE_BYTES])).collect();
+        Self { from, to: vec![Page([0xff; PAGE_BYTES]); pages_count], pieces }
     }
 
-    fn next(&mut self) -> (&[u8], &mut [u8]) {
+    pub(super) fn next(&mut self) -> (&[u8], &mut [u8]) {
         let at = self.pieces.next();
         let end = at + self.pieces.size_bytes;
         (&self.from.as_bytes()[at..end], &mut self.to.as_mut_bytes()[at..end])
@@ -85,29 +90,26 @@ impl Memories {
 }
 
 /// Copy with stores that bypass the caches.
-pub(crate) struct Streamed(Memories);
+pub(crate) struct Streamed(Buffers);
 
 impl Workload for Streamed {
     type Args = Walk;
-    const SPEC: Spec = Spec {
-        id: "floor/streamed-copy",
-        what: "size_bytes copied past the caches, the source asked for ahead, through memory_bytes",
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    const SPEC: Spec = Spec::new(
+        "floor/streamed-copy",
+        "size_bytes copied past the caches, the source asked for ahead, through memory_bytes",
+    );
 
-    fn rig(args: &Walk, _: &mut Rig) -> Result<Self, Fault> {
+    fn setup(args: &Walk, _: &mut Setup) -> Result<Self, Fault> {
         if !args.size_bytes.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
             return Err(Fault::new("size_bytes must be a multiple of 256"));
         }
-        Ok(Self(Memories::new(args)))
+        Ok(Self(Buffers::new(Pieces::new(args.size_bytes, args.memory_bytes))))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         let (from, to) = self.0.next();
         bulk::stream(from, to);
-        if from == to { Ok(()) } else { Err(Fault::new("the copy differs")) }
+        same_bytes(to, from)
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -116,7 +118,7 @@ impl Workload for Streamed {
 }
 
 /// The kernel's copy between the participants' vectors: from the owner's or, if `OUT`, into it.
-pub(crate) struct ByProcess<const OUT: bool> {
+pub(crate) struct ProcessCopy<const OUT: bool> {
     near: UnixStream,
     far: UnixStream,
     pieces: Pieces,
@@ -129,7 +131,7 @@ const OWNED: u8 = 0xa5;
 /// Fill byte of the copying participant's memory.
 const READ: u8 = 0x5a;
 
-impl<const OUT: bool> ByProcess<OUT> {
+impl<const OUT: bool> ProcessCopy<OUT> {
     /// Publishes its memory, and keeps it until the other participant has ended.
     fn own(&self) -> Result<(), Fault> {
         let memory = vec![OWNED; self.pieces.memory_bytes];
@@ -186,33 +188,27 @@ impl<const OUT: bool> ByProcess<OUT> {
     }
 }
 
-impl<const OUT: bool> Handover for ByProcess<OUT> {
+impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     type Args = Walk;
-    const SPEC: Spec = Spec {
-        id: if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
-        what: if OUT {
+    const SPEC: Spec = Spec::new(
+        if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
+        if OUT {
             "size_bytes by process_vm_writev into another party's vector, through memory_bytes"
         } else {
             "size_bytes by process_vm_readv out of another party's vector, through memory_bytes"
         },
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    )
+    .hands_over();
     const PROCESSES: bool = true;
+    const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("owner")];
 
-    fn roles(_: &Walk) -> Vec<Role> {
-        vec![Role::measured("reader"), Role::serving("owner")]
-    }
-
-    fn rig(args: &Walk, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Ends::<UnixStream, false>::ends(rig)?;
+    fn setup(args: &Walk, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = Ends::<UnixStream, false>::ends(setup)?;
         Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
-        if party.index > 0 {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
+        if participant.index > 0 {
             return self.own();
         }
         let read = self.read(out);
@@ -254,34 +250,29 @@ impl<const ADAPTS: bool> Stream<ADAPTS> {
 
 impl<const ADAPTS: bool> Handover for Stream<ADAPTS> {
     type Args = Walk;
-    const SPEC: Spec = Spec {
-        id: if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
-        pipelined: true,
-        what: if ADAPTS {
-            "size_bytes read from a loopback TCP connection that is written to without end, polled first"
+    const SPEC: Spec = Spec::new(
+        if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
+        if ADAPTS {
+            "size_bytes read from a loopback TCP connection that is written to \
+         without end, polled first"
         } else {
             "size_bytes read from a loopback TCP connection that is written to without end"
         },
-        hands_over: true,
-        file: file!(),
-        line: line!(),
-        ..Spec::DEFAULT
-    };
+    )
+    .hands_over()
+    .pipelined();
     const PROCESSES: bool = true;
+    const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("writer")];
 
-    fn roles(_: &Walk) -> Vec<Role> {
-        vec![Role::measured("reader"), Role::serving("writer")]
-    }
-
-    fn rig(args: &Walk, rig: &mut Rig) -> Result<Self, Fault> {
-        let (near, far) = Loopback::ends(rig)?;
+    fn setup(args: &Walk, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = Loopback::ends(setup)?;
         Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
     }
 
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut pieces = self.pieces;
         let mut memory = vec![7u8; pieces.memory_bytes];
-        if party.index > 0 {
+        if participant.index > 0 {
             // Writes until the reader has asked for the end; the reader continues to read, so that
             // no write blocks.
             while recv(&self.far, &mut [0u8; 1], RecvFlags::DONTWAIT) == Err(Errno::AGAIN) {

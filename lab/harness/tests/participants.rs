@@ -3,7 +3,8 @@
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
-    Bench, Fault, Handover, Lab, Party, Plan, Profile, Region, Rig, Role, Samples, Watch, Workload,
+    Bench, Fault, Handover, Lab, Participant, Plan, Profile, Region, Role, Samples, Setup, Watch,
+    Workload,
 };
 use handover_record::{
     Contender, ContenderKind, Part, Record, RoleUsage, Spec, Wait, WarningCode, args,
@@ -29,19 +30,17 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
     type Args = Echo;
     const PROCESSES: bool = true;
     const SPEC: Spec = Spec {
-        id: if FLOOR { "box/floor" } else { "box/echo" },
-        what: "one line, there and back",
         floor: if FLOOR { None } else { Some("box/floor") },
-        hands_over: true,
-        ..Spec::DEFAULT
+        ..Spec::new(if FLOOR { "box/floor" } else { "box/echo" }, "one line, there and back")
+            .hands_over()
     };
     fn roles(_: &Echo) -> Vec<Role> {
         vec![Role::measured("caller"), Role::serving("echo")]
     }
-    fn rig(args: &Echo, rig: &mut Rig) -> Result<Self, Fault> {
-        Ok(Mailbox(rig.region()?, args.manner))
+    fn setup(args: &Echo, setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Mailbox(setup.region()?, args.manner))
     }
-    fn play(&self, party: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let wait = |wanted: &dyn Fn(u64) -> bool| {
             loop {
                 // Acquire and Release: pair with the other participant's stores and loads of this
@@ -53,7 +52,7 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
                 std::thread::yield_now();
             }
         };
-        if party.index == 0 {
+        if participant.index == 0 {
             let mut turn = 0;
             out.batches(|n| {
                 for _ in 0..n {
@@ -99,23 +98,19 @@ struct Counting(Region<AtomicU64>);
 impl Handover for Counting {
     type Args = ();
     const PROCESSES: bool = true;
-    const SPEC: Spec = Spec {
-        id: "count/parts",
-        what: "two parts",
-        parts: &[
+    const SPEC: Spec = Spec::new("count/parts", "two parts")
+        .parts(&[
             Part::new("add", "an atomic addition"),
             Part::new("never", "what never happens").optional(),
-        ],
-        hands_over: true,
-        ..Spec::DEFAULT
-    };
+        ])
+        .hands_over();
     fn roles(_: &()) -> Vec<Role> {
         vec![Role::measured("adder"); 3]
     }
-    fn rig(_: &(), rig: &mut Rig) -> Result<Self, Fault> {
-        Ok(Counting(rig.region()?))
+    fn setup(_: &(), setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Counting(setup.region()?))
     }
-    fn play(&self, _: Party, out: &mut Samples) -> Result<(), Fault> {
+    fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
         while out.running() {
             let began = handover_base::clock::ticks();
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -131,12 +126,8 @@ struct Nothing<const WRONG: bool>;
 
 impl<const WRONG: bool> Workload for Nothing<WRONG> {
     type Args = ();
-    const SPEC: Spec = Spec {
-        id: if WRONG { "solo/wrong" } else { "null/solo" },
-        what: "an addition",
-        ..Spec::DEFAULT
-    };
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    const SPEC: Spec = Spec::new(if WRONG { "solo/wrong" } else { "null/solo" }, "an addition");
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Nothing)
     }
     fn check(&mut self) -> Result<(), Fault> {
@@ -157,8 +148,8 @@ struct Ways;
 
 impl Workload for Ways {
     type Args = ();
-    const SPEC: Spec = Spec { id: "ways/of-waiting", what: "a black box", ..Spec::DEFAULT };
-    fn rig((): &(), _: &mut Rig) -> Result<Self, Fault> {
+    const SPEC: Spec = Spec::new("ways/of-waiting", "a black box");
+    fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Ways)
     }
     fn sample(&mut self, out: &mut Samples) {
@@ -202,8 +193,8 @@ struct Dies;
 
 impl Workload for Dies {
     type Args = ();
-    const SPEC: Spec = Spec { id: "die/late", what: "the end", ..Spec::DEFAULT };
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    const SPEC: Spec = Spec::new("die/late", "the end");
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Dies)
     }
     fn sample(&mut self, _: &mut Samples) {
@@ -218,8 +209,8 @@ struct Aided;
 
 impl Workload for Aided {
     type Args = ();
-    const SPEC: Spec = Spec { id: "aid/worker", what: "work of a worker", ..Spec::DEFAULT };
-    fn rig(_: &(), _: &mut Rig) -> Result<Self, Fault> {
+    const SPEC: Spec = Spec::new("aid/worker", "work of a worker");
+    fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(Aided)
     }
     fn sample(&mut self, out: &mut Samples) {
@@ -302,14 +293,14 @@ fn a_figure_comes_with_interval_floor_and_null() {
     assert_eq!(nulls, 2);
 }
 
-fn parties_as_processes_yield_the_same_kind_of_record() {
+fn participants_as_processes_yield_the_same_kind_of_record() {
     let outcome = run("box/echo", smoke(true));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     assert!(outcome.records[0].parties.processes);
     assert!(outcome.records[0].summary.ops > 0);
 }
 
-fn every_measured_party_counts_and_absent_parts_are_absent() {
+fn every_measured_participant_counts_and_absent_parts_are_absent() {
     for processes in [false, true] {
         let outcome = run("count/parts", smoke(processes));
         assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
@@ -338,7 +329,7 @@ fn resources_are_those_of_the_process_by_role() {
     assert!(alone.records.iter().all(|it| it.roles.len() != 1), "one role is the whole");
 }
 
-fn a_party_killed_in_mid_round_is_an_error_and_no_hang() {
+fn participant_killed_during_a_round_is_an_error_and_no_hang() {
     let began = Instant::now();
     let outcome = run("box/echo", with_manner("1", true));
     let (_, why) = &outcome.faults[0];
@@ -346,7 +337,7 @@ fn a_party_killed_in_mid_round_is_an_error_and_no_hang() {
     assert!(began.elapsed() < Duration::from_secs(120));
 }
 
-fn a_party_that_panics_or_fails_is_an_error_and_no_hang() {
+fn participant_that_panics_or_fails_is_an_error_and_no_hang() {
     for (manner, processes, said) in [
         ("2", false, "as asked"),
         ("2", true, "as asked"),
@@ -361,7 +352,7 @@ fn a_party_that_panics_or_fails_is_an_error_and_no_hang() {
     }
 }
 
-fn a_party_that_is_stuck_is_given_up() {
+fn stuck_participant_is_given_up() {
     for processes in [false, true] {
         let began = Instant::now();
         let patience = Duration::from_millis(100);
@@ -372,13 +363,13 @@ fn a_party_that_is_stuck_is_given_up() {
     }
 }
 
-fn a_contender_that_is_wrong_is_not_measured() {
+fn contender_that_fails_its_check_is_not_measured() {
     let outcome = run("solo/wrong", quick(false));
     assert!(outcome.records.iter().all(|it| it.spec != "solo/wrong"));
     assert!(outcome.faults[0].1.contains("2 + 2 = 5"));
 }
 
-fn an_interrupted_run_ends_at_once_with_what_it_has() {
+fn interrupted_run_ends_at_once_and_keeps_its_figures() {
     let lab = Lab::new(ALL, &["box/*".to_string()], quick(false)).expect("a sound plan");
     let outcome = lab.run(&mut (), &AtomicBool::new(true));
     assert!(outcome.interrupted && outcome.records.is_empty());
@@ -413,7 +404,7 @@ fn told(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::Outcome) 
     (watch.records, outcome)
 }
 
-fn figures_are_told_after_the_first_pass_and_again_at_the_end() {
+fn figures_are_reported_after_the_first_pass_and_at_the_end() {
     let (told, outcome) = told(usize::MAX);
     let ids: Vec<_> = told.iter().map(|(id, _)| id.as_str()).collect();
     // At the end the null benchmark comes first: what the run cannot see is known by it.
@@ -422,7 +413,7 @@ fn figures_are_told_after_the_first_pass_and_again_at_the_end() {
     assert_eq!(outcome.records[0].rounds.len(), told[3].1);
 }
 
-fn a_run_that_is_stopped_between_two_passes_tells_all_that_it_has() {
+fn run_stopped_between_two_passes_reports_its_figures() {
     // Two benchmarks: the fifth visit is the first of the third pass.
     let (told, outcome) = told(4);
     assert!(outcome.interrupted);
@@ -435,7 +426,7 @@ fn a_run_that_is_stopped_between_two_passes_tells_all_that_it_has() {
     assert!(record.warnings.iter().any(|it| it.code == WarningCode::Few), "{:?}", record.warnings);
 }
 
-fn a_pass_that_dies_is_a_fault_and_what_was_measured_is_kept() {
+fn pass_that_dies_is_a_fault_and_earlier_figures_are_kept() {
     let lab = Lab::new(ALL, &["box/echo".to_string(), "die".to_string()], quick(false));
     let outcome = lab.expect("a sound plan").run(&mut (), &AtomicBool::new(false));
     let [(id, why)] = &outcome.faults[..] else { panic!("one fault: {:?}", outcome.faults) };
@@ -449,7 +440,7 @@ fn a_pass_that_dies_is_a_fault_and_what_was_measured_is_kept() {
     }
 }
 
-fn plans_that_make_no_sense_are_refused_with_the_way_out() {
+fn contradictory_plans_are_refused_with_the_way_out() {
     let refused = |pattern: &str, plan: Plan| {
         Lab::new(ALL, &[pattern.to_string()], plan).expect_err("refused").to_string()
     };
@@ -498,24 +489,33 @@ fn main() -> ExitCode {
             "ratios between contenders that wait alike",
             ratios_are_taken_between_contenders_that_wait_alike,
         ),
-        ("parties as processes", parties_as_processes_yield_the_same_kind_of_record),
-        ("every measured party counts", every_measured_party_counts_and_absent_parts_are_absent),
+        ("parties as processes", participants_as_processes_yield_the_same_kind_of_record),
+        (
+            "every measured participant counts",
+            every_measured_participant_counts_and_absent_parts_are_absent,
+        ),
         ("resources by role", resources_are_those_of_the_process_by_role),
-        ("a party killed in mid-round", a_party_killed_in_mid_round_is_an_error_and_no_hang),
-        ("a party that panics or fails", a_party_that_panics_or_fails_is_an_error_and_no_hang),
-        ("a party that is stuck", a_party_that_is_stuck_is_given_up),
-        ("a contender that is wrong", a_contender_that_is_wrong_is_not_measured),
-        ("an interrupted run", an_interrupted_run_ends_at_once_with_what_it_has),
+        (
+            "a participant killed in mid-round",
+            participant_killed_during_a_round_is_an_error_and_no_hang,
+        ),
+        (
+            "a participant that panics or fails",
+            participant_that_panics_or_fails_is_an_error_and_no_hang,
+        ),
+        ("a participant that is stuck", stuck_participant_is_given_up),
+        ("a contender that is wrong", contender_that_fails_its_check_is_not_measured),
+        ("an interrupted run", interrupted_run_ends_at_once_and_keeps_its_figures),
         (
             "figures are told after the first pass and at the end",
-            figures_are_told_after_the_first_pass_and_again_at_the_end,
+            figures_are_reported_after_the_first_pass_and_at_the_end,
         ),
         (
             "a run that is stopped between two passes",
-            a_run_that_is_stopped_between_two_passes_tells_all_that_it_has,
+            run_stopped_between_two_passes_reports_its_figures,
         ),
-        ("a pass that dies", a_pass_that_dies_is_a_fault_and_what_was_measured_is_kept),
-        ("plans that make no sense", plans_that_make_no_sense_are_refused_with_the_way_out),
+        ("a pass that dies", pass_that_dies_is_a_fault_and_earlier_figures_are_kept),
+        ("plans that make no sense", contradictory_plans_are_refused_with_the_way_out),
         ("a gap and a neighbour", a_gap_and_a_neighbour_are_recorded),
     ];
     let mut failed = 0;

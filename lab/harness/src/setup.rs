@@ -10,20 +10,25 @@ use zerocopy::FromZeros;
 /// threads, and once in every process if the participants are processes: the first process creates
 /// each thing, and the others get those things in the order of their requests.
 #[derive(Debug)]
-pub struct Rig {
+pub struct Setup {
     cpus: Vec<u32>,
     processes: bool,
-    made: Vec<OwnedFd>,
+    created: Vec<OwnedFd>,
     given: Option<std::vec::IntoIter<OwnedFd>>,
 }
 
-impl Rig {
-    pub(crate) fn making(cpus: &[u32], processes: bool) -> Rig {
-        Rig { cpus: cpus.to_vec(), processes, made: Vec::new(), given: None }
+impl Setup {
+    pub(crate) fn creating(cpus: &[u32], processes: bool) -> Setup {
+        Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), given: None }
     }
 
-    pub(crate) fn given(cpus: &[u32], fds: Vec<OwnedFd>) -> Rig {
-        Rig { cpus: cpus.to_vec(), processes: true, made: Vec::new(), given: Some(fds.into_iter()) }
+    pub(crate) fn attaching(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
+        Setup {
+            cpus: cpus.to_vec(),
+            processes: true,
+            created: Vec::new(),
+            given: Some(fds.into_iter()),
+        }
     }
 
     /// Returns a `T` in memory that all participants share, all zero at first, on its own page.
@@ -32,13 +37,14 @@ impl Rig {
     /// Fails without memory or a free descriptor.
     pub fn region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
         if let Some(given) = &mut self.given {
-            let fd =
-                given.next().ok_or_else(|| Fault::new("rigged differently in each process"))?;
+            let fd = given
+                .next()
+                .ok_or_else(|| Fault::new("the setup differs between the processes"))?;
             return Ok(Region::attach(&fd)?);
         }
         let (region, fd) = Region::make()?;
         if self.processes {
-            self.made.push(fd);
+            self.created.push(fd);
         }
         Ok(region)
     }
@@ -49,18 +55,43 @@ impl Rig {
     /// Fails if `make` fails, or without a free descriptor.
     pub fn fd(&mut self, make: impl FnOnce() -> Result<OwnedFd, Fault>) -> Result<OwnedFd, Fault> {
         if let Some(given) = &mut self.given {
-            return given.next().ok_or_else(|| Fault::new("rigged differently in each process"));
+            return given
+                .next()
+                .ok_or_else(|| Fault::new("the setup differs between the processes"));
         }
         let fd = make()?;
         if self.processes {
-            self.made.push(fcntl_dupfd_cloexec(&fd, 3)?);
+            self.created.push(fcntl_dupfd_cloexec(&fd, 3)?);
         }
         Ok(fd)
+    }
+
+    /// Returns two descriptors that all participants share; only the first process calls `make`.
+    ///
+    /// # Errors
+    /// Fails if `make` fails, or without free descriptors.
+    pub fn fds(
+        &mut self,
+        make: impl FnOnce() -> Result<(OwnedFd, OwnedFd), Fault>,
+    ) -> Result<(OwnedFd, OwnedFd), Fault> {
+        let mut second = None;
+        let first = self.fd(|| {
+            let (first, made) = make()?;
+            second = Some(made);
+            Ok(first)
+        })?;
+        let second = self.fd(|| second.ok_or_else(|| Fault::new("made one descriptor of two")))?;
+        Ok((first, second))
     }
 
     /// Returns the CPU of each participant, in order.
     pub fn cpus(&self) -> &[u32] {
         &self.cpus
+    }
+
+    /// Returns `true` if participants share a CPU, so that one that polls must let the others run.
+    pub fn is_crowded(&self) -> bool {
+        are_shared(&self.cpus)
     }
 
     /// Returns `true` if the participants are processes.
@@ -71,11 +102,16 @@ impl Rig {
     /// Makes the created descriptors inheritable for processes about to be started, and returns
     /// them.
     pub(crate) fn into_inheritable(self) -> Result<Vec<OwnedFd>, Fault> {
-        for fd in &self.made {
+        for fd in &self.created {
             inheritable(fd)?;
         }
-        Ok(self.made)
+        Ok(self.created)
     }
+}
+
+/// Returns `true` if a CPU is listed more than once.
+pub(crate) fn are_shared(cpus: &[u32]) -> bool {
+    cpus.iter().enumerate().any(|(at, cpu)| cpus[..at].contains(cpu))
 }
 
 /// Makes a descriptor inheritable by processes that are started while it is open.

@@ -19,11 +19,11 @@ use std::time::SystemTime;
 const NARROW: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of it.
-pub(super) struct Course {
+pub(super) struct Progress {
     started_unix_ns: i64,
     empty: (f64, f64),
     pub lanes: Vec<Lane>,
-    rounds_told: usize,
+    rounds_reported: usize,
     /// `true` once a pass has begun with it.
     pub is_begun: bool,
     /// `true` if every figure was good at the end of the last visit.
@@ -59,15 +59,15 @@ impl Visited {
     }
 }
 
-impl Course {
+impl Progress {
     /// Creates the state of a benchmark that begins now.
-    pub fn begin(lab: &Lab, group: &Group) -> Result<Course, Fault> {
+    pub fn begin(lab: &Lab, group: &Group) -> Result<Progress, Fault> {
         let started_unix_ns = unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_REFUSED))?;
-        Ok(Course {
+        Ok(Progress {
             started_unix_ns,
             empty: empty_ns(),
             lanes: measure::lanes(lab, group),
-            rounds_told: 0,
+            rounds_reported: 0,
             is_begun: false,
             is_settled: false,
             is_closed: false,
@@ -112,13 +112,13 @@ impl Course {
     }
 
     /// Returns `true` if there are rounds that [`records`](Self::records) has not covered yet.
-    pub fn is_news(&self) -> bool {
-        self.rounds_count() > self.rounds_told
+    pub fn has_new_rounds(&self) -> bool {
+        self.rounds_count() > self.rounds_reported
     }
 
     /// Returns the records of all rounds so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
-        self.rounds_told = self.rounds_count();
+        self.rounds_reported = self.rounds_count();
         self.lanes.iter_mut().for_each(Lane::judge_again);
         let context = summarise::Context {
             spec: group.selection.spec,

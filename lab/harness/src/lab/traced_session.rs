@@ -1,7 +1,7 @@
 //! Block-by-block measurement of one contender, with recorded rounds in between.
 
-use super::course::Course;
 use super::measure::Measuring;
+use super::progress::Progress;
 use super::{Group, Lab};
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -19,25 +19,25 @@ use std::time::Duration;
 
 /// A benchmark that is measured as usual, with additional rounds that are recorded.
 ///
-/// [`records`](Bout::records) covers only the rounds that are not recorded, whose probes are off.
-pub struct Bout<'a> {
+/// [`records`](TracedSession::records) covers only the rounds that are not recorded, whose probes are off.
+pub struct TracedSession<'a> {
     lab: &'a Lab,
     group: Group,
-    course: Course,
+    progress: Progress,
     blocks: u32,
     random: SplitMix64,
 }
 
-impl std::fmt::Debug for Bout<'_> {
+impl std::fmt::Debug for TracedSession<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Bout({})", self.group.selection.spec.id)
+        write!(f, "TracedSession({})", self.group.selection.spec.id)
     }
 }
 
 /// Results of a recorded round.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Watched {
+pub struct TracedRound {
     /// The trace of each process.
     pub traces: Vec<PathBuf>,
     /// Median time of one operation in ns, for each part of the spec; `None` for a part without
@@ -66,14 +66,14 @@ impl Lab {
     /// # Errors
     /// Fails if the contender cannot be run here, or if the benchmark has no contender of this
     /// name.
-    pub fn bout(
+    pub fn session(
         &self,
         all: &[&'static [Bench]],
         (id, contender): (&str, &str),
         floor: Option<&str>,
         warm_up: Duration,
         interrupted: &AtomicBool,
-    ) -> Result<Bout<'_>, Fault> {
+    ) -> Result<TracedSession<'_>, Fault> {
         clock::calibration();
         let missing = |what: &str| Fault::new(format!("{what} is not among the benchmarks"));
         let chosen = self.groups.iter().find(|group| group.selection.spec.id == id);
@@ -89,19 +89,19 @@ impl Lab {
                 group.selection.floors.push(floor);
             }
         }
-        let mut course = Course::begin(self, &group)?;
+        let mut progress = Progress::begin(self, &group)?;
         let random = SplitMix64::new(self.seed);
         let mut measuring =
             Measuring { lab: self, group: &group, interrupted, pass: 0, random: random.clone() };
-        let faults = measuring.begin(&mut course.lanes, warm_up)?;
+        let faults = measuring.begin(&mut progress.lanes, warm_up)?;
         if let Some((_, fault)) = faults.into_iter().next() {
             return Err(fault);
         }
-        Ok(Bout { lab: self, group, course, blocks: 0, random })
+        Ok(TracedSession { lab: self, group, progress, blocks: 0, random })
     }
 }
 
-impl Bout<'_> {
+impl TracedSession<'_> {
     /// Measures one round of the contender and one of its floor, as in every run.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Bout<'_> {
         let random = SplitMix64::new(self.random.next_u64());
         let (lab, group) = (self.lab, &self.group);
         let mut measuring = Measuring { lab, group, interrupted, pass: 0, random };
-        measuring.one_block(&mut self.course.lanes, self.blocks)?;
+        measuring.one_block(&mut self.progress.lanes, self.blocks)?;
         self.blocks += 1;
         Ok(())
     }
@@ -119,8 +119,12 @@ impl Bout<'_> {
     ///
     /// # Errors
     /// Fails with the fault of the round, or with [`Fault::Interrupted`].
-    pub fn watched(&mut self, trace: &TraceTo, interrupted: &AtomicBool) -> Result<Watched, Fault> {
-        let lane = &self.course.lanes[0];
+    pub fn watched(
+        &mut self,
+        trace: &TraceTo,
+        interrupted: &AtomicBool,
+    ) -> Result<TracedRound, Fault> {
+        let lane = &self.progress.lanes[0];
         let (bench, mut stage) = (lane.bench, lane.stage.clone());
         stage.trace = Some(trace.clone());
         stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
@@ -139,22 +143,22 @@ impl Bout<'_> {
     /// Returns the contender's figure so far, of the spec's part at index `part` (0 if the spec has
     /// no parts).
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
-        self.course.figure_ns(part)
+        self.progress.figure_ns(part)
     }
 
     /// Returns a floor's figure so far.
     pub fn floor_ns(&self, id: &str) -> Option<f64> {
         let (_, bench, part) = self.group.selection.floors.iter().find(|floor| floor.0 == id)?;
-        self.course.floor_ns(bench, *part)
+        self.progress.floor_ns(bench, *part)
     }
 
     /// Returns the records so far.
     pub fn records(&mut self) -> Vec<Record> {
-        self.course.records(self.lab, &self.group)
+        self.progress.records(self.lab, &self.group)
     }
 }
 
-fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
+fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> TracedRound {
     let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
         let parts = notes.iter().filter_map(|it| it.parts.get(part));
@@ -164,7 +168,7 @@ fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> Watched {
     let delays: Option<Vec<u64>> = notes.iter().map(|it| it.own.delayed_ns).collect();
     let off_cpu: Option<Vec<_>> = notes.iter().map(|it| it.off_cpu.clone()).collect();
     let batch = notes.iter().filter_map(|it| it.parts.first()).map(|part| part.batch);
-    Watched {
+    TracedRound {
         traces,
         batch: batch.max().unwrap_or(1),
         parts_ns: parts_ns.collect(),

@@ -1,0 +1,138 @@
+//! One round: its parameters, its type-erased workload, and its participants' results.
+
+use crate::fault::Fault;
+use crate::samples::{Notes, Samples, Timing};
+use crate::setup::{Setup, are_shared};
+use crate::trace::TraceTo;
+use crate::workload::{self, Handover, Role};
+use handover_record::{Args, Values};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Usual time, beyond that of ten rounds, after which a participant that has not finished is given up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Parameters of a round.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub spec_id: &'static str,
+    pub contender: &'static str,
+    pub values: Values,
+    pub parts_count: usize,
+    /// The CPU of each participant.
+    pub cpus: Vec<u32>,
+    pub timing: Timing,
+    pub processes: bool,
+    /// `true` if `check` is called before the first sample.
+    pub check: bool,
+    /// Size of a block that is allocated before the setup and held until the round ends, so that
+    /// the workload's memory lies at different addresses in each round.
+    pub slack_bytes: usize,
+    /// `true` if hardware counters are tried.
+    pub count_hardware: bool,
+    /// The recording's destination if the round is recorded; participants that are processes record
+    /// themselves.
+    pub trace: Option<TraceTo>,
+    /// [`Plan::patience`](crate::lab::Plan::patience).
+    pub patience: Duration,
+}
+
+impl Stage {
+    /// Returns `true` if participants share a CPU; a waiting participant must then not spin.
+    pub(crate) fn crowded(&self) -> bool {
+        are_shared(&self.cpus)
+    }
+
+    /// Allocates the block that precedes the workload's memory.
+    pub(crate) fn slack(&self) -> Vec<u8> {
+        Vec::with_capacity(self.slack_bytes)
+    }
+
+    /// Returns the time after which participants that have not finished are given up: ten rounds, but at most as
+    /// long as the plan's patience (a smoke round ends by its number of batches), and then that patience.
+    pub(super) fn patience(&self) -> Duration {
+        let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
+        rounds.min(self.patience) + self.patience
+    }
+}
+
+/// A type-erased [`Handover`] after its setup: all code of a round but the playing is compiled once
+/// instead of once for each of a suite's hundreds of types.
+pub(crate) trait ErasedHandover: Send + Sync {
+    /// Calls [`Handover::play`]; once per participant and round.
+    fn play(&self, participant: workload::Participant, out: &mut Samples) -> Result<(), Fault>;
+    /// Calls [`Handover::verify`].
+    fn verify(&self) -> Result<(), Fault>;
+}
+
+impl<H: Handover> ErasedHandover for H {
+    fn play(&self, participant: workload::Participant, out: &mut Samples) -> Result<(), Fault> {
+        Handover::play(self, participant, out)
+    }
+
+    fn verify(&self) -> Result<(), Fault> {
+        Handover::verify(self)
+    }
+}
+
+/// Type-erased [`Handover::setup`].
+pub(crate) type SetupFn = fn(&Values, &mut Setup) -> Result<Arc<dyn ErasedHandover>, Fault>;
+
+/// Calls [`Handover::setup`]; the generic implementation of [`SetupFn`].
+pub(crate) fn setup_erased<H: Handover>(
+    values: &Values,
+    setup: &mut Setup,
+) -> Result<Arc<dyn ErasedHandover>, Fault> {
+    Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
+}
+
+/// Time that the other participants get to end by themselves after one has failed or a stop was
+/// requested.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Interval at which the coordinator polls for a requested stop.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Collects the participants' results. After a fault or a requested stop, waits at most [`GRACE`]
+/// for the others, and returns the first fault.
+pub(super) fn gather(
+    roles: &[Role],
+    from: &Receiver<(usize, Result<Notes, Fault>)>,
+    patience: Duration,
+    interrupted: &AtomicBool,
+) -> Result<Vec<Notes>, Fault> {
+    let mut notes: Vec<Option<Notes>> = roles.iter().map(|_| None).collect();
+    let mut fault = None;
+    let mut heard = 0;
+    let mut until = Instant::now() + patience;
+    while heard < roles.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        match from.recv_timeout(left.min(SLICE)) {
+            Ok((index, Ok(said))) => notes[index] = Some(said),
+            Ok((_, Err(said))) => {
+                fault.get_or_insert(said);
+                until = until.min(Instant::now() + GRACE);
+            }
+            Err(RecvTimeoutError::Timeout) if left > SLICE => {
+                // Relaxed: the flag publishes no other data.
+                if fault.is_none() && interrupted.load(Ordering::Relaxed) {
+                    fault = Some(Fault::Interrupted);
+                    until = until.min(Instant::now() + GRACE);
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                let missing = notes.iter().position(Option::is_none).unwrap_or(0);
+                let role = roles[missing].name.to_string();
+                return Err(fault.unwrap_or(Fault::Stuck { role, after: patience }));
+            }
+        }
+        heard += 1;
+    }
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok(notes.into_iter().flatten().collect()),
+    }
+}

@@ -1,0 +1,111 @@
+//! Parts that workloads share: counts of items sent and received, and values that a participant
+//! takes over.
+
+use handover_base::clock;
+use handover_base::sync::shared::{AtomicU64, Ordering};
+use handover_harness::Fault;
+use std::sync::{Mutex, PoisonError};
+use zerocopy::FromZeros;
+
+/// Counts of what one side has sent and the other has received.
+#[derive(Debug, Default, FromZeros)]
+#[repr(C)]
+pub(crate) struct Tally {
+    sent: AtomicU64,
+    received: AtomicU64,
+    /// Number of items with a wrong value or out of order.
+    wrong: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn add_sent(&self, count: u64) {
+        // Relaxed, here and below: read when the participants have ended, which orders the accesses.
+        self.sent.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_received(&self, count: u64) {
+        // Relaxed: as in add_sent().
+        self.received.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_wrong(&self, count: u64) {
+        // Relaxed: as in add_sent().
+        self.wrong.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Fails if an item was wrong, whether or not all of them were received.
+    pub(crate) fn verify_order(&self) -> Result<(), Fault> {
+        // Relaxed: all participants have ended.
+        match self.wrong.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            wrong => Err(Fault::new(format!("{wrong} items were wrong or out of order"))),
+        }
+    }
+
+    /// Fails unless something was sent, and all of it was received as it should be.
+    pub(crate) fn verify(&self) -> Result<(), Fault> {
+        // Relaxed: all participants have ended.
+        let [sent, received, wrong] =
+            [&self.sent, &self.received, &self.wrong].map(|it| it.load(Ordering::Relaxed));
+        match sent > 0 && sent == received && wrong == 0 {
+            true => Ok(()),
+            false => Err(Fault::new(format!("{sent} sent, {received} received, {wrong} wrong"))),
+        }
+    }
+}
+
+/// A value that a participant takes over when its round begins.
+pub(crate) struct TakeCell<T>(Mutex<Option<T>>);
+
+impl<T> TakeCell<T> {
+    pub(crate) fn new(value: T) -> TakeCell<T> {
+        TakeCell(Mutex::new(Some(value)))
+    }
+
+    pub(crate) fn take(&self) -> Result<T, Fault> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| Fault::new("a participant was played twice"))
+    }
+}
+
+/// Returns the clock ticks that `run` takes.
+#[inline]
+pub(crate) fn timed(run: impl FnOnce()) -> u64 {
+    let began = clock::ticks();
+    run();
+    clock::ticks().saturating_sub(began)
+}
+
+/// Returns the clock ticks that a future takes, its waits included.
+#[cfg(feature = "peers")]
+#[inline]
+pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
+    let began = clock::ticks();
+    run.await;
+    clock::ticks().saturating_sub(began)
+}
+
+/// Compares counts with their expected values.
+pub(crate) fn same<const N: usize>(
+    names: &str,
+    counts: [u64; N],
+    expected: [u64; N],
+) -> Result<(), Fault> {
+    match counts == expected {
+        true => Ok(()),
+        false => Err(Fault::new(format!("{names}: {counts:?} instead of {expected:?}"))),
+    }
+}
+
+/// Fails if bytes that came back are not those that were sent.
+pub(crate) fn same_bytes(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
+    match received == sent {
+        true => Ok(()),
+        false => Err(Fault::new("the received bytes are not those that were sent")),
+    }
+}
+
+/// Returns a size in bytes as an index type; sizes are far below its maximum.
+pub(crate) fn size(bytes: handover_record::Bytes) -> usize {
+    usize::try_from(bytes.0).unwrap_or(usize::MAX)
+}
