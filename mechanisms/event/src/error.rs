@@ -34,7 +34,9 @@ pub enum MachineError {
         errno: Errno,
     },
     /// `machines_max` machines were added to the group, including those that were removed.
-    #[error("{machines_max} machines were added to the group: raise machines_max")]
+    #[error(
+        "the group is full (machines_max={machines_max}, removed machines included): raise machines_max"
+    )]
     GroupFull {
         /// The group's limit.
         machines_max: u32,

@@ -58,13 +58,14 @@ impl Flag {
     }
 
     fn wake(&self) {
-        // Release: pairs with the Acquire in wait().
-        self.0.0.store(true, Ordering::Release);
+        // AcqRel: pairs with itself and with the accesses in wait() and wait_and_clear(). It is a swap
+        // that acquires because loom orders two writes of one atomic by happens-before alone.
+        self.0.0.swap(true, Ordering::AcqRel);
         self.0.1.notify();
     }
 
     fn wait(&self) {
-        // Acquire: pairs with the Release in wake().
+        // Acquire: pairs with the AcqRel in wake().
         while !self.0.0.load(Ordering::Acquire) {
             self.0.1.wait();
         }
@@ -72,8 +73,8 @@ impl Flag {
 
     /// Waits as `wait`, and clears the flag.
     fn wait_and_clear(&self) {
-        // Acquire: pairs with the Release in wake().
-        while !self.0.0.swap(false, Ordering::Acquire) {
+        // AcqRel: pairs with the AcqRel in wake().
+        while !self.0.0.swap(false, Ordering::AcqRel) {
             self.0.1.wait();
         }
     }

@@ -732,7 +732,10 @@ fn group_refuses_machines_beyond_machines_max() {
     let mut group = Group::new(config).expect("valid");
     group.add(Keeper::<()>(Vec::new()), Config::default()).expect("the first");
     let refused = group.add(Keeper::<()>(Vec::new()), Config::default()).expect_err("the second");
-    assert_eq!(refused.to_string(), "the group holds 1 machines already: raise machines_max");
+    assert_eq!(
+        refused.to_string(),
+        "the group is full (machines_max=1, removed machines included): raise machines_max"
+    );
 }
 
 #[test]

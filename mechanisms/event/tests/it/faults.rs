@@ -50,7 +50,7 @@ fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
     // No address space holds such a stack: thread creation fails as under `ulimit -v`, but without
     // a limit that affects other threads.
     let refused = machine.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
-    assert!(refused.to_string().starts_with("no thread for the machine: "), "{refused}");
+    assert!(refused.to_string().starts_with("start a thread for the machine: "), "{refused}");
     let mut machine = refused.machine;
     assert_eq!(machine.run(), Ok(Ended::Stopped));
     assert_eq!(machine.stats().handled, 1);
