@@ -69,13 +69,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         scheduler.add_flow(FlowSpec { weight, ..spec })?;
     }
     let packet = |flow| Packet { flow, length_bytes: 1500, token: () };
-    for flow in 0..3 {
+    // Two packets of each flow, so that no flow is empty after a dequeue.
+    for flow in [0, 0, 1, 1, 2, 2] {
         let _ = scheduler.enqueue(0, packet(flow))?;
         index.queued(flow);
     }
     for _ in 0..100_000 {
         let Some(Packet { flow, .. }) = scheduler.dequeue(0) else { break };
-        let _ = scheduler.enqueue(0, packet(flow))?; // first, so that no flow is without a packet
+        let _ = scheduler.enqueue(0, packet(flow))?;
         index.queued(flow);
         index.served(flow, 1500);
     }
