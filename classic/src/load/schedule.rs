@@ -1,17 +1,26 @@
 //! Due times of messages, independent of the fate of earlier messages.
 
-/// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`.
+/// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from
+/// `end_ns` on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     first_ns: u64,
     step_ns: f64,
+    end_ns: u64,
 }
 
 impl Schedule {
-    /// Creates a schedule from the time of the first message and the time between two messages.
+    /// Creates an endless schedule from the time of the first message and the time between two
+    /// messages.
     #[must_use]
     pub fn new(first_ns: u64, step_ns: f64) -> Self {
-        Self { first_ns, step_ns: step_ns.max(f64::MIN_POSITIVE) }
+        Self { first_ns, step_ns: step_ns.max(f64::MIN_POSITIVE), end_ns: u64::MAX }
+    }
+
+    /// Returns the messages of this schedule that are due before `end_ns`.
+    #[must_use]
+    pub fn until(self, end_ns: u64) -> Self {
+        Self { end_ns, ..self }
     }
 
     /// Returns the due time of a message, counted from 0.
@@ -25,6 +34,7 @@ impl Schedule {
     #[must_use]
     #[inline]
     pub fn due_count(&self, now_ns: u64) -> u64 {
+        let now_ns = now_ns.min(self.end_ns.saturating_sub(1));
         let Some(since_ns) = now_ns.checked_sub(self.first_ns) else { return 0 };
         let mut count = (since_ns as f64 / self.step_ns) as u64 + 1;
         // Rounding may be off by one, either way.
@@ -40,13 +50,22 @@ impl Schedule {
     /// Returns the schedule of every `count`-th message, beginning with message `index`.
     #[must_use]
     pub fn share(&self, index: u64, count: u64) -> Self {
-        Self::new(self.at_ns(index), self.step_ns * count as f64)
+        Self::new(self.at_ns(index), self.step_ns * count as f64).until(self.end_ns)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_message_is_due_from_the_end_on() {
+        let schedule = Schedule::new(1000, 10.0).until(1030);
+        assert_eq!([1029, 1030, u64::MAX].map(|now_ns| schedule.due_count(now_ns)), [3; 3]);
+        let odd = schedule.share(1, 2);
+        assert_eq!([1009, 1010, 5000].map(|now_ns| odd.due_count(now_ns)), [0, 1, 1]);
+        assert_eq!(schedule.until(0).due_count(u64::MAX), 0);
+    }
 
     #[test]
     fn message_is_due_from_its_scheduled_time() {

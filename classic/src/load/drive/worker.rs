@@ -248,23 +248,25 @@ impl Worker {
             return connections.queue_all();
         };
         let now_ns = self.now_ns();
-        let mut first_ns = now_ns;
-        if let Some(rate) = rate {
-            // Threads take turns, and so do the connections of a thread.
+        // Threads take turns, and so do the connections of a thread.
+        let schedule_of_thread = rate.map(|rate| {
             let threads_count = u64::from(self.plan.threads_count);
-            let schedule_of_thread = Schedule::new(now_ns, 1e9 / rate);
-            let schedule_of_thread = schedule_of_thread.share(self.thread.into(), threads_count);
-            first_ns = schedule_of_thread.at_ns(0);
+            Schedule::new(now_ns, 1e9 / rate).share(self.thread.into(), threads_count)
+        });
+        let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.at_ns(0));
+        let from_ns = first_ns + warm_up.as_nanos() as u64;
+        let until_ns = from_ns + duration.as_nanos() as u64;
+        // A thread that loses its CPU at the end must not send what becomes due afterwards.
+        connections.schedule_of_thread =
+            schedule_of_thread.map(|schedule| schedule.until(until_ns));
+        if let Some(schedule) = connections.schedule_of_thread {
             let clients_count = connections.peers.len() as u64;
             for (index, peer) in (0..).zip(&mut connections.peers) {
                 if let Some(peer) = peer {
-                    peer.schedule = Some(schedule_of_thread.share(index, clients_count));
+                    peer.schedule = Some(schedule.share(index, clients_count));
                 }
             }
-            connections.schedule_of_thread = Some(schedule_of_thread);
         }
-        let from_ns = first_ns + warm_up.as_nanos() as u64;
-        let until_ns = from_ns + duration.as_nanos() as u64;
         connections.window = Some(Window { from_ns, until_ns });
         self.report.elapsed_ns = 0;
         connections.queue_all();
@@ -295,7 +297,7 @@ impl Worker {
         for index in 0..connections.peers.len() {
             let Some(peer) = &mut connections.peers[index] else { continue };
             if let Some(schedule) = peer.schedule {
-                let due = schedule.due_count(window.until_ns - 1);
+                let due = schedule.due_count(now_ns);
                 for unsent in peer.client.sent_count()..due {
                     // A lower bound: the message would have come back later than now.
                     let latency_ns_min = now_ns.saturating_sub(schedule.at_ns(unsent));
