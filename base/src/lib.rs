@@ -4,6 +4,8 @@
 pub mod affinity;
 pub mod clock;
 mod cpu;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
+pub mod epoll;
 pub mod futex;
 mod os;
 pub mod prefetch;

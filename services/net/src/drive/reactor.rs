@@ -96,7 +96,7 @@ impl<H: Handler> Reactor<H> {
         let (producer, commands) = mpsc::ring(config.commands_max)?;
         // Spinning, if configured, is done on the sockets.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
-        let mut poll = Poll::new(config.backend, config.ready_max)?;
+        let poll = Poll::new(config.ready_max)?;
         poll.add(wake.as_fd(), EventSource::Wake)?;
         let now_ns = clock::now_ns();
         // One timer for each connection, and the thread's own.
@@ -569,7 +569,6 @@ impl<H: Handler> Reactor<H> {
         self.core.adjust_open_count(-1);
         self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
         self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
-        self.core.poll.remove(EventSource::Connection(key));
         drop(slot.fd);
         let data = slot.data;
         self.call_without_connection(|handler, room| handler.on_close(room, key, data, why));
@@ -631,8 +630,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 /// Waits for events and queues the ready connections. Returns the number of events.
 fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, FailedCall> {
     let Core { poll, slab, ready, .. } = core;
-    let mut disarmed = Vec::new();
-    let events_count = poll.wait(timeout_ns, |source, readiness| {
+    poll.wait(timeout_ns, |source, readiness| {
         let key = match source {
             EventSource::Connection(key) => key,
             EventSource::Listener(_) => return enqueue_listener_once(ready, source),
@@ -656,16 +654,5 @@ fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, 
             slot.flags.set(Flags::QUEUED);
             ready.push_back(source);
         }
-        if readiness.is_disarmed {
-            disarmed.push(key);
-        }
-    })?;
-    for key in disarmed {
-        if let Some(slot) = slab.get(key) {
-            // Fails at worst for lack of memory: then the pending read is the connection's last
-            // event.
-            let _ = poll.add(slot.fd.as_fd(), EventSource::Connection(key));
-        }
-    }
-    Ok(events_count)
+    })
 }
