@@ -12,7 +12,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) struct Home {
     pub(crate) door: Arc<Door>,
@@ -127,7 +126,7 @@ impl Home {
     pub(crate) fn unwatch(&mut self, source: &dyn AsFd) {
         if let Some(reactor) = &self.reactor {
             // The only expected error is that the descriptor is not in the set, which is the goal.
-            let _ = reactor.delete(source);
+            let _ = reactor.remove(source);
         }
     }
 
@@ -169,7 +168,7 @@ impl Home {
     pub(crate) fn ask_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
-            reactor.wait(Some(Duration::ZERO)).map_err(epoll_wait_refused)?;
+            reactor.wait(Some(0)).map_err(epoll_wait_refused)?;
         }
         Ok(reactor.has_ready())
     }
@@ -229,7 +228,7 @@ impl Home {
         let mut park = |deadline_ns: Option<u64>, look: &mut dyn FnMut() -> bool| match reactor {
             None => parker.park(door.bell(), deadline_ns, &mut &mut *look),
             Some(reactor) => parker.park_with(door.bell(), &mut &mut *look, |now_ns| {
-                let left = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
+                let left = |at_ns: u64| at_ns.saturating_sub(now_ns);
                 answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
             }),
         };
