@@ -13,6 +13,7 @@ pub mod random;
 pub mod range;
 #[allow(unsafe_code)]
 mod raw;
+pub mod slab;
 pub mod stage;
 pub mod sync;
 pub mod topology;

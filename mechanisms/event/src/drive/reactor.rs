@@ -1,6 +1,6 @@
 //! The epoll set of a thread, and the tokens that map its events to watches.
 
-use crate::{Interest, Ready};
+use crate::{Interest, Ready, WatchId};
 use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) struct Token {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// Distinguishes stale events of an ended watch from those of the next watch in the same slot.
+    /// Low bits of the generation: distinguishes stale events of an ended watch from those of the
+    /// next watch in the same slot.
     pub(crate) generation: u16,
     pub(crate) slot: u32,
 }
@@ -20,6 +21,12 @@ impl Token {
     pub(crate) const WAKE: Self = Self { machine: u16::MAX, generation: 0, slot: u32::MAX };
     /// Entry of the thread itself: the signals that stop it.
     pub(crate) const SIGNAL: Self = Self { machine: u16::MAX, generation: 1, slot: u32::MAX };
+
+    /// Returns the token of a watch of that machine.
+    pub(crate) fn of(machine: u32, WatchId(key): WatchId) -> Self {
+        // The machine is below MACHINES_LIMIT, which is 2^16; the generation is truncated.
+        Self { machine: machine as u16, generation: key.generation as u16, slot: key.index }
+    }
 
     fn pack(self) -> u64 {
         u64::from(self.machine) << 48 | u64::from(self.generation) << 32 | u64::from(self.slot)

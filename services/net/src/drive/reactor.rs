@@ -9,7 +9,7 @@ use super::endpoint::Dial;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
-use super::slab::{Flags, Key, Slab};
+use super::slab::{Flags, Key};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Link, PerIpLimiter, Permit, Spin, Tls};
@@ -19,6 +19,7 @@ use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
 use accept::Listener;
 use handover_base::clock;
+use handover_base::slab::Slab;
 use handover_notify::adaptive_fd;
 use handover_ring::mpsc;
 use handover_timer::Wheel;
@@ -395,7 +396,7 @@ impl<H: Handler> Reactor<H> {
                 TimerPurpose::GraceEnd => {
                     for index in 0..self.core.slab.slots_count() {
                         if let Some(key) = self.core.slab.key_at(index) {
-                            self.close(key, &CloseReason::Stopped);
+                            self.close(key.into(), &CloseReason::Stopped);
                         }
                     }
                 }
@@ -469,7 +470,7 @@ impl<H: Handler> Reactor<H> {
             let idle_ms = now_ms.wrapping_sub(slot.active_ms);
             if !is_exempt && idle_ms >= self.core.config.idle_timeout_ms {
                 self.core.stats.timed_out_count += 1;
-                self.close(key, &CloseReason::Idle);
+                self.close(key.into(), &CloseReason::Idle);
             }
         }
     }
@@ -480,7 +481,7 @@ impl<H: Handler> Reactor<H> {
         self.accept_pending();
         self.core.is_stopping = true;
         for index in 0..self.core.slab.slots_count() {
-            let Some(key) = self.core.slab.key_at(index) else { continue };
+            let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
             if slot.flags.any(Flags::CONNECTING) {
                 self.close(key, &CloseReason::Stopped);
@@ -499,7 +500,7 @@ impl<H: Handler> Reactor<H> {
     /// would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
-            let Some(key) = self.core.slab.key_at(index) else { continue };
+            let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
             slot.flags.set(Flags::LAST_MESSAGE);
             self.core.enqueue(key);
