@@ -8,7 +8,6 @@ use crate::raw::queue::AnyQueue;
 use crate::{Ended, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage};
 use handover_notify::{Parked, Parker};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -46,13 +45,9 @@ pub(crate) struct Local {
 /// Mark of the last listed machine; more than any machine's index.
 const LAST: u32 = u32::MAX;
 
-/// Returns CLOCK_MONOTONIC in ns. Read from the kernel's clock, which also ends the kernel's
-/// sleeps: the time-stamp counter may be a microsecond ahead or behind, so that a sleep would end
-/// too early.
-pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
-}
+// The kernel's clock, which also ends the kernel's sleeps: the time-stamp counter may be a
+// microsecond ahead or behind, so that a sleep would end too early.
+pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 
 /// Longest sleep, in ns, while senders wait for room. The sender that was let in may have given up
 /// without a notification, and then the next one must be let in.
