@@ -257,12 +257,6 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.cancel(timer)
     }
 
-    /// Moves a running timer to another deadline; returns `false` if the timer has ended.
-    /// Postponing a timer is cheaper than cancelling it and starting another.
-    pub fn reschedule_ns(&mut self, timer: TimerId, deadline_ns: u64) -> bool {
-        self.desk.wheel.reschedule(timer, deadline_ns)
-    }
-
     /// Watches a descriptor: `wrap` makes a message of each readiness event, which is then handled.
     ///
     /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it

@@ -91,11 +91,6 @@ impl Load {
         Self { pending_specs: VecDeque::new(), current }
     }
 
-    /// Returns `true` if the packets due do not depend on the time.
-    pub fn is_endless(&self) -> bool {
-        matches!(self.current, Current::Endless { .. })
-    }
-
     /// Returns the packets due now. The first call begins the program.
     pub fn due(&mut self, now_ns: u64) -> Due {
         loop {
