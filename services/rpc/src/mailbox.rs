@@ -153,7 +153,7 @@ impl<A, P> Mailbox<A, P> {
 }
 
 /// Locks a mutex, even after a panic.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent after a panic: each change of it is a single call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
