@@ -237,7 +237,7 @@ impl<H: Handler> Reactor<H> {
             {
                 self.begin_stop(grace_ns);
             }
-            let is_empty = self.core.is_stopping && self.core.slab.len() == 0;
+            let is_empty = self.core.is_stopping && self.core.slab.is_empty();
             if is_empty && is_last {
                 self.publish();
                 return Ok(self.core.stats);
