@@ -78,8 +78,8 @@ enum Current {
 }
 
 impl Load {
-    /// Makes a load of one specification after another. (A rate that [`PacketClock`] cannot
-    /// represent counts as no limit; [`parse`](super::program::parse) accepts no such rate.)
+    /// Makes a load of one specification after another. A rate that [`PacketClock`] cannot represent
+    /// counts as no limit.
     pub fn program(specs: &[Spec]) -> Self {
         Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
