@@ -4,6 +4,8 @@
 pub mod affinity;
 pub mod clock;
 mod cpu;
+#[cfg(all(target_os = "linux", not(handover_portable)))]
+pub mod epoll;
 pub mod futex;
 mod os;
 pub mod prefetch;
@@ -11,6 +13,7 @@ pub mod random;
 pub mod range;
 #[allow(unsafe_code)]
 mod raw;
+pub mod slab;
 pub mod stage;
 pub mod sync;
 pub mod topology;

@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
-mod bench_twice;
 mod dist;
 mod layouts;
 mod peers;
@@ -30,8 +29,6 @@ enum Command {
     Dist(dist::Options),
     /// Link one commit several times, its functions in another order each time.
     Layouts(layouts::Options),
-    /// Run the ladder twice and say whether this machine says the same twice.
-    BenchTwice(bench_twice::Options),
     /// Install other tracers and run them beside ours, on the same C program.
     Peers(peers::Options),
 }
@@ -41,7 +38,6 @@ fn main() -> ExitCode {
         Command::Test(options) => test::test(&options),
         Command::Dist(options) => dist::dist(&options),
         Command::Layouts(options) => layouts::layouts(&options),
-        Command::BenchTwice(options) => bench_twice::bench_twice(&options),
         Command::Peers(options) => peers::peers(&options),
     };
     outcome.unwrap_or_else(|error| {

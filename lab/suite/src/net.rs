@@ -28,7 +28,6 @@ pub const ALL: &[Bench] = benches! {
     many floor "unframed" Sleep: load::Load<servers::Bare>;
     many ours "handover" Sleep: load::Load<servers::Ours<false>>;
     many ours "own" Sleep: load::Load<servers::Ours<true>>;
-    many ours "uring" Sleep: load::Load<servers::Uring>, if feature = "io-uring";
     many peer "epoll" Sleep: load::Load<servers::Epoll>;
     many peer "mio" Sleep: load::Load<servers::Mio>, if feature = "peers";
     many peer "tokio" Sleep: load::Load<servers::Tokio>, if feature = "peers";

@@ -42,12 +42,9 @@ pub struct Ready {
 }
 
 /// Identifier of a watched descriptor. An identifier is not given to another watch before its slot
-/// has been used 65,536 times.
+/// has been used 2^32 times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WatchId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u16,
-}
+pub struct WatchId(pub(crate) handover_base::slab::Key);
 
 /// Reason why a run returned.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -108,12 +108,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Makes the default configuration, with one worker.
-    #[must_use]
-    pub fn one_worker() -> Self {
-        Self::default()
-    }
-
     /// Makes the default configuration with `workers_count` workers.
     #[must_use]
     pub fn workers(workers_count: u32) -> Self {

@@ -37,9 +37,7 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 };
 /// Exclusive upper bound, in ticks, of an event's time since its block's base.
 pub const DELTA_END: u64 = 1 << (64 - CODE_BITS);
-/// Form of an event without values: its lowest two bits.
-pub const FORM_PLAIN: u64 = 0;
-/// Form of an event with one value.
+/// Form of an event with one value: its lowest two bits. Those of an event without values are 0.
 pub const FORM_VALUE: u64 = 1;
 /// Form of an event with two values.
 pub const FORM_VALUES: u64 = 2;

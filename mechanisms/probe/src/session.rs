@@ -69,30 +69,30 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads all clocks.
-fn anchor() -> Anchor {
-    let ns = |clock| {
-        let now = rustix::time::clock_gettime(clock);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-    };
-    // The narrowest of five readings: a preemption in between would shift the clocks against each
-    // other.
-    let tries = (0..5).map(|_| {
-        let before = clock::ticks();
-        let monotonic_ns = ns(rustix::time::ClockId::Monotonic);
-        let after = clock::ticks();
-        (after.saturating_sub(before), before, monotonic_ns)
-    });
-    let (width, before, monotonic_ns) = tries.min().unwrap_or_default();
-    let realtime_ns = ns(rustix::time::ClockId::Realtime);
-    Anchor { ticks: before + width / 2, monotonic_ns, realtime_ns }
+impl Anchor {
+    /// Reads all clocks.
+    #[must_use]
+    pub fn now() -> Self {
+        // The narrowest of five readings: a preemption in between would shift the clocks against
+        // each other.
+        let tries = (0..5).map(|_| {
+            let before = clock::ticks();
+            let monotonic_ns = clock::monotonic_ns();
+            let after = clock::ticks();
+            (after.saturating_sub(before), before, monotonic_ns)
+        });
+        let (width, before, monotonic_ns) = tries.min().unwrap_or_default();
+        let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let realtime_ns = realtime.tv_sec as u64 * 1_000_000_000 + realtime.tv_nsec as u64;
+        Self { ticks: before + width / 2, monotonic_ns, realtime_ns }
+    }
 }
 
 impl Session {
     /// Makes the files of a recording that begins now.
     pub(crate) fn new(config: Config) -> Result<Self, StartError> {
         let calibration = clock::calibration();
-        let begin = anchor();
+        let begin = Anchor::now();
         let mut header = Header {
             session: begin.ticks ^ u64::from(std::process::id()) << 40 ^ begin.realtime_ns << 8 | 1,
             pid: std::process::id(),
@@ -163,7 +163,7 @@ impl Session {
         let errno = threads.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
         let failed = threads.failure.is_some();
         Header {
-            end: anchor(),
+            end: Anchor::now(),
             state: if failed { format::STATE_FAILED } else { state },
             errno: errno as u64,
             lost: lost + if state == format::STATE_RECORDING { 0 } else { unwritten },

@@ -75,7 +75,6 @@ pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};
 pub use closed::{Closed, LEDGERS_MAX};
 pub use config::{ArbiterConfig, ArbiterConfigError, BATCH_MAX, DRAIN_MAX, INTERVAL_MAX};
 pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
-pub use lane::Laps;
 pub use ledger::{Counts, Ledger};
 pub use load::{Due, Flows, Load, Spec};
 pub use run::{ClientRun, run_client};

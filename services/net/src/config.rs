@@ -15,19 +15,6 @@ pub enum WhenFull {
     Reject,
 }
 
-/// Kernel interface that reports which sockets are ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Backend {
-    /// epoll(7), edge-triggered.
-    #[default]
-    Epoll,
-    /// io_uring(7), with a multishot poll for each socket; needs Linux 5.19 and the permission to
-    /// use it.
-    #[cfg(feature = "io-uring")]
-    Uring,
-}
-
 /// Limits of one thread and of each of its connections.
 ///
 /// ```
@@ -98,8 +85,6 @@ pub struct Config {
     pub ready_max: u32,
     /// Maximum number of connections accepted before others are served. Default 64.
     pub accepts_max: u32,
-    /// Kernel interface that reports which sockets are ready. Default: epoll.
-    pub backend: Backend,
 }
 
 impl Default for Config {
@@ -125,7 +110,6 @@ impl Default for Config {
             commands_bytes_max: 1 << 24,
             ready_max: 256,
             accepts_max: 64,
-            backend: Backend::default(),
         }
     }
 }

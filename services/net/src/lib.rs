@@ -25,7 +25,7 @@ pub mod tls;
 mod variance;
 
 #[cfg(not(handover_loom))]
-pub use config::{Backend, Config, WhenFull};
+pub use config::{Config, WhenFull};
 #[cfg(not(handover_loom))]
 pub use drive::{
     conn::{Conn, Connections},

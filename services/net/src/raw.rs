@@ -1,4 +1,4 @@
-//! Unsafe code: an ioctl of sockets, submissions to an `io_uring`, and copies of short messages.
+//! Unsafe code: an ioctl of sockets, and copies of short messages.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
@@ -18,31 +18,6 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     // that is not a socket the kernel returns an error.
     let bytes = unsafe { ioctl(fd, getter) }?;
     Ok(usize::try_from(bytes).unwrap_or(0))
-}
-
-/// Submits a multishot poll of a descriptor, with `name` as its `user_data`; returns `false` if the
-/// queue is full.
-#[cfg(feature = "io-uring")]
-pub(crate) fn poll_add(
-    ring: &mut io_uring::IoUring,
-    fd: std::os::fd::RawFd,
-    events: u32,
-    name: u64,
-) -> bool {
-    use io_uring::{opcode::PollAdd, types::Fd};
-    let entry = PollAdd::new(Fd(fd), events).multi(true).build().user_data(name);
-    // SAFETY: a poll entry points to no memory; for an invalid descriptor the kernel reports an
-    // error.
-    unsafe { ring.submission().push(&entry) }.is_ok()
-}
-
-/// Submits the removal of the poll `name`, with `own_name` as its own `user_data`; returns `false`
-/// if the queue is full.
-#[cfg(feature = "io-uring")]
-pub(crate) fn poll_remove(ring: &mut io_uring::IoUring, name: u64, own_name: u64) -> bool {
-    let entry = io_uring::opcode::PollRemove::new(name).build().user_data(own_name);
-    // SAFETY: a removal entry points to no memory.
-    unsafe { ring.submission().push(&entry) }.is_ok()
 }
 
 /// Maximum length of a message that is copied in words of constant size: for so few bytes a call of

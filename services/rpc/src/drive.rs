@@ -10,8 +10,6 @@
 //!  poll  socket  random                             system calls
 //! ```
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub(crate) mod bulk;
 pub(crate) mod calling;
 pub(crate) mod connect;
@@ -43,9 +41,3 @@ pub(crate) mod timing;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 pub(crate) mod wire;
-
-/// Locks a mutex, even after a panic.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is consistent after a panic: each change of it is a single call.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -1,12 +1,12 @@
 //! The protocol of the queue from other threads to an endpoint's thread, without system calls: what
 //! waits, and whether the thread must be woken.
 //!
-//! A sender queues, fences and reads whether the thread sleeps; the thread declares its sleep,
-//! fences and checks the queue once more. Whichever fence comes first: either the sender sees that
-//! the thread sleeps, or the thread sees what was queued.
+//! A sender queues, and then reads from a [`ParkWord`] whether the thread sleeps; the thread
+//! declares its sleep there, and checks the queue once more.
 
-use handover_base::sync::atomic::{AtomicBool, Ordering, fence};
+use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::{Mutex, MutexGuard};
+use handover_notify::{ParkWord, Sleep};
 use std::sync::PoisonError;
 
 /// Queues of answers and posts, and the request to stop.
@@ -16,7 +16,7 @@ pub struct Mailbox<A, P> {
     posts: Mutex<Posts<P>>,
     /// `true` if `answers` or `posts` is not empty, or `stop` was set.
     any: AtomicBool,
-    asleep: AtomicBool,
+    asleep: ParkWord,
     stop: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ pub enum PostError {
 pub enum Receiver {
     /// The thread finds what was queued.
     Awake,
-    /// The thread sleeps, or is about to: the caller must wake it.
+    /// The thread sleeps, or is about to: the caller must wake it, as no other sender will.
     Asleep,
 }
 
@@ -53,7 +53,7 @@ impl<A, P> Mailbox<A, P> {
             answers: Mutex::new(Vec::new()),
             posts: Mutex::new(Posts { open: false, waiting: Vec::new() }),
             any: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
+            asleep: ParkWord::new(),
             stop: AtomicBool::new(false),
         }
     }
@@ -112,26 +112,21 @@ impl<A, P> Mailbox<A, P> {
         // locks. An exchange and no store: it continues the release sequence of an announcement by
         // another thread, so that the one exchange in take() acquires both.
         self.any.swap(true, Ordering::Release);
-        // SeqCst: pairs with the fence in declare_sleep().
-        fence(Ordering::SeqCst);
-        // Relaxed: ordered by the fence.
-        if self.asleep.load(Ordering::Relaxed) { Receiver::Asleep } else { Receiver::Awake }
+        match self.asleep.must_wake(|| None) {
+            Some(_) => Receiver::Asleep,
+            None => Receiver::Awake,
+        }
     }
 
     /// Announces that this thread is about to sleep. It must check [`has_any`](Self::has_any) once
-    /// more afterwards. Orders stores before it, too, before loads after it.
+    /// more afterwards.
     pub fn declare_sleep(&self) {
-        // Relaxed: ordered by the fence.
-        self.asleep.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fences in announce() and in Sm::ring_if_asleep(): a sender sees
-        // that this side sleeps, or this side sees what was sent.
-        fence(Ordering::SeqCst);
+        self.asleep.declare(Sleep::Elsewhere);
     }
 
     /// Announces that this thread is awake.
     pub fn declare_awake(&self) {
-        // Relaxed: a sender that misses this wakes the thread in vain.
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.withdraw();
     }
 
     /// Returns `true` if something waits.
@@ -158,7 +153,7 @@ impl<A, P> Mailbox<A, P> {
 }
 
 /// Locks a mutex, even after a panic.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent after a panic: each change of it is a single call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

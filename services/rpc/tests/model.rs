@@ -17,7 +17,7 @@
 //! | each_post_is_taken_.. | post, post / post / take, close |
 //! | post_after_the_close_.. | post / close, open, take; sleep |
 //!
-//! Seen to fail, each by a deadlock: no fence in `declare_sleep`; `take` that clears the flag after
+//! Seen to fail, each by a deadlock: no fence in `ParkWord::declare`; `take` that clears the flag after
 //! it has taken what waits; an announcement that stores the flag instead of exchanging it.
 #![cfg(handover_loom)]
 

@@ -1,5 +1,6 @@
 //! Steps that build and run the binary as users get it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -82,66 +83,24 @@ impl Ladder {
         self.folder.join("report.html")
     }
 
-    /// Reads the run that was stored.
-    pub fn document(&self) -> Result<Document> {
-        show(&self.binary, &self.folder.join(STORE))
+    /// Returns the id of each figure of the run that was stored.
+    pub fn ids(&self) -> Result<BTreeSet<String>> {
+        let store = self.folder.join(STORE);
+        let show = Run::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
+        let document: Document = serde_json::from_str(&show.read()?)
+            .context("reading what `handover show --json` printed")?;
+        Ok(document.records.into_iter().map(|one| one.id).collect())
     }
 }
 
-/// Returns the last run in a store, as printed by `handover show --json`.
-pub fn show(binary: &Path, store: &Path) -> Result<Document> {
-    let text = Run::program(binary).args(["show", "--json", "--db"]).args([store]).read()?;
-    serde_json::from_str(&text).context("reading what `handover show --json` printed")
-}
-
 /// A run and its records.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Document {
-    /// The records, in the order in which they were measured.
-    pub records: Vec<Record>,
+#[derive(Deserialize)]
+struct Document {
+    records: Vec<Record>,
 }
 
 /// One figure of one contender.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Record {
-    /// Id of the figure.
-    pub id: String,
-    /// Name of the contender that was measured.
-    pub contender: String,
-    /// The figure.
-    pub summary: Summary,
-    /// Ratio to the floor.
-    pub floor: Option<Ratio>,
-    /// Participants of the measurement.
-    pub parties: Parties,
-    /// Warnings about the figure.
-    pub warnings: Vec<Warning>,
-}
-
-/// The figure and its quantiles.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Summary {
-    /// The figure.
-    pub median: f64,
-}
-
-/// A ratio to another figure.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Ratio {
-    /// This figure divided by the other.
-    pub ratio: f64,
-}
-
-/// Participants of a measurement.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Parties {
-    /// CPU of each participant.
-    pub cpus: Vec<u32>,
-}
-
-/// A warning.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Warning {
-    /// Kind of the warning.
-    pub code: String,
+#[derive(Deserialize)]
+struct Record {
+    id: String,
 }

@@ -54,7 +54,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
         }
     };
     let ladder = binary::ladder(context)?;
-    let ids: BTreeSet<String> = ladder.document()?.records.into_iter().map(|one| one.id).collect();
+    let ids = ladder.ids()?;
     ensure!(!ids.is_empty(), "the ladder stored no record");
     let page = open(browser, &ladder.report(), &context.temporary)?;
     ensure!(page.console.is_empty(), "the console is not silent:\n{}", page.console.join("\n"));

@@ -103,33 +103,11 @@ impl<const OWN: bool> Echo<OWN> {
     }
 }
 
-impl<const OWN: bool> Echo<OWN> {
-    fn serve_plain(
-        config: Config,
-        streams: Vec<TcpStream>,
-        load: &NetLoad,
-    ) -> Result<Usage, Fault> {
-        Self::serve(config, streams.len(), load, |reactor| {
-            streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
-        })
-    }
-}
-
 impl<const OWN: bool> Serving for Ours<OWN> {
     fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
-        Echo::<OWN>::serve_plain(Config::default(), streams, load)
-    }
-}
-
-/// Our event handler, with io_uring in place of epoll.
-#[cfg(feature = "io-uring")]
-pub(super) struct Uring;
-
-#[cfg(feature = "io-uring")]
-impl Serving for Uring {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
-        let backend = handover_net::Backend::Uring;
-        Echo::<false>::serve_plain(Config { backend, ..Config::default() }, streams, load)
+        Echo::<OWN>::serve(Config::default(), streams.len(), load, |reactor| {
+            streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
+        })
     }
 }
 

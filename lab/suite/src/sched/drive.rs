@@ -1,25 +1,20 @@
-//! The scheduler in use: from a client to the arbiter and back, with each mailbox, and in the
-//! simplest hand-written form.
+//! The scheduler in use: from a client to the arbiter and back, and in the simplest hand-written
+//! form; and its mailbox beside other queues.
 
 #[cfg(feature = "peers")]
-use crate::channels::{ArrayQueue, Channel, Rtrb};
+use crate::channels::{ArrayQueue, Rtrb};
+use crate::channels::{Channel, Spsc};
 use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::{Spec, args};
-#[cfg(feature = "peers")]
-use handover_sched::drive::lane::LaneError;
-use handover_sched::drive::lane::{
-    Cached, Lane, LaneReceiver, LaneSender, Laps, Lines, Marks, Plain,
-};
+use handover_sched::drive::lane::{LaneReceiver, LaneSender, lane};
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, Flows, Hub, IdlePolicy, Null, Offer, Stamping, Stop, Token,
 };
 use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
 use std::marker::PhantomData;
-#[cfg(feature = "peers")]
-use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -120,9 +115,9 @@ trait Variant: Send + Sync + 'static {
     const STAMPING: Stamping = Stamping::None;
 }
 
-struct Driver<A: Make, L: Lane, M: Variant> {
-    arbiter: TakeCell<Arbiter<A::Scheduler, L>>,
-    hub: Hub<L>,
+struct Driver<A: Make, M: Variant> {
+    arbiter: TakeCell<Arbiter<A::Scheduler>>,
+    hub: Hub,
     args: Driven,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
@@ -133,7 +128,7 @@ struct Driver<A: Make, L: Lane, M: Variant> {
     variant: PhantomData<M>,
 }
 
-impl<A: Make, L: Lane, M: Variant> Handover for Driver<A, L, M> {
+impl<A: Make, M: Variant> Handover for Driver<A, M> {
     type Args = Driven;
     const SPEC: Spec = M::SPEC;
 
@@ -153,7 +148,7 @@ impl<A: Make, L: Lane, M: Variant> Handover for Driver<A, L, M> {
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::with_lanes(scheduler::<A>(args)?, config).map_err(Fault::of)?;
+        let arbiter = Arbiter::new(scheduler::<A>(args)?, config).map_err(Fault::of)?;
         Ok(Driver {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -205,10 +200,10 @@ impl<A: Make, L: Lane, M: Variant> Handover for Driver<A, L, M> {
     }
 }
 
-impl<A: Make, L: Lane, M: Variant> Driver<A, L, M> {
+impl<A: Make, M: Variant> Driver<A, M> {
     /// Sends `n` packets, and transmits those whose marks have come back.
     #[inline(always)]
-    fn send(&self, client: &mut Client<L>, flows: &mut Flows, n: u64) -> Result<(), Fault> {
+    fn send(&self, client: &mut Client, flows: &mut Flows, n: u64) -> Result<(), Fault> {
         let (mut left, mut unseen) = (n, 0);
         while left > 0 {
             let burst = left.min(u64::from(self.args.burst_packets));
@@ -243,18 +238,6 @@ impl Variant for Algorithms {
     .hands_over();
 }
 
-enum Mailboxes {}
-
-impl Variant for Mailboxes {
-    const SPEC: Spec = Spec::new(
-        "sched/through-mailbox",
-        "a packet from a client through round robin and back, by the mailbox between them",
-    )
-    .floor("ring/line-stream")
-    .classic("sched")
-    .hands_over();
-}
-
 enum StampsOf<const PACKETS: bool> {}
 
 impl<const PACKETS: bool> Variant for StampsOf<PACKETS> {
@@ -276,16 +259,36 @@ impl Variant for NoStamps {
 /// Value in place of a packet: the round is over.
 const END: u64 = 1 << 62;
 
+/// The mailbox between a client and the arbiter, as a channel.
+enum Lane {}
+
+impl Channel for Lane {
+    type Sender = LaneSender<1>;
+    type Receiver = LaneReceiver<1>;
+
+    fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
+        lane(slots_count).map_err(Fault::of)
+    }
+    #[inline(always)]
+    fn push(sender: &mut Self::Sender, item: u64) -> bool {
+        sender.push([item])
+    }
+    #[inline(always)]
+    fn pop(receiver: &mut Self::Receiver) -> Option<u64> {
+        receiver.pop().map(|[item]| item)
+    }
+}
+
 /// Workload: a mailbox without an arbiter.
-struct Mailbox<L: Lane> {
-    sender: TakeCell<L::Sender<1>>,
-    receiver: TakeCell<L::Receiver<1>>,
+struct Mailbox<C: Channel> {
+    sender: TakeCell<C::Sender>,
+    receiver: TakeCell<C::Receiver>,
     args: Driven,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
 
-impl<L: Lane> Handover for Mailbox<L> {
+impl<C: Channel> Handover for Mailbox<C> {
     type Args = Driven;
     const SPEC: Spec = Spec::new(
         "sched/mailbox",
@@ -297,7 +300,7 @@ impl<L: Lane> Handover for Mailbox<L> {
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("taker")];
 
     fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
-        let (sender, receiver) = L::pair::<1>(args.slots_count).map_err(Fault::of)?;
+        let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(Mailbox {
             sender: TakeCell::new(sender),
             receiver: TakeCell::new(receiver),
@@ -315,10 +318,10 @@ impl<L: Lane> Handover for Mailbox<L> {
                 let mut word = words.start;
                 while word < words.end {
                     let until = words.end.min(word + u64::from(self.args.burst_packets));
-                    while word < until && sender.push([word]) {
+                    while word < until && C::push(&mut sender, word) {
                         word += 1;
                     }
-                    sender.publish();
+                    C::flush(&mut sender);
                     if word < until {
                         pause(self.idle_policy);
                     }
@@ -337,18 +340,17 @@ impl<L: Lane> Handover for Mailbox<L> {
         loop {
             let mut taken = 0;
             while taken < self.args.batch_max {
-                match receiver.pop() {
-                    Some([END]) => {
+                match C::pop(&mut receiver) {
+                    Some(END) => {
                         self.tally.add_received(next);
                         return Ok(());
                     }
-                    Some([word]) if word == next => next += 1,
-                    Some([word]) => return Err(Fault::new(format!("{word} instead of {next}"))),
+                    Some(word) if word == next => next += 1,
+                    Some(word) => return Err(Fault::new(format!("{word} instead of {next}"))),
                     None => break,
                 }
                 taken += 1;
             }
-            receiver.release();
             if taken == 0 {
                 pause(self.idle_policy);
             }
@@ -376,7 +378,7 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
     const SPEC: Spec = Algorithms::SPEC;
 
     fn roles(args: &Driven) -> Vec<Role> {
-        Driver::<A, Laps, Algorithms>::roles(args)
+        Driver::<A, Algorithms>::roles(args)
     }
 
     fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
@@ -449,71 +451,15 @@ impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
     }
 }
 
-/// End of a peer's queue as the end of a mailbox.
-#[cfg(feature = "peers")]
-pub(crate) struct End<T>(T);
-
-/// Makes mailboxes of peers' queues.
-#[cfg(feature = "peers")]
-macro_rules! lanes {
-    ($($queue:ident $name:literal: $sender:ty, $receiver:ty;)*) => {$(
-        impl Lane for $queue {
-            const NAME: &'static str = $name;
-            type Sender<const W: usize> = End<$sender>;
-            type Receiver<const W: usize> = End<$receiver>;
-
-            fn pair<const W: usize>(
-                slots_count: u32,
-            ) -> Result<(End<$sender>, End<$receiver>), LaneError> {
-                let (sender, receiver) = <$queue as Channel<[u64; W]>>::pair(slots_count)
-                    .map_err(|_| LaneError::Slots { slots_count })?;
-                Ok((End(sender), End(receiver)))
-            }
-        }
-
-        impl<const W: usize> LaneSender<W> for End<$sender> {
-            #[inline(always)]
-            fn push(&mut self, words: [u64; W]) -> bool {
-                $queue::push(&mut self.0, words)
-            }
-            #[inline(always)]
-            fn has_free_slot(&mut self) -> bool {
-                !self.0.is_full()
-            }
-            #[inline(always)]
-            fn publish(&mut self) {}
-        }
-
-        impl<const W: usize> LaneReceiver<W> for End<$receiver> {
-            #[inline(always)]
-            fn pop(&mut self) -> Option<[u64; W]> {
-                $queue::pop(&mut self.0)
-            }
-            #[inline(always)]
-            fn release(&mut self) {}
-        }
-    )*};
-}
-
-#[cfg(feature = "peers")]
-lanes! {
-    Rtrb "rtrb": rtrb::Producer<[u64; W]>, rtrb::Consumer<[u64; W]>;
-    ArrayQueue "array-queue": Arc<crossbeam_queue::ArrayQueue<[u64; W]>>,
-        Arc<crossbeam_queue::ArrayQueue<[u64; W]>>;
-}
-
 pub(super) const ALL: &[Bench] = benches! {
-    many ours "laps" Spin: Mailbox<Laps>;
-    many ours "marks" Spin: Mailbox<Marks>;
-    many ours "lines" Spin: Mailbox<Lines>;
-    many ours "cached" Spin: Mailbox<Cached>;
-    many ours "plain" Spin: Mailbox<Plain>;
+    many ours "lane" Spin: Mailbox<Lane>;
+    many ours "ring-spsc" Spin: Mailbox<Spsc<true>>;
     many peer "rtrb" Spin: Mailbox<Rtrb>, if feature = "peers";
     many peer "array-queue" Spin: Mailbox<ArrayQueue>, if feature = "peers";
-    many ours "fifo" Spin: Driver<OfFifo, Laps, Algorithms>;
-    many ours "drr" Spin: Driver<OfDrr, Laps, Algorithms>;
-    many ours "qfq" Spin: Driver<OfQfq, Laps, Algorithms>;
-    many ours "wf2q+" Spin: Driver<OfWf2qPlus, Laps, Algorithms>;
+    many ours "fifo" Spin: Driver<OfFifo, Algorithms>;
+    many ours "drr" Spin: Driver<OfDrr, Algorithms>;
+    many ours "qfq" Spin: Driver<OfQfq, Algorithms>;
+    many ours "wf2q+" Spin: Driver<OfWf2qPlus, Algorithms>;
     many peer "mutex-fifo" SpinThenSleep.against("fifo"): Locked<OfFifo, false>;
     many peer "mutex-drr" SpinThenSleep.against("drr"): Locked<OfDrr, false>;
     many peer "mutex-qfq" SpinThenSleep.against("qfq"): Locked<OfQfq, false>;
@@ -522,14 +468,7 @@ pub(super) const ALL: &[Bench] = benches! {
     many peer "mutex-each-drr" SpinThenSleep.against("drr"): Locked<OfDrr, true>;
     many peer "mutex-each-qfq" SpinThenSleep.against("qfq"): Locked<OfQfq, true>;
     many peer "mutex-each-wf2q+" SpinThenSleep.against("wf2q+"): Locked<OfWf2qPlus, true>;
-    many ours "laps" Spin: Driver<OfDrr, Laps, Mailboxes>;
-    many ours "marks" Spin: Driver<OfDrr, Marks, Mailboxes>;
-    many ours "lines" Spin: Driver<OfDrr, Lines, Mailboxes>;
-    many ours "cached" Spin: Driver<OfDrr, Cached, Mailboxes>;
-    many ours "plain" Spin: Driver<OfDrr, Plain, Mailboxes>;
-    many peer "rtrb" Spin: Driver<OfDrr, Rtrb, Mailboxes>, if feature = "peers";
-    many peer "array-queue" Spin: Driver<OfDrr, ArrayQueue, Mailboxes>, if feature = "peers";
-    many ours "none" Spin: Driver<OfDrr, Laps, NoStamps>;
-    many ours "batch" Spin: Driver<OfDrr, Laps, StampsOf<false>>;
-    many ours "packet" Spin: Driver<OfDrr, Laps, StampsOf<true>>;
+    many ours "none" Spin: Driver<OfDrr, NoStamps>;
+    many ours "batch" Spin: Driver<OfDrr, StampsOf<false>>;
+    many ours "packet" Spin: Driver<OfDrr, StampsOf<true>>;
 };

@@ -6,7 +6,6 @@ use super::drive::{
 use crate::common::{TakeCell, Tally};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::Spec;
-use handover_sched::drive::lane::Laps;
 use handover_sched::drive::{Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, Null, Offer, Stop};
 
 /// Arguments that the other benchmarks of clients and arbiter take from options.
@@ -20,8 +19,8 @@ const ALONE: Driven = Driven {
 };
 
 struct Trip<A: Make> {
-    arbiter: TakeCell<Arbiter<A::Scheduler, Laps>>,
-    hub: Hub<Laps>,
+    arbiter: TakeCell<Arbiter<A::Scheduler>>,
+    hub: Hub,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
@@ -45,7 +44,7 @@ impl<A: Make> Handover for Trip<A> {
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::with_lanes(scheduler::<A>(&ALONE)?, config).map_err(Fault::of)?;
+        let arbiter = Arbiter::new(scheduler::<A>(&ALONE)?, config).map_err(Fault::of)?;
         Ok(Trip {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -84,7 +83,7 @@ impl<A: Make> Handover for Trip<A> {
 
 impl<A: Make> Trip<A> {
     #[inline(always)]
-    fn send_and_wait(&self, client: &mut Client<Laps>, flow: u32) -> Result<(), Fault> {
+    fn send_and_wait(&self, client: &mut Client, flow: u32) -> Result<(), Fault> {
         client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
         while client.poll(1, &mut Null, &mut ()).map_err(Fault::of)? == 0 {
             if client.is_ended() {

@@ -304,7 +304,8 @@ impl FollowedProcess {
             errno: if self.failure.is_some() { errno as u64 } else { 0 },
             lost: now.lost + lost,
             rings: String::new(),
-            end: if now.end.ticks > now.begin.ticks { now.end } else { now_on_all_clocks() },
+            // The process may not have recorded its own end.
+            end: if now.end.ticks > now.begin.ticks { now.end } else { format::Anchor::now() },
             ..now
         };
         match self.stream.write_header(&header) {
@@ -324,19 +325,6 @@ impl FollowedProcess {
         }
         let sites = names::sites(&modules, &functions, notes);
         self.stream.append_or_replace_chunks(&sites_segment(&encode_sites(&sites)))
-    }
-}
-
-/// Returns the current time, for a process that could not record its own end.
-fn now_on_all_clocks() -> format::Anchor {
-    let ns = |clock| {
-        let now = rustix::time::clock_gettime(clock);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-    };
-    format::Anchor {
-        ticks: handover_base::clock::ticks(),
-        monotonic_ns: ns(rustix::time::ClockId::Monotonic),
-        realtime_ns: ns(rustix::time::ClockId::Realtime),
     }
 }
 

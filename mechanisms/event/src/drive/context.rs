@@ -9,6 +9,7 @@ use crate::{
     Ended, Interest, PoolFull, Posted, Publisher, Ready, SendError, Stats, TimerId, TimersFull,
     WatchError, WatchId,
 };
+use rustix::io::Errno;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -256,12 +257,6 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.cancel(timer)
     }
 
-    /// Moves a running timer to another deadline; returns `false` if the timer has ended.
-    /// Postponing a timer is cheaper than cancelling it and starting another.
-    pub fn reschedule_ns(&mut self, timer: TimerId, deadline_ns: u64) -> bool {
-        self.desk.wheel.reschedule(timer, deadline_ns)
-    }
-
     /// Watches a descriptor: `wrap` makes a message of each readiness event, which is then handled.
     ///
     /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it
@@ -282,11 +277,12 @@ impl<M: Send + 'static> Context<'_, M> {
         F: FnMut(Ready) -> M + Send + 'static,
     {
         let refused = |(call, errno)| WatchError::Refused { call, errno };
-        let id = self.desk.next_watch();
-        let token = self.token(id);
+        let none = || refused(("epoll_ctl", Errno::NOSPC));
+        let id = self.desk.next_watch().ok_or_else(none)?;
+        let token = Token::of(self.desk.machine, id);
         let reactor = self.home.reactor().map_err(refused)?;
         reactor.add(&source, token, interest).map_err(|errno| refused(("epoll_ctl", errno)))?;
-        self.desk.begin_watch(id, Box::new(source), Box::new(wrap));
+        self.desk.begin_watch(Box::new(source), Box::new(wrap));
         Ok(id)
     }
 
@@ -297,7 +293,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// refuses.
     pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, errno)| WatchError::Refused { call, errno };
-        let token = self.token(watch);
+        let token = Token::of(self.desk.machine, watch);
         let Some(kept) = self.desk.watch(watch) else { return Err(WatchError::Ended) };
         let reactor = self.home.reactor().map_err(refused)?;
         let answer = reactor.modify(&kept.source, token, interest);
@@ -310,12 +306,6 @@ impl<M: Send + 'static> Context<'_, M> {
         let Some(kept) = self.desk.end_watch(watch) else { return false };
         self.home.unwatch(&kept.source);
         true
-    }
-
-    fn token(&self, id: WatchId) -> Token {
-        // Below MACHINES_LIMIT, which is 2^16.
-        let machine = self.desk.machine as u16;
-        Token { machine, generation: id.generation, slot: id.slot }
     }
 
     /// Counts and drops a message that has no handler, and reports its kind once (a `tracing`

@@ -3,9 +3,11 @@
 use super::address::{Address, Mail};
 use super::door::Door;
 use super::home::now_ns;
+use super::reactor::Token;
 use super::room;
 use crate::engine::inbox::{self, Inbox};
 use crate::{Config, MachineError, Ready, SendError, Stats, WatchId, WhenFull, stage};
+use handover_base::slab::Slab;
 use handover_timer::{Expired, TimerId, Wheel};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -46,12 +48,6 @@ pub(crate) struct Watch<M> {
     wrap: Wrap<M>,
 }
 
-/// Slot of a watch.
-struct WatchSlot<M> {
-    generation: u16,
-    watch: Option<Watch<M>>,
-}
-
 pub(crate) struct Desk<M> {
     /// Index of the machine in its group; a copy of the address's field, without the indirection.
     pub(crate) machine: u32,
@@ -59,9 +55,7 @@ pub(crate) struct Desk<M> {
     pub(crate) inbox: Inbox<M>,
     pub(crate) local: VecDeque<M>,
     pub(crate) wheel: Wheel<Tick<M>>,
-    watches: Vec<WatchSlot<M>>,
-    /// Slots of `watches` without a watch.
-    vacant: Vec<u32>,
+    watches: Slab<Watch<M>>,
     pub(crate) config: Config,
     pub(crate) handled: u64,
     /// The counters that the queues do not provide.
@@ -93,8 +87,7 @@ impl<M: Send + 'static> Desk<M> {
             inbox,
             local: VecDeque::with_capacity(config.local_messages_max.min(LOCAL_RESERVED) as usize),
             wheel,
-            watches: Vec::new(),
-            vacant: Vec::new(),
+            watches: Slab::new(u32::MAX),
             config,
             handled: 0,
             counts: Stats::default(),
@@ -161,46 +154,37 @@ impl<M> Desk<M> {
     }
 
     /// Returns the identifier of the next watch to begin.
-    pub(crate) fn next_watch(&mut self) -> WatchId {
-        if self.vacant.is_empty() {
-            self.vacant.push(self.watches.len() as u32);
-            self.watches.push(WatchSlot { generation: 0, watch: None });
-        }
-        let slot = self.vacant[self.vacant.len() - 1];
-        WatchId { slot, generation: self.watches[slot as usize].generation }
+    pub(crate) fn next_watch(&self) -> Option<WatchId> {
+        self.watches.next_key().map(WatchId)
     }
 
-    pub(crate) fn begin_watch(&mut self, id: WatchId, source: Box<dyn AsFd + Send>, wrap: Wrap<M>) {
-        self.vacant.pop(); // the slot that next_watch() has returned
-        self.watches[id.slot as usize].watch = Some(Watch { source, wrap });
+    /// Begins a watch, which gets the [`next_watch`](Self::next_watch).
+    pub(crate) fn begin_watch(&mut self, source: Box<dyn AsFd + Send>, wrap: Wrap<M>) {
+        // Not full: it has a next key.
+        let _ = self.watches.insert(Watch { source, wrap });
     }
 
     pub(crate) fn watch(&self, id: WatchId) -> Option<&Watch<M>> {
-        let slot = self.watches.get(id.slot as usize)?;
-        slot.watch.as_ref().filter(|_| slot.generation == id.generation)
+        self.watches.get(id.0)
     }
 
     pub(crate) fn end_watch(&mut self, id: WatchId) -> Option<Watch<M>> {
-        let slot = self.watches.get_mut(id.slot as usize)?;
-        if slot.generation != id.generation {
+        self.watches.remove(id.0)
+    }
+
+    /// Returns the sources of all watches.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = &dyn AsFd> {
+        self.watches.keys().filter_map(|key| Some(&*self.watches.get(key)?.source as &dyn AsFd))
+    }
+
+    /// Returns the message for a readiness event of the watch that this token names; `None` if the
+    /// watch has ended.
+    pub(crate) fn ready_message(&mut self, token: Token, ready: Ready) -> Option<M> {
+        let key = self.watches.key_at(token.slot)?;
+        if token != Token::of(self.machine, WatchId(key)) {
             return None;
         }
-        let watch = slot.watch.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.vacant.push(id.slot);
-        Some(watch)
-    }
-
-    /// Ends all watches.
-    pub(crate) fn end_watches(&mut self) -> impl Iterator<Item = Watch<M>> {
-        self.vacant.clear();
-        std::mem::take(&mut self.watches).into_iter().filter_map(|slot| slot.watch)
-    }
-
-    /// Returns the message for a readiness event; `None` if the watch has ended.
-    pub(crate) fn ready_message(&mut self, id: WatchId, ready: Ready) -> Option<M> {
-        let slot = self.watches.get_mut(id.slot as usize)?;
-        let watch = slot.watch.as_mut().filter(|_| slot.generation == id.generation)?;
+        let watch = self.watches.get_mut(key)?;
         self.counts.descriptors += 1;
         Some((watch.wrap)(ready))
     }

@@ -7,11 +7,12 @@ use super::door::{Door, Inside};
 use super::home::{self, Home, Local};
 use super::machine::Closed;
 use super::member::{Handler, Member};
+use super::reactor::Token;
 use crate::engine::ready::{self, Mark, Marked};
 use crate::raw::queue::AnyQueue;
 use crate::{
     Config, ConfigError, Ended, MachineError, Ready, Round, RunError, Signals, Stats, ThreadConfig,
-    WatchError, WatchId, WhenFull,
+    WatchError, WhenFull,
 };
 use core::fmt;
 use core::marker::PhantomData;
@@ -102,7 +103,7 @@ trait AnyMember: Send {
     fn start(&mut self, home: &mut Home);
     fn messages(&mut self, home: &mut Home) -> Turn;
     fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn;
-    fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn;
+    fn descriptor(&mut self, home: &mut Home, token: Token, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
     fn waiting_count(&self) -> usize;
     fn has_mail(&self) -> bool;
@@ -175,8 +176,8 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.turn(handled, !self.desk.local.is_empty())
     }
 
-    fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn {
-        let handled = Member::descriptor(self, home, id, ready);
+    fn descriptor(&mut self, home: &mut Home, token: Token, ready: Ready) -> Turn {
+        let handled = Member::descriptor(self, home, token, ready);
         self.turn(handled, !self.desk.local.is_empty())
     }
 
@@ -336,9 +337,7 @@ impl Group {
         let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
         let mut member = *member;
         member.take_local(&mut self.home);
-        for watch in member.desk.end_watches() {
-            self.home.unwatch(&watch.source);
-        }
+        member.desk.watched().for_each(|source| self.home.unwatch(source));
         self.home.locals[place].queue = AnyQueue::none(); // sends to the removed machine find no queue
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
@@ -541,10 +540,9 @@ impl Group {
         }
         while let Some((token, ready)) = self.home.next_ready() {
             let machine = u32::from(token.machine);
-            let id = WatchId { slot: token.slot, generation: token.generation };
             let member = self.members.get_mut(machine as usize).and_then(Option::as_mut);
             if let Some(member) = member {
-                let turn = member.descriptor(&mut self.home, id, ready);
+                let turn = member.descriptor(&mut self.home, token, ready);
                 handled += turn.handled;
                 self.after(machine, &turn);
             }

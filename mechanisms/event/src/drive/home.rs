@@ -8,11 +8,9 @@ use crate::raw::queue::AnyQueue;
 use crate::{Ended, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage};
 use handover_notify::{Parked, Parker};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) struct Home {
     pub(crate) door: Arc<Door>,
@@ -47,13 +45,9 @@ pub(crate) struct Local {
 /// Mark of the last listed machine; more than any machine's index.
 const LAST: u32 = u32::MAX;
 
-/// Returns CLOCK_MONOTONIC in ns. Read from the kernel's clock, which also ends the kernel's
-/// sleeps: the time-stamp counter may be a microsecond ahead or behind, so that a sleep would end
-/// too early.
-pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
-}
+// The kernel's clock, which also ends the kernel's sleeps: the time-stamp counter may be a
+// microsecond ahead or behind, so that a sleep would end too early.
+pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 
 /// Longest sleep, in ns, while senders wait for room. The sender that was let in may have given up
 /// without a notification, and then the next one must be let in.
@@ -127,7 +121,7 @@ impl Home {
     pub(crate) fn unwatch(&mut self, source: &dyn AsFd) {
         if let Some(reactor) = &self.reactor {
             // The only expected error is that the descriptor is not in the set, which is the goal.
-            let _ = reactor.delete(source);
+            let _ = reactor.remove(source);
         }
     }
 
@@ -169,7 +163,7 @@ impl Home {
     pub(crate) fn ask_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
-            reactor.wait(Some(Duration::ZERO)).map_err(epoll_wait_refused)?;
+            reactor.wait(Some(0)).map_err(epoll_wait_refused)?;
         }
         Ok(reactor.has_ready())
     }
@@ -229,7 +223,7 @@ impl Home {
         let mut park = |deadline_ns: Option<u64>, look: &mut dyn FnMut() -> bool| match reactor {
             None => parker.park(door.bell(), deadline_ns, &mut &mut *look),
             Some(reactor) => parker.park_with(door.bell(), &mut &mut *look, |now_ns| {
-                let left = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
+                let left = |at_ns: u64| at_ns.saturating_sub(now_ns);
                 answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
             }),
         };

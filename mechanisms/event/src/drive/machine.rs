@@ -6,7 +6,7 @@ use super::desk::Desk;
 use super::door::{Door, Inside};
 use super::home::{self, Home};
 use super::member::{Handler, Member};
-use crate::{Config, Ended, MachineError, Round, RunError, Signals, Stats, WatchError, WatchId};
+use crate::{Config, Ended, MachineError, Round, RunError, Signals, Stats, WatchError};
 use core::fmt;
 use std::sync::Arc;
 
@@ -211,8 +211,7 @@ impl<H: Handler> Machine<H> {
         }
         if !home.is_ending && home.ask_ready()? {
             while let Some((token, ready)) = home.next_ready() {
-                let id = WatchId { slot: token.slot, generation: token.generation };
-                count += member.descriptor(home, id, ready);
+                count += member.descriptor(home, token, ready);
                 if home.is_ending {
                     break;
                 }

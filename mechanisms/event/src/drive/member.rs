@@ -3,7 +3,8 @@
 use super::context::Context;
 use super::desk::Desk;
 use super::home::Home;
-use crate::{Ended, OnPanic, Ready, WatchId, stage};
+use super::reactor::Token;
+use crate::{Ended, OnPanic, Ready, stage};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -241,10 +242,10 @@ impl<H: Handler> Member<H> {
     }
 
     /// Handles a readiness event; returns the number of messages made of it.
-    pub(crate) fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> u32 {
+    pub(crate) fn descriptor(&mut self, home: &mut Home, token: Token, ready: Ready) -> u32 {
         let before = self.desk.counts.descriptors;
         self.contained(home, |member, home| {
-            if let Some(message) = member.desk.ready_message(id, ready) {
+            if let Some(message) = member.desk.ready_message(token, ready) {
                 stage::dispatched(member.desk.address.mail());
                 member.dispatch(home, message);
             }

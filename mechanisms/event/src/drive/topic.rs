@@ -250,13 +250,6 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Ok(self.hand_out(shares, |subscriber, value| subscriber.take(value)))
     }
 
-    /// Posts a value that is already shared; a repeated posting needs no further slot.
-    pub fn post_shared(&mut self, value: &Shared<T>) -> Posted {
-        self.refresh();
-        let shares = value.shares(self.subscribers.len() as u32); // far below 2^32
-        self.hand_out(shares, |subscriber, value| subscriber.take(value))
-    }
-
     /// Posts as [`post`](Self::post), from the thread of `near`; also returns `true` if a subscriber
     /// is on another thread.
     pub(crate) fn post_near(

@@ -399,21 +399,6 @@ impl<T> Shared<T> {
         &unsafe { self.slot.as_ref() }.word
     }
 
-    /// Returns the value as a [`Parcel`], which may be written to, if this is the only holder.
-    ///
-    /// # Errors
-    /// `self`, when there are other holders.
-    #[inline]
-    pub fn try_unshare(self) -> Result<Parcel<T>, Self> {
-        // Acquire: pairs with the Release in drop(): the reads of former holders have ended.
-        if self.word().load(Ordering::Acquire) & COUNT != ONE {
-            return Err(self);
-        }
-        let slot = self.slot;
-        core::mem::forget(self);
-        Ok(Parcel { slot })
-    }
-
     /// Returns the number of holders; it may have changed since, unless it is one.
     #[must_use]
     pub fn holders_count(&self) -> u32 {

@@ -7,7 +7,6 @@ use crate::{Config, StateWord, stage};
 use handover_base::affinity;
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use handover_base::sync::hint;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -51,12 +50,8 @@ impl Core {
     }
 }
 
-/// Reads CLOCK_MONOTONIC, some 25 ns. The TSC clock is not worth its calibration here: the first
-/// sleep would take 10 ms.
-pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 // neither is ever negative
-}
+// The TSC clock is not worth its calibration here: the first sleep would take 10 ms.
+pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 
 /// Time at which a wait ends; `None` for no limit.
 pub(crate) type Deadline = Option<Instant>;

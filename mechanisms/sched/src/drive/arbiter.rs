@@ -3,7 +3,6 @@
 use super::closed::Closed;
 use super::config::{ArbiterConfig, ArbiterConfigError};
 use super::hub::Hub;
-use super::lane::{Lane, Laps};
 use super::stamps::Stamping;
 use super::state::{ArbiterState, ENDED};
 use super::sweep::Sweeper;
@@ -19,38 +18,27 @@ use std::thread::{self, JoinHandle};
 ///
 /// Make it first, so that [`Hub`]s can be handed out; then [`run`](Self::run) it on a thread of
 /// yours, or [`spawn`](Self::spawn) it.
-pub struct Arbiter<S, L: Lane = Laps> {
+pub struct Arbiter<S> {
     scheduler: S,
     config: ArbiterConfig,
-    ending: Ending<L>,
+    ending: Ending,
 }
 
 /// Guard that notifies the clients that the arbiter has ended, for whatever reason.
-pub(super) struct Ending<L: Lane>(pub(super) Arc<ArbiterState<L>>);
+pub(super) struct Ending(pub(super) Arc<ArbiterState>);
 
-impl<L: Lane> Drop for Ending<L> {
+impl Drop for Ending {
     fn drop(&mut self) {
         self.0.raise(ENDED);
     }
 }
 
 impl<S: Scheduler<Token>> Arbiter<S> {
-    /// Makes an arbiter around a scheduler, with [`Laps`] as mailboxes. Clients may join before it
-    /// runs.
+    /// Makes an arbiter around a scheduler. Clients may join before it runs.
     ///
     /// # Errors
     /// [`ArbiterConfigError`].
     pub fn new(scheduler: S, config: ArbiterConfig) -> Result<Self, ArbiterConfigError> {
-        Self::with_lanes(scheduler, config)
-    }
-}
-
-impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
-    /// Makes an arbiter as [`new`](Arbiter::new) does, with another kind of mailboxes.
-    ///
-    /// # Errors
-    /// [`ArbiterConfigError`].
-    pub fn with_lanes(scheduler: S, config: ArbiterConfig) -> Result<Self, ArbiterConfigError> {
         config.validate()?;
         if !scheduler.is_empty() {
             return Err(ArbiterConfigError::Queued { packets_count: scheduler.len() });
@@ -60,7 +48,7 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     }
 
     /// Returns a hub for this arbiter.
-    pub fn hub(&self) -> Hub<L> {
+    pub fn hub(&self) -> Hub {
         Hub { shared: Arc::clone(&self.ending.0) }
     }
 
@@ -76,10 +64,10 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
         let shared = Arc::clone(&ending.0);
         match config.stamping {
             Stamping::None => {
-                Sweeper::<S, L, 1, 1>::new(scheduler, &config, shared, |it| &mut it.bare).run()
+                Sweeper::<S, 1, 1>::new(scheduler, &config, shared, |it| &mut it.bare).run()
             }
             Stamping::Batch | Stamping::Packet => {
-                Sweeper::<S, L, 2, 4>::new(scheduler, &config, shared, |it| &mut it.stamped).run()
+                Sweeper::<S, 2, 4>::new(scheduler, &config, shared, |it| &mut it.stamped).run()
             }
         }
     }
@@ -101,7 +89,7 @@ impl<S: Scheduler<Token>, L: Lane> Arbiter<S, L> {
     }
 }
 
-impl<S, L: Lane> fmt::Debug for Arbiter<S, L> {
+impl<S> fmt::Debug for Arbiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Arbiter({:?})", self.config)
     }

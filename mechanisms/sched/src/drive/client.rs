@@ -1,6 +1,6 @@
 //! Clients: sending packets to the arbiter, and transmitting marked packets.
 
-use super::lane::{Lane, LaneReceiver, LaneSender, Laps};
+use super::lane::{LaneReceiver, LaneSender};
 use super::ledger::Counts;
 use super::port::marks_slots_count;
 use super::presence::Presence;
@@ -53,26 +53,26 @@ pub struct Batch {
 
 /// The client's ends of its lanes: without stamps, or with one stamp towards the arbiter and three
 /// back.
-pub(super) enum ClientLanes<L: Lane> {
-    Bare(Box<LanePair<L, 1, 1>>),
-    Stamped(Box<LanePair<L, 2, 4>>),
+pub(super) enum ClientLanes {
+    Bare(Box<LanePair<1, 1>>),
+    Stamped(Box<LanePair<2, 4>>),
 }
 
 /// The lane to the arbiter and the lane back, with buffers for runs of slots.
 ///
 /// The buffers are kept: zeroing them for each packet would take sixteen stores, which queue up
 /// behind the store into the mailbox that the arbiter is reading.
-pub(super) struct LanePair<L: Lane, const IN: usize, const OUT: usize> {
-    to_arbiter: L::Sender<IN>,
-    from_arbiter: L::Receiver<OUT>,
+pub(super) struct LanePair<const IN: usize, const OUT: usize> {
+    to_arbiter: LaneSender<IN>,
+    from_arbiter: LaneReceiver<OUT>,
     run_to_arbiter: [[u64; IN]; RUN_MAX],
     run_from_arbiter: [[u64; OUT]; RUN_MAX],
     /// Slots of `run_from_arbiter` that were popped and not processed, because a sink panicked.
     unprocessed: Range<usize>,
 }
 
-impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
-    pub(super) fn new(to_arbiter: L::Sender<IN>, from_arbiter: L::Receiver<OUT>) -> Box<Self> {
+impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
+    pub(super) fn new(to_arbiter: LaneSender<IN>, from_arbiter: LaneReceiver<OUT>) -> Box<Self> {
         let (run_to_arbiter, run_from_arbiter) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
         Box::new(Self {
             to_arbiter,
@@ -88,21 +88,21 @@ impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
 ///
 /// A client belongs to one thread at a time. Dropping it makes it leave: its packets that have not
 /// come back count as abandoned and are not marked any more, and the other clients go on.
-pub struct Client<L: Lane = Laps> {
-    lanes: ClientLanes<L>,
+pub struct Client {
+    lanes: ClientLanes,
     counts: Counts,
     number: usize,
     stamps_packets: bool,
     presence: Arc<CachePadded<Presence>>,
-    shared: Arc<ArbiterState<L>>,
+    shared: Arc<ArbiterState>,
 }
 
-impl<L: Lane> Client<L> {
+impl Client {
     pub(super) fn new(
         number: usize,
-        lanes: ClientLanes<L>,
+        lanes: ClientLanes,
         presence: Arc<CachePadded<Presence>>,
-        shared: Arc<ArbiterState<L>>,
+        shared: Arc<ArbiterState>,
     ) -> Self {
         let stamps_packets = shared.stamping() == Stamping::Packet;
         Self { lanes, counts: Counts::default(), number, stamps_packets, presence, shared }
@@ -131,8 +131,8 @@ impl<L: Lane> Client<L> {
         }
         let word = offer.pack();
         let is_pushed = match &mut self.lanes {
-            ClientLanes::Bare(lanes) => push_one(&mut lanes.to_arbiter, [word]),
-            ClientLanes::Stamped(lanes) => push_one(&mut lanes.to_arbiter, [word, clock::ticks()]),
+            ClientLanes::Bare(lanes) => lanes.to_arbiter.push([word]),
+            ClientLanes::Stamped(lanes) => lanes.to_arbiter.push([word, clock::ticks()]),
         };
         if !is_pushed {
             return Err(SendError::Full(offer));
@@ -279,7 +279,7 @@ impl<L: Lane> Client<L> {
     }
 }
 
-impl<L: Lane> Drop for Client<L> {
+impl Drop for Client {
     fn drop(&mut self) {
         self.presence.store_counts(&self.counts);
         self.presence.leave();
@@ -287,23 +287,16 @@ impl<L: Lane> Drop for Client<L> {
     }
 }
 
-impl<L: Lane> fmt::Debug for Client<L> {
+impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({}, {:?})", self.number, self.counts)
     }
 }
 
-#[inline(always)]
-fn push_one<const W: usize>(to_arbiter: &mut impl LaneSender<W>, words: [u64; W]) -> bool {
-    let is_pushed = to_arbiter.push(words);
-    to_arbiter.publish();
-    is_pushed
-}
-
 /// Maximum number of slots pushed or popped together: as many as an arbiter takes by default.
 const RUN_MAX: usize = 32;
 
-impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
+impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
     #[inline(always)]
     fn push_all(
         &mut self,
@@ -365,17 +358,17 @@ impl<L: Lane, const IN: usize, const OUT: usize> LanePair<L, IN, OUT> {
     }
 }
 
-/// Run of slots to be pushed into a lane; pushed, published and counted when this is dropped, even
+/// Run of slots to be pushed into a lane; pushed and counted when this is dropped, even
 /// if the iterator of offers panics.
-struct PendingRun<'a, P: LaneSender<W>, const W: usize> {
-    to_arbiter: &'a mut P,
+struct PendingRun<'a, const W: usize> {
+    to_arbiter: &'a mut LaneSender<W>,
     run: &'a mut [[u64; W]; RUN_MAX],
     /// Number of filled slots of the run; the lane has room for them.
     pending: usize,
     counts: &'a mut Counts,
 }
 
-impl<P: LaneSender<W>, const W: usize> PendingRun<'_, P, W> {
+impl<const W: usize> PendingRun<'_, W> {
     #[inline(always)]
     fn push_run(&mut self) {
         let run = &self.run[..std::mem::take(&mut self.pending)];
@@ -390,22 +383,21 @@ impl<P: LaneSender<W>, const W: usize> PendingRun<'_, P, W> {
     }
 }
 
-impl<P: LaneSender<W>, const W: usize> Drop for PendingRun<'_, P, W> {
+impl<const W: usize> Drop for PendingRun<'_, W> {
     #[inline(always)]
     fn drop(&mut self) {
         self.push_run();
-        self.to_arbiter.publish();
     }
 }
 
 /// Run of slots that was popped from a lane, of which `rest` was not processed. When this is
 /// dropped, the rest is kept for the next call; there is one if the processing panicked.
-struct PoppedRun<'a, L: Lane, const IN: usize, const OUT: usize> {
-    lanes: &'a mut LanePair<L, IN, OUT>,
+struct PoppedRun<'a, const IN: usize, const OUT: usize> {
+    lanes: &'a mut LanePair<IN, OUT>,
     rest: Range<usize>,
 }
 
-impl<L: Lane, const IN: usize, const OUT: usize> PoppedRun<'_, L, IN, OUT> {
+impl<const IN: usize, const OUT: usize> PoppedRun<'_, IN, OUT> {
     /// Processes `count` slots of the rest.
     #[inline(always)]
     fn process(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
@@ -417,11 +409,10 @@ impl<L: Lane, const IN: usize, const OUT: usize> PoppedRun<'_, L, IN, OUT> {
     }
 }
 
-impl<L: Lane, const IN: usize, const OUT: usize> Drop for PoppedRun<'_, L, IN, OUT> {
+impl<const IN: usize, const OUT: usize> Drop for PoppedRun<'_, IN, OUT> {
     #[inline(always)]
     fn drop(&mut self) {
         self.lanes.unprocessed = self.rest.clone();
-        self.lanes.from_arbiter.release();
     }
 }
 

@@ -1,7 +1,6 @@
 //! Hubs: joining an arbiter, and stopping it.
 
 use super::client::{Client, ClientLanes, LanePair};
-use super::lane::{Lane, Laps};
 use super::port::Port;
 use super::presence::Presence;
 use super::stamps::Stamping;
@@ -37,11 +36,11 @@ pub enum Stop {
 }
 
 /// Access to an arbiter from any thread: clients join through it, and it stops the arbiter.
-pub struct Hub<L: Lane = Laps> {
-    pub(super) shared: Arc<ArbiterState<L>>,
+pub struct Hub {
+    pub(super) shared: Arc<ArbiterState>,
 }
 
-impl<L: Lane> Hub<L> {
+impl Hub {
     /// Adds a client, which stays until it is dropped; at any time, even before the arbiter runs.
     ///
     /// # Errors
@@ -49,7 +48,7 @@ impl<L: Lane> Hub<L> {
     ///
     /// # Cost
     /// Allocates two mailboxes, which the arbiter notices at its next sweep.
-    pub fn join(&self) -> Result<Client<L>, JoinError> {
+    pub fn join(&self) -> Result<Client, JoinError> {
         let shared = &self.shared;
         let mut new_clients = shared.new_clients();
         if shared.state() != RUNNING {
@@ -96,13 +95,13 @@ impl<L: Lane> Hub<L> {
     }
 }
 
-impl<L: Lane> Clone for Hub<L> {
+impl Clone for Hub {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<L: Lane> fmt::Debug for Hub<L> {
+impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Hub({} clients)", self.shared.new_clients().clients_count)
     }

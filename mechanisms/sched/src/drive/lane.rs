@@ -1,39 +1,224 @@
-//! Lanes: the mailboxes between a client and the arbiter, in several layouts behind one trait.
+//! Lane: the mailbox between a client and the arbiter.
 //!
 //! A lane has one sender, one receiver, and slots of 1, 2 or 4 words. Bit 63 of a slot's first word
-//! is reserved for the lane: the sender passes it as zero. No operation blocks; a push to a full
-//! lane fails.
-//!
-//! | lane | indicator of a full slot | cache lines transferred for 8 words sent one by one |
-//! |---|---|---|
-//! | [`Plain`] | the sender's index and the receiver's, each on a line of its own and read every time | up to 8 + 8 + 1 |
-//! | [`Cached`] | the same indices, of which each side keeps a copy of the other's | up to 8 + 1 |
-//! | [`Marks`] | the slot itself; the receiver clears it again, a line at a time | 1 to 8, and 1 back |
-//! | [`Lines`] | the first slot of a line, written last, for all slots of the line | 1 |
-//! | [`Laps`] | a bit of the slot itself, which alternates with every lap; no slot is cleared | 1 to 8 |
-//!
-//! "1 to 8": as often as the receiver polls while the sender is filling a line. Words pushed
-//! together ([`LaneSender::push`] several times, then [`LaneSender::publish`]) travel together.
+//! shows in which lap the slot was filled; the sender passes it as zero. The receiver reads only the
+//! next slot, and writes nothing into it: words that are sent together travel together, and no other
+//! line is transferred for them. The receiver publishes its position on a line of its own, after
+//! each quarter of the slots; the sender reads that line only when the lane is full by its cached
+//! copy. No operation blocks; a push to a full lane fails.
 //!
 //! # Source
-//! Indices: L. Lamport, "Specifying concurrent program modules" (TOPLAS 1983). Remembered indices:
-//! P. Lee, T. Bu, G. Chandranmenon, "A lock-free, cache-efficient shared ring buffer for multi-core
-//! architectures" (ANCS 2009). Marks in the slots: J. Giacomoni, T. Moseley, M. Vachharajani,
-//! "FastForward for efficient pipeline parallelism" (PPoPP 2008); probing ahead: J. Wang, K. Zhang,
-//! X. Tang, B. Hua, "B-Queue: efficient and practical queuing for fast core-to-core communication"
-//! (IJPP 2013); clearing by whole lines: V. Maffione, G. Lettieri, L. Rizzo, "Cache-aware design of
-//! general-purpose single-producer single-consumer queues" (Software: Practice and Experience
-//! 2019), whose "improved FastForward" [`Marks`] is.
+//! Marks in the slots: J. Giacomoni, T. Moseley, M. Vachharajani, "FastForward for efficient
+//! pipeline parallelism" (PPoPP 2008). Cached index: P. Lee, T. Bu, G. Chandranmenon, "A lock-free,
+//! cache-efficient shared ring buffer for multi-core architectures" (ANCS 2009).
 
-mod index;
-mod laps;
-mod lines;
-mod marks;
 mod slots;
-mod traits;
 
-pub use index::{Cached, Plain};
-pub use laps::Laps;
-pub use lines::Lines;
-pub use marks::Marks;
-pub use traits::{LANE_BIT, LANE_SLOTS_MAX, Lane, LaneError, LaneReceiver, LaneSender};
+use handover_base::sync::atomic::{AtomicU64, Ordering};
+use handover_base::sync::{Arc, CachePadded};
+use slots::{LaneSlots, SlotsView};
+
+/// Greatest number of slots of a lane.
+pub const LANE_SLOTS_MAX: u32 = 1 << 24;
+
+/// Bit of a slot's first word that is reserved for the lane.
+const LANE_BIT: u64 = 1 << 63;
+
+/// Error of making a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaneError {
+    /// The number of slots is outside its range.
+    #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
+    Slots {
+        /// The requested number.
+        slots_count: u32,
+    },
+}
+
+/// Slots before this position are free for the sender.
+type Head = Arc<CachePadded<AtomicU64>>;
+
+/// Returns the lane's bit of a slot filled in this lap: 1 in the first lap, as memory is zero at
+/// first.
+#[inline(always)]
+fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
+    (!slots.lap(position) & 1) << LANE_BIT.trailing_zeros()
+}
+
+/// Pushing end of a lane.
+pub struct LaneSender<const W: usize> {
+    tail: u64,
+    /// Positions before this one are known to be free.
+    limit: u64,
+    /// Number of slots in use, as requested; the memory wraps around at a power of two.
+    slots_count: u64,
+    slots: LaneSlots<W>,
+    shared_head: Head,
+}
+
+/// Popping end of a lane.
+pub struct LaneReceiver<const W: usize> {
+    head: u64,
+    /// Position last published to the sender.
+    published_head: u64,
+    /// Number of pops after which the position is published.
+    publish_interval: u64,
+    slots: LaneSlots<W>,
+    shared_head: Head,
+}
+
+/// Makes a lane of exactly `slots_count` slots of `W` words: 1, 2 or 4.
+///
+/// # Errors
+/// [`LaneError`].
+pub fn lane<const W: usize>(
+    slots_count: u32,
+) -> Result<(LaneSender<W>, LaneReceiver<W>), LaneError> {
+    if !(1..=LANE_SLOTS_MAX).contains(&slots_count) {
+        return Err(LaneError::Slots { slots_count });
+    }
+    let slots = LaneSlots::new(slots_count as usize);
+    let slots_count = u64::from(slots_count);
+    let shared_head = Arc::new(CachePadded::new(AtomicU64::new(0)));
+    let sender = LaneSender {
+        tail: 0,
+        limit: slots_count,
+        slots_count,
+        slots: slots.clone(),
+        shared_head: Arc::clone(&shared_head),
+    };
+    let publish_interval = (slots_count / 4).max(1);
+    let receiver =
+        LaneReceiver { head: 0, published_head: 0, publish_interval, slots, shared_head };
+    Ok((sender, receiver))
+}
+
+impl<const W: usize> LaneSender<W> {
+    #[cold]
+    #[inline(never)]
+    fn refresh_limit(&mut self) -> bool {
+        // Acquire: pairs with the Release in LaneReceiver::publish_head(): the old contents were
+        // taken.
+        self.limit = self.shared_head.load(Ordering::Acquire) + self.slots_count;
+        self.tail < self.limit
+    }
+
+    /// Pushes a slot, with bit 63 of its first word zero, and makes it visible to the receiver;
+    /// returns `false` if the lane is full.
+    #[inline(always)]
+    pub fn push(&mut self, words: [u64; W]) -> bool {
+        if self.tail == self.limit && !self.refresh_limit() {
+            return false;
+        }
+        let slots = self.slots.view();
+        slots.prefetch_ahead(self.tail);
+        slots.write_rest(self.tail, &words);
+        // Release: publishes the slot's other words to the Acquire in LaneReceiver::pop().
+        slots.first(self.tail).store(words[0] | lap_bit(slots, self.tail), Ordering::Release);
+        self.tail += 1;
+        true
+    }
+
+    /// Pushes as many of these slots, in order, as fit; returns their number.
+    #[inline(always)]
+    pub fn push_all(&mut self, slots: &[[u64; W]]) -> usize {
+        let count = slots.len().min(self.free_count(slots.len()));
+        let (view, mut tail, mut rest) = (self.slots.view(), self.tail, &slots[..count]);
+        while !rest.is_empty() {
+            view.prefetch_ahead(tail);
+            let (line, lap_bit) = (view.rest_of_line(tail), lap_bit(view, tail));
+            let run;
+            (run, rest) = rest.split_at(rest.len().min(line.len() / W));
+            // The last slot first: a receiver that sees the first slot also finds the others, and
+            // does not take the line away while it is being written.
+            let line = &line[..run.len() * W];
+            for at in (0..run.len()).rev() {
+                let (slot, words) = (&line[at * W..][..W], &run[at]);
+                for (word, &value) in slot.iter().zip(words).skip(1) {
+                    // Relaxed: the first word publishes them.
+                    word.store(value, Ordering::Relaxed);
+                }
+                // Release: publishes the slot's other words to the Acquire in
+                // LaneReceiver::pop_all().
+                slot[0].store(words[0] | lap_bit, Ordering::Release);
+            }
+            tail += run.len() as u64;
+        }
+        self.tail = tail;
+        count
+    }
+
+    /// Returns a number of pushes that would succeed: zero only if the lane is full, which may be
+    /// stale. `slots_count` is the number wanted; the result may be greater.
+    #[inline(always)]
+    pub fn free_count(&mut self, slots_count: usize) -> usize {
+        if self.limit - self.tail < slots_count as u64 {
+            self.refresh_limit();
+        }
+        (self.limit - self.tail) as usize
+    }
+}
+
+impl<const W: usize> LaneReceiver<W> {
+    #[inline(always)]
+    fn publish_head(&mut self) {
+        self.published_head = self.head;
+        // Release: pairs with the Acquire in LaneSender::refresh_limit().
+        self.shared_head.store(self.head, Ordering::Release);
+    }
+
+    /// Pops the oldest slot, with bit 63 of its first word zero, if there is one.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<[u64; W]> {
+        let slots = self.slots.view();
+        // Acquire: pairs with the Release in LaneSender::push().
+        let first = slots.first(self.head).load(Ordering::Acquire);
+        if first & LANE_BIT != lap_bit(slots, self.head) {
+            if self.published_head != self.head {
+                self.publish_head();
+            }
+            return None;
+        }
+        let words = slots.read(self.head, first & !LANE_BIT);
+        self.head += 1;
+        if self.head - self.published_head >= self.publish_interval {
+            self.publish_head();
+        }
+        Some(words)
+    }
+
+    /// Pops slots in order, as many as there are and `slots` has room for; returns their number.
+    #[inline(always)]
+    pub fn pop_all(&mut self, slots: &mut [[u64; W]]) -> usize {
+        let (view, mut head, mut count) = (self.slots.view(), self.head, 0);
+        'lines: while count < slots.len() {
+            let (line, lap_bit) =
+                (view.rest_of_line(head + count as u64), lap_bit(view, head + count as u64));
+            for (slot, words) in slots[count..].iter_mut().zip(line.chunks_exact(W)) {
+                // Acquire: pairs with the Release in LaneSender::push() and LaneSender::push_all().
+                let first = words[0].load(Ordering::Acquire) ^ lap_bit;
+                if first & LANE_BIT != 0 {
+                    break 'lines;
+                }
+                // Relaxed: published by the first word.
+                *slot = std::array::from_fn(|at| match at {
+                    0 => first,
+                    _ => words[at].load(Ordering::Relaxed),
+                });
+                count += 1;
+            }
+        }
+        head += count as u64;
+        self.head = head;
+        if count == slots.len() {
+            // The sender is ahead: the next slots are prefetched while these are processed.
+            view.prefetch(head, count);
+        }
+        let unpublished = head - self.published_head;
+        if unpublished >= self.publish_interval || (count == 0 && unpublished > 0) {
+            self.publish_head();
+        }
+        count
+    }
+}

@@ -78,8 +78,8 @@ enum Current {
 }
 
 impl Load {
-    /// Makes a load of one specification after another. (A rate that [`PacketClock`] cannot
-    /// represent counts as no limit; [`parse`](super::program::parse) accepts no such rate.)
+    /// Makes a load of one specification after another. A rate that [`PacketClock`] cannot represent
+    /// counts as no limit.
     pub fn program(specs: &[Spec]) -> Self {
         Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
@@ -89,11 +89,6 @@ impl Load {
         let burst_packets = burst_packets.max(1);
         let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
         Self { pending_specs: VecDeque::new(), current }
-    }
-
-    /// Returns `true` if the packets due do not depend on the time.
-    pub fn is_endless(&self) -> bool {
-        matches!(self.current, Current::Endless { .. })
     }
 
     /// Returns the packets due now. The first call begins the program.

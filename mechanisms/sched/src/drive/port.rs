@@ -1,6 +1,6 @@
 //! The arbiter's side of a client.
 
-use super::lane::{Lane, LaneError, LaneReceiver, LaneSender};
+use super::lane::{LaneError, LaneReceiver, LaneSender, lane};
 use super::ledger::Ledger;
 use super::presence::Presence;
 use handover_base::sync::{Arc, CachePadded};
@@ -16,32 +16,30 @@ pub(super) fn marks_slots_count(mailbox_slots_count: u32) -> u32 {
 }
 
 /// The two lanes, and the marks that did not fit into the lane back.
-pub(super) struct Port<L: Lane, const IN: usize, const OUT: usize> {
-    pub(super) inbox: L::Receiver<IN>,
-    outbox: L::Sender<OUT>,
+pub(super) struct Port<const IN: usize, const OUT: usize> {
+    pub(super) inbox: LaneReceiver<IN>,
+    outbox: LaneSender<OUT>,
     /// Marks for which the lane back had no free slot. While there are any, no packets are taken
     /// from the client, so there are never more of them than its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
-    /// `true` if marks were pushed that have not been published.
-    unpublished: bool,
     pub(super) presence: Arc<CachePadded<Presence>>,
     pub(super) ledger: Ledger,
 }
 
 /// The arbiter's port of a client, and the client's two ends.
-type PortAndClientLanes<L, const IN: usize, const OUT: usize> =
-    (Port<L, IN, OUT>, <L as Lane>::Sender<IN>, <L as Lane>::Receiver<OUT>);
+type PortAndClientLanes<const IN: usize, const OUT: usize> =
+    (Port<IN, OUT>, LaneSender<IN>, LaneReceiver<OUT>);
 
-impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
+impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
     /// Makes both lanes. `mailbox_slots_count` was validated.
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
         presence: Arc<CachePadded<Presence>>,
-    ) -> PortAndClientLanes<L, IN, OUT> {
+    ) -> PortAndClientLanes<IN, OUT> {
         let lanes = || -> Result<_, LaneError> {
-            let to_arbiter = L::pair::<IN>(mailbox_slots_count)?;
-            Ok((to_arbiter, L::pair::<OUT>(marks_slots_count(mailbox_slots_count))?))
+            let to_arbiter = lane::<IN>(mailbox_slots_count)?;
+            Ok((to_arbiter, lane::<OUT>(marks_slots_count(mailbox_slots_count))?))
         };
         let ((to_arbiter, inbox), (outbox, from_arbiter)) = match lanes() {
             Ok(lanes) => lanes,
@@ -51,14 +49,13 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         };
         let ledger = Ledger { client, ..Ledger::default() };
         let spill = VecDeque::new();
-        let port = Self { inbox, outbox, spill, unpublished: false, presence, ledger };
+        let port = Self { inbox, outbox, spill, presence, ledger };
         (port, to_arbiter, from_arbiter)
     }
 
     /// Sends a mark to the client.
     #[inline(always)]
     pub(super) fn mark(&mut self, words: [u64; OUT]) {
-        self.unpublished = true;
         if !self.spill.is_empty() || !self.outbox.push(words) {
             self.spill_one(words);
         }
@@ -67,7 +64,6 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
     /// Sends marks to the client.
     #[inline(always)]
     pub(super) fn mark_all(&mut self, slots: &[[u64; OUT]]) {
-        self.unpublished = true;
         let sent = if self.spill.is_empty() { self.outbox.push_all(slots) } else { 0 };
         if sent < slots.len() {
             self.spill_all(&slots[sent..]);
@@ -97,14 +93,6 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
         self.ledger.counts = self.presence.counts();
     }
 
-    #[inline(always)]
-    pub(super) fn publish(&mut self) {
-        if L::Sender::<OUT>::NEEDS_PUBLISH && self.unpublished {
-            self.unpublished = false;
-            self.outbox.publish();
-        }
-    }
-
     /// Returns the number of marks for which the lane had no free slot yet.
     pub(super) fn spilled_count(&self) -> usize {
         self.spill.len()
@@ -125,7 +113,6 @@ impl<L: Lane, const IN: usize, const OUT: usize> Port<L, IN, OUT> {
             }
             self.spill.pop_front();
         }
-        self.outbox.publish();
         self.spill.is_empty()
     }
 }

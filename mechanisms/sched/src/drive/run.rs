@@ -1,7 +1,6 @@
 //! Complete run of a client: sends its load program, and transmits marked packets.
 
 use super::client::Client;
-use super::lane::Lane;
 use super::ledger::Counts;
 use super::load::{Due, Flows, Load};
 use super::sink::{Sink, SinkError};
@@ -59,8 +58,8 @@ const POLL_MAX: usize = 1024;
 ///
 /// # Errors
 /// An error of the sink. [`Client::counts`] is right all the same.
-pub fn run_client<L: Lane, K: Sink, T: Trace>(
-    client: &mut Client<L>,
+pub fn run_client<K: Sink, T: Trace>(
+    client: &mut Client,
     run: ClientRun<'_>,
     sink: &mut K,
     trace: &mut T,
@@ -132,8 +131,8 @@ pub fn run_client<L: Lane, K: Sink, T: Trace>(
 
 /// Sends packets that are due; returns their number.
 #[inline(always)]
-fn send_due<L: Lane>(
-    client: &mut Client<L>,
+fn send_due(
+    client: &mut Client,
     load: &mut Load,
     flow_order: &mut FlowOrder,
     lengths_bytes: &[u32],

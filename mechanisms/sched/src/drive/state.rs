@@ -1,7 +1,6 @@
 //! State shared by the arbiter, its clients and hubs.
 
 use super::config::ArbiterConfig;
-use super::lane::Lane;
 use super::port::Port;
 use super::stamps::Stamping;
 use handover_base::sync::CachePadded;
@@ -26,21 +25,21 @@ pub(super) struct Control {
 }
 
 /// Clients that have joined and that the arbiter has not seen yet, by the width of their lanes.
-pub(super) struct NewClients<L: Lane> {
-    pub(super) bare: Vec<Port<L, 1, 1>>,
-    pub(super) stamped: Vec<Port<L, 2, 4>>,
+pub(super) struct NewClients {
+    pub(super) bare: Vec<Port<1, 1>>,
+    pub(super) stamped: Vec<Port<2, 4>>,
     pub(super) clients_count: usize,
     pub(super) joined_count: usize,
 }
 
-pub(super) struct ArbiterState<L: Lane> {
+pub(super) struct ArbiterState {
     pub(super) control: CachePadded<Control>,
-    new_clients: Mutex<NewClients<L>>,
+    new_clients: Mutex<NewClients>,
     mailbox_slots_count: u32,
     stamping: Stamping,
 }
 
-impl<L: Lane> ArbiterState<L> {
+impl ArbiterState {
     pub(super) fn new(config: &ArbiterConfig) -> Self {
         let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
         let new_clients =
@@ -53,7 +52,7 @@ impl<L: Lane> ArbiterState<L> {
         }
     }
 
-    pub(super) fn new_clients(&self) -> MutexGuard<'_, NewClients<L>> {
+    pub(super) fn new_clients(&self) -> MutexGuard<'_, NewClients> {
         // A list of ports is never left half written, so a poisoned lock can be used.
         self.new_clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,6 @@ mod runs;
 use super::clock::PacketClock;
 use super::closed::{Closed, LEDGERS_MAX};
 use super::config::{ArbiterConfig, DRAIN_MAX};
-use super::lane::{Lane, LaneReceiver, LaneSender};
 use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
@@ -31,8 +30,8 @@ const SWEEPS_PER_READING: u64 = 16;
 const RUNS_BATCH_MIN: usize = 8;
 
 /// Function that selects the registry's list of newcomers with this width of lanes.
-type SelectNewClients<L, const IN: usize, const OUT: usize> =
-    fn(&mut NewClients<L>) -> &mut Vec<Port<L, IN, OUT>>;
+type SelectNewClients<const IN: usize, const OUT: usize> =
+    fn(&mut NewClients) -> &mut Vec<Port<IN, OUT>>;
 
 /// Stamps and tag of a stamped packet while it is in the scheduler.
 #[derive(Clone, Copy)]
@@ -68,11 +67,11 @@ impl PendingPackets {
 }
 
 /// The arbiter's loop and its state. `IN` and `OUT` are 1 and 1 words, or 2 and 4 with stamps.
-pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
+pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     scheduler: S,
     /// By the client's index in tokens. An index is vacant once its client has left and the last of
     /// its packets has left the scheduler.
-    ports: Vec<Option<Port<L, IN, OUT>>>,
+    ports: Vec<Option<Port<IN, OUT>>>,
     /// Indices of the ports whose client is there.
     present: Vec<u32>,
     vacant: Vec<u32>,
@@ -85,8 +84,8 @@ pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
     drain_progress: (usize, u64),
     stamps_packets: bool,
     idle: Idle,
-    shared: Arc<ArbiterState<L>>,
-    select_new_clients: SelectNewClients<L, IN, OUT>,
+    shared: Arc<ArbiterState>,
+    select_new_clients: SelectNewClients<IN, OUT>,
     /// Time as last read.
     now_ns: u64,
     /// `true` if the scheduler held packets back for a later time.
@@ -102,14 +101,14 @@ pub(super) struct Sweeper<S, L: Lane, const IN: usize, const OUT: usize> {
     sweeps_empty: u64,
 }
 
-impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S, L, IN, OUT> {
+impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
     const STAMPED: bool = IN == 2;
 
     pub(super) fn new(
         scheduler: S,
         config: &ArbiterConfig,
-        shared: Arc<ArbiterState<L>>,
-        select_new_clients: SelectNewClients<L, IN, OUT>,
+        shared: Arc<ArbiterState>,
+        select_new_clients: SelectNewClients<IN, OUT>,
     ) -> Self {
         Self {
             scheduler,
@@ -255,9 +254,7 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     }
                 }
             }
-            port.inbox.release();
             port.ledger.taken += taken as u64;
-            port.publish();
             self.may_have_more |= taken == self.batch_max;
             taken_all += taken;
         }
@@ -281,7 +278,6 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 self.retire_if_empty(client);
             } else {
                 port.mark(words);
-                port.publish();
             }
         }
     }
@@ -328,20 +324,8 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                 link.charge(u64::from(packet.length_bytes));
             }
         }
-        self.publish_all(marked);
         self.may_have_more |= marked == marks_max;
         marked
-    }
-
-    #[inline(always)]
-    fn publish_all(&mut self, marked: usize) {
-        if L::Sender::<OUT>::NEEDS_PUBLISH && marked > 0 {
-            for &client in &self.present {
-                if let Some(port) = &mut self.ports[client as usize] {
-                    port.publish();
-                }
-            }
-        }
     }
 
     /// Returns `true` if no packet is left but those that clients can fetch by themselves, or no

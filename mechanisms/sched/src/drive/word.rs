@@ -11,9 +11,8 @@ pub const FLOWS_MAX: u32 = 1 << 20;
 /// Longest packet that goes through a mailbox.
 pub const LENGTH_MAX_BYTES: u32 = 65_535;
 
-/// Upper bound of tags, exclusive. (One less than 26 bits can hold: no packed word is all ones,
-/// which a lane uses as a filler.)
-pub const TAGS_MAX: u32 = (1 << 26) - 1;
+/// Upper bound of tags, exclusive.
+pub const TAGS_MAX: u32 = 1 << 26;
 
 const FLOW_SHIFT: u32 = 26;
 const LENGTH_SHIFT: u32 = 46;

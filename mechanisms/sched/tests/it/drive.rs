@@ -5,7 +5,7 @@ use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, ArbiterConfigError, Client, ClientRun, Closed, Counts, Departure,
     FlowCounter, Flows, Hub, IdlePolicy, JoinError, Ledger, Load, Null, Offer, Record, Running,
-    SendError, Sink, Spec, Stamping, Stop, Token, lane, run_client,
+    SendError, Sink, Spec, Stamping, Stop, Token, run_client,
 };
 use handover_sched::{
     Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
@@ -37,7 +37,6 @@ fn scheduler(algorithm: Algorithm, flows_count: u32, flow: FlowSpec) -> AnySched
 fn handles_are_send_if_the_scheduler_is() {
     type Fine = AnyScheduler<Token>;
     assert_eq!(auto_traits!(Client), "Send + Sync");
-    assert_eq!(auto_traits!(Client<lane::Lines>), "Send + Sync");
     assert_eq!(auto_traits!(Hub), "Send + Sync");
     assert_eq!(auto_traits!(Arbiter<Cell<u8>>), "Send");
     assert_eq!(auto_traits!(Arbiter<Rc<u8>>), "neither");
@@ -183,9 +182,9 @@ impl Sink for PanickingSink {
 
 /// Lets the client's caller panic in an iterator of offers, then in a sink, both in the middle of a
 /// run.
-fn check_packets_survive_panics<L: lane::Lane>(stamping: Stamping) {
+fn check_packets_survive_panics(stamping: Stamping) {
     let config = config(stamping);
-    let arbiter = Arbiter::<_, L>::with_lanes(scheduler(Algorithm::Rr, 1, FLOW), config).unwrap();
+    let arbiter = Arbiter::new(scheduler(Algorithm::Rr, 1, FLOW), config).unwrap();
     let (hub, running) = (arbiter.hub(), arbiter.spawn(|| {}).unwrap());
     let mut client = hub.join().unwrap();
     let mut offers = (0..).map(|tag| {
@@ -223,8 +222,7 @@ fn check_packets_survive_panics<L: lane::Lane>(stamping: Stamping) {
 #[test]
 fn packets_survive_panics_of_the_offer_iterator_and_the_sink() {
     for stamping in [Stamping::None, Stamping::Batch, Stamping::Packet] {
-        check_packets_survive_panics::<lane::Laps>(stamping);
-        check_packets_survive_panics::<lane::Lines>(stamping);
+        check_packets_survive_panics(stamping);
     }
 }
 

@@ -164,7 +164,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
 
     /// Iterates over the keys of all connections.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        (0..self.core.slab.slots_count()).filter_map(|index| self.core.slab.key_at(index))
+        self.core.slab.keys().map(Key::from)
     }
 
     /// Returns the program's data for the connection `key`, if it is open.

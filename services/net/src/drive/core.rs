@@ -3,11 +3,12 @@
 use super::endpoint::Dial;
 use super::inbox::Inbox;
 use super::poll::{EventSource, Poll};
-use super::slab::{Flags, Key, Slab, Slot};
+use super::slab::{Flags, Key, Slot};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Codec, Crossing, Limits, Link, Overflow, PerIpLimiter, Permit, Replies, Tls};
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
+use handover_base::slab::Slab;
 use handover_timer::Wheel;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -33,7 +34,7 @@ pub(crate) enum TimerPurpose {
 }
 
 pub(crate) struct Core<D> {
-    pub(crate) slab: Slab<D>,
+    pub(crate) slab: Slab<Slot<D>>,
     pub(crate) poll: Poll,
     pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served, each at most once.
@@ -341,7 +342,7 @@ impl<D> Core<D> {
         data: D,
     ) -> Result<Key, NetError> {
         let full = NetError::Full { connections_max: self.config.connections_max };
-        let Some(key) = self.slab.next_key() else {
+        let Some(key) = self.slab.next_key().map(Key::from) else {
             self.limiter.release(permit);
             return Err(full);
         };
@@ -351,7 +352,8 @@ impl<D> Core<D> {
         }
         let active_ms = self.now_ms();
         let slot = Slot { fd, active_ms, permit, flags, timer: None, link, data };
-        self.slab.insert(key, slot);
+        // Not full: it has a next key.
+        let _ = self.slab.insert(slot);
         self.adjust_open_count(1);
         Ok(key)
     }
@@ -381,8 +383,7 @@ impl<D> Core<D> {
             Err(refused) => return Err((refused.into(), data)),
         };
         // `is_full` returned `false` above: there is a key.
-        let key = self.slab.next_key();
-        let Some(key) = key else {
+        let Some(key) = self.slab.next_key().map(Key::from) else {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
         if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
@@ -397,7 +398,8 @@ impl<D> Core<D> {
             link,
             data,
         };
-        self.slab.insert(key, slot);
+        // Not full: it has a next key.
+        let _ = self.slab.insert(slot);
         self.adjust_open_count(1);
         self.arm(key);
         Ok(key)

@@ -1,14 +1,8 @@
-//! Edge-triggered readiness of a thread's sockets: a trait and its implementations.
-
-mod epoll;
-#[cfg(feature = "io-uring")]
-mod uring;
+//! Edge-triggered readiness of a thread's sockets.
 
 use super::slab::Key;
-use crate::Backend;
 use crate::error::FailedCall;
-use rustix::event::epoll::EventFlags as Flags;
-use rustix::io::Errno;
+use handover_base::epoll::{Epoll, Flags};
 use std::os::fd::BorrowedFd;
 
 /// Source of a readiness event.
@@ -46,134 +40,61 @@ impl EventSource {
 }
 
 /// Readiness that the kernel reports for one source.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
     pub(crate) is_hung_up: bool,
-    /// `true` if no further events come until the source is added again.
-    pub(crate) is_disarmed: bool,
-}
-
-/// Kernel interface that reports which sockets are ready.
-trait PollBackend: Sized {
-    /// System call of `new`.
-    const CREATE: &str;
-    /// System call of `add`.
-    const ADD: &str;
-    /// System call of `wait`.
-    const WAIT: &str;
-
-    /// Creates an empty set; one wait reports at most `ready_max` events.
-    fn new(ready_max: usize) -> Result<Self, Errno>;
-
-    /// Watches a socket: every edge of `flags` is reported until it is removed.
-    fn add(&mut self, fd: BorrowedFd<'_>, source: EventSource, flags: Flags) -> Result<(), Errno>;
-
-    /// Removes a socket that is about to be closed.
-    fn remove(&mut self, source: EventSource);
-
-    /// Waits for events, for ever if `timeout_ns` is `None`, and returns their number.
-    fn wait(
-        &mut self,
-        timeout_ns: Option<u64>,
-        each: impl FnMut(EventSource, Readiness),
-    ) -> Result<usize, Errno>;
 }
 
 /// Readiness source of one thread.
-pub(crate) enum Poll {
-    Epoll(epoll::EpollSet),
-    #[cfg(feature = "io-uring")]
-    Uring(Box<uring::Uring>),
-}
+pub(crate) struct Poll(Epoll);
 
 impl Poll {
-    pub(crate) fn new(backend: Backend, ready_max: u32) -> Result<Self, FailedCall> {
-        fn new<W: PollBackend>(ready_max: u32) -> Result<W, FailedCall> {
-            W::new(ready_max as usize).map_err(|errno| (W::CREATE, errno))
-        }
-        Ok(match backend {
-            Backend::Epoll => Self::Epoll(new(ready_max)?),
-            #[cfg(feature = "io-uring")]
-            Backend::Uring => Self::Uring(Box::new(new(ready_max)?)),
-        })
+    pub(crate) fn new(ready_max: u32) -> Result<Self, FailedCall> {
+        let set = Epoll::new(ready_max as usize);
+        Ok(Self(set.map_err(|errno| ("epoll_create1", errno))?))
     }
 
-    /// Adds a source once: with edge-triggered events, connections need no re-arming.
-    pub(crate) fn add(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        source: EventSource,
-    ) -> Result<(), FailedCall> {
-        fn add<W: PollBackend>(
-            set: &mut W,
-            fd: BorrowedFd<'_>,
-            source: EventSource,
-            flags: Flags,
-        ) -> Result<(), FailedCall> {
-            set.add(fd, source, flags).map_err(|errno| (W::ADD, errno))
-        }
+    /// Adds a source until its descriptor is closed: with edge-triggered events, connections need
+    /// no re-arming.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, source: EventSource) -> Result<(), FailedCall> {
         let flags = match source {
             EventSource::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
             EventSource::Listener(_) | EventSource::Wake => Flags::IN | Flags::ET,
         };
-        match self {
-            Self::Epoll(set) => add(set, fd, source, flags),
-            #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => add(&mut **ring, fd, source, flags),
-        }
-    }
-
-    /// Removes a source that is about to be closed.
-    pub(crate) fn remove(&mut self, source: EventSource) {
-        match self {
-            Self::Epoll(set) => set.remove(source),
-            #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => ring.remove(source),
-        }
+        self.0.add(fd, source.pack(), flags).map_err(|errno| ("epoll_ctl", errno))
     }
 
     /// Waits for events, for ever if `timeout_ns` is `None`, and returns their number.
+    #[inline]
     pub(crate) fn wait(
-        &mut self,
+        &self,
         timeout_ns: Option<u64>,
-        each: impl FnMut(EventSource, Readiness),
+        mut each: impl FnMut(EventSource, Readiness),
     ) -> Result<usize, FailedCall> {
-        #[inline]
-        fn wait<W: PollBackend>(
-            set: &mut W,
-            timeout_ns: Option<u64>,
-            each: impl FnMut(EventSource, Readiness),
-        ) -> Result<usize, FailedCall> {
-            set.wait(timeout_ns, each).map_err(|errno| (W::WAIT, errno))
-        }
-        match self {
-            Self::Epoll(set) => wait(set, timeout_ns, each),
-            #[cfg(feature = "io-uring")]
-            Self::Uring(ring) => wait(&mut **ring, timeout_ns, each),
-        }
-    }
-}
-
-fn readiness(flags: Flags) -> Readiness {
-    Readiness {
-        is_readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
-        is_writable: flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR),
-        is_hung_up: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
-        is_disarmed: false,
+        let waited = self.0.wait(timeout_ns, |word, flags| {
+            let readiness = Readiness {
+                is_readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
+                is_writable: flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR),
+                is_hung_up: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
+            };
+            each(EventSource::unpack(word), readiness);
+        });
+        waited.map_err(|errno| ("epoll_wait", errno))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
 
     #[test]
     fn failed_call_is_reported_with_its_system_call() {
         let file = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let mut poll = Poll::new(Backend::Epoll, 1).map_err(|_| "no epoll set").unwrap();
-        let mut add = || poll.add(std::os::fd::AsFd::as_fd(&file), EventSource::Wake);
+        let poll = Poll::new(1).map_err(|_| "no epoll set").unwrap();
+        let add = || poll.add(std::os::fd::AsFd::as_fd(&file), EventSource::Wake);
         assert_eq!(add(), Ok(()));
         assert_eq!(add(), Err(("epoll_ctl", Errno::EXIST)));
     }

@@ -9,7 +9,7 @@ use super::endpoint::Dial;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
-use super::slab::{Flags, Key, Slab};
+use super::slab::{Flags, Key};
 use super::socket;
 use crate::config::ns;
 use crate::engine::{Link, PerIpLimiter, Permit, Spin, Tls};
@@ -19,6 +19,7 @@ use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
 use accept::Listener;
 use handover_base::clock;
+use handover_base::slab::Slab;
 use handover_notify::adaptive_fd;
 use handover_ring::mpsc;
 use handover_timer::Wheel;
@@ -96,7 +97,7 @@ impl<H: Handler> Reactor<H> {
         let (producer, commands) = mpsc::ring(config.commands_max)?;
         // Spinning, if configured, is done on the sockets.
         let (sender, wake) = adaptive_fd::pair(handover_notify::Config::never_spin())?;
-        let mut poll = Poll::new(config.backend, config.ready_max)?;
+        let poll = Poll::new(config.ready_max)?;
         poll.add(wake.as_fd(), EventSource::Wake)?;
         let now_ns = clock::now_ns();
         // One timer for each connection, and the thread's own.
@@ -236,7 +237,7 @@ impl<H: Handler> Reactor<H> {
             {
                 self.begin_stop(grace_ns);
             }
-            let is_empty = self.core.is_stopping && self.core.slab.len() == 0;
+            let is_empty = self.core.is_stopping && self.core.slab.is_empty();
             if is_empty && is_last {
                 self.publish();
                 return Ok(self.core.stats);
@@ -395,7 +396,7 @@ impl<H: Handler> Reactor<H> {
                 TimerPurpose::GraceEnd => {
                     for index in 0..self.core.slab.slots_count() {
                         if let Some(key) = self.core.slab.key_at(index) {
-                            self.close(key, &CloseReason::Stopped);
+                            self.close(key.into(), &CloseReason::Stopped);
                         }
                     }
                 }
@@ -469,7 +470,7 @@ impl<H: Handler> Reactor<H> {
             let idle_ms = now_ms.wrapping_sub(slot.active_ms);
             if !is_exempt && idle_ms >= self.core.config.idle_timeout_ms {
                 self.core.stats.timed_out_count += 1;
-                self.close(key, &CloseReason::Idle);
+                self.close(key.into(), &CloseReason::Idle);
             }
         }
     }
@@ -480,7 +481,7 @@ impl<H: Handler> Reactor<H> {
         self.accept_pending();
         self.core.is_stopping = true;
         for index in 0..self.core.slab.slots_count() {
-            let Some(key) = self.core.slab.key_at(index) else { continue };
+            let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
             if slot.flags.any(Flags::CONNECTING) {
                 self.close(key, &CloseReason::Stopped);
@@ -499,7 +500,7 @@ impl<H: Handler> Reactor<H> {
     /// would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
-            let Some(key) = self.core.slab.key_at(index) else { continue };
+            let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
             slot.flags.set(Flags::LAST_MESSAGE);
             self.core.enqueue(key);
@@ -569,7 +570,6 @@ impl<H: Handler> Reactor<H> {
         self.core.adjust_open_count(-1);
         self.core.stats.slow_readers_count += u64::from(matches!(why, CloseReason::SlowReader(_)));
         self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
-        self.core.poll.remove(EventSource::Connection(key));
         drop(slot.fd);
         let data = slot.data;
         self.call_without_connection(|handler, room| handler.on_close(room, key, data, why));
@@ -631,8 +631,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 /// Waits for events and queues the ready connections. Returns the number of events.
 fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, FailedCall> {
     let Core { poll, slab, ready, .. } = core;
-    let mut disarmed = Vec::new();
-    let events_count = poll.wait(timeout_ns, |source, readiness| {
+    poll.wait(timeout_ns, |source, readiness| {
         let key = match source {
             EventSource::Connection(key) => key,
             EventSource::Listener(_) => return enqueue_listener_once(ready, source),
@@ -656,16 +655,5 @@ fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, 
             slot.flags.set(Flags::QUEUED);
             ready.push_back(source);
         }
-        if readiness.is_disarmed {
-            disarmed.push(key);
-        }
-    })?;
-    for key in disarmed {
-        if let Some(slot) = slab.get(key) {
-            // Fails at worst for lack of memory: then the pending read is the connection's last
-            // event.
-            let _ = poll.add(slot.fd.as_fd(), EventSource::Connection(key));
-        }
-    }
-    Ok(events_count)
+    })
 }

@@ -1,6 +1,7 @@
-//! Slab of a thread's connections: at most 64 bytes each, in slots that do not move.
+//! State of a thread's connections: at most 64 bytes each.
 
 use crate::engine::{Link, Permit};
+use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
@@ -10,6 +11,20 @@ use std::os::fd::OwnedFd;
 pub struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl From<slab::Key> for Key {
+    #[inline]
+    fn from(slab::Key { index, generation }: slab::Key) -> Self {
+        Self { index, generation }
+    }
+}
+
+impl From<Key> for slab::Key {
+    #[inline]
+    fn from(Key { index, generation }: Key) -> Self {
+        Self { index, generation }
+    }
 }
 
 /// State that a thread keeps for one connection.
@@ -87,124 +102,10 @@ impl Flags {
     }
 }
 
-struct Entry<D> {
-    generation: u32,
-    slot: Option<Slot<D>>,
-}
-
-/// Entries per block. Blocks do not grow, so that entries are never moved.
-const BLOCK_ENTRIES: usize = 1024;
-
-pub(crate) struct Slab<D> {
-    blocks: Vec<Vec<Entry<D>>>,
-    vacant: Vec<u32>,
-    len: u32,
-    max: u32,
-}
-
-impl<D> Slab<D> {
-    pub(crate) const fn new(max: u32) -> Self {
-        Self { blocks: Vec::new(), vacant: Vec::new(), len: 0, max }
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.len
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.len >= self.max
-    }
-
-    /// Returns the number of slots, vacant ones included.
-    pub(crate) fn slots_count(&self) -> u32 {
-        // At most `max`, a `u32`.
-        self.blocks
-            .last()
-            .map_or(0, |last| ((self.blocks.len() - 1) * BLOCK_ENTRIES + last.len()) as u32)
-    }
-
-    /// Returns the key that the next connection will have; `None` if the slab is full.
-    pub(crate) fn next_key(&self) -> Option<Key> {
-        if self.is_full() {
-            return None;
-        }
-        match self.vacant.last() {
-            Some(&index) => Some(Key { index, generation: self.entry(index)?.generation }),
-            None => Some(Key { index: self.slots_count(), generation: 0 }),
-        }
-    }
-
-    /// Inserts a connection at its [`next_key`](Self::next_key).
-    pub(crate) fn insert(&mut self, key: Key, slot: Slot<D>) {
-        self.len += 1;
-        if self.vacant.last() == Some(&key.index) {
-            self.vacant.pop();
-            if let Some(entry) = self.entry_mut(key.index) {
-                entry.slot = Some(slot);
-            }
-            return;
-        }
-        if self.blocks.last().is_none_or(|last| last.len() == BLOCK_ENTRIES) {
-            self.blocks.push(Vec::with_capacity(BLOCK_ENTRIES));
-        }
-        if let Some(last) = self.blocks.last_mut() {
-            last.push(Entry { generation: key.generation, slot: Some(slot) });
-        }
-    }
-
-    #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Slot<D>> {
-        let entry = self.entry_mut(key.index)?;
-        match entry.generation == key.generation {
-            true => entry.slot.as_mut(),
-            false => None,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<&Slot<D>> {
-        let entry = self.entry(key.index)?;
-        match entry.generation == key.generation {
-            true => entry.slot.as_ref(),
-            false => None,
-        }
-    }
-
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Slot<D>> {
-        let entry = self.entry_mut(key.index)?;
-        if entry.generation != key.generation {
-            return None;
-        }
-        let slot = entry.slot.take()?;
-        entry.generation = entry.generation.wrapping_add(1);
-        self.vacant.push(key.index);
-        self.len -= 1;
-        Some(slot)
-    }
-
-    /// Returns the key of the connection in slot `index`, if there is one.
-    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
-        let entry = self.entry(index)?;
-        entry.slot.as_ref().map(|_| Key { index, generation: entry.generation })
-    }
-
-    #[inline]
-    fn entry(&self, index: u32) -> Option<&Entry<D>> {
-        let index = index as usize;
-        self.blocks.get(index / BLOCK_ENTRIES)?.get(index % BLOCK_ENTRIES)
-    }
-
-    #[inline]
-    fn entry_mut(&mut self, index: u32) -> Option<&mut Entry<D>> {
-        let index = index as usize;
-        self.blocks.get_mut(index / BLOCK_ENTRIES)?.get_mut(index % BLOCK_ENTRIES)
-    }
-}
-
 /// Returns the number of bytes that a thread keeps for an idle connection with user data `D`.
 #[must_use]
 pub const fn idle_bytes<D>() -> usize {
-    size_of::<Entry<D>>()
+    Slab::<Slot<D>>::ENTRY_BYTES
 }
 
 #[cfg(test)]
@@ -215,31 +116,5 @@ mod tests {
     fn idle_connection_with_8_bytes_of_data_takes_at_most_64_bytes() {
         assert!(idle_bytes::<u64>() <= 64, "{} bytes", idle_bytes::<u64>());
         assert!(idle_bytes::<()>() <= 48, "{} bytes", idle_bytes::<()>());
-    }
-
-    #[test]
-    fn stale_key_does_not_match_later_connection_in_same_slot() {
-        let slot = |data| Slot {
-            fd: rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(),
-            active_ms: 0,
-            permit: Permit::NONE,
-            flags: Flags::default(),
-            timer: None,
-            link: Link::default(),
-            data,
-        };
-        let mut slab = Slab::new(2);
-        let first = slab.next_key().unwrap();
-        slab.insert(first, slot(1));
-        let second = slab.next_key().unwrap();
-        slab.insert(second, slot(2));
-        assert_eq!(slab.next_key(), None);
-        assert_eq!(slab.remove(first).map(|it| it.data), Some(1));
-        let third = slab.next_key().unwrap();
-        slab.insert(third, slot(3));
-        assert_eq!(third.index, first.index);
-        assert!(slab.get(first).is_none() && slab.remove(first).is_none());
-        assert_eq!(slab.get(third).map(|it| it.data), Some(3));
-        assert_eq!((slab.len(), slab.slots_count()), (2, 2));
     }
 }

@@ -1,7 +1,7 @@
 //! Fairness, faults, handles, replies, TLS and simulation of the event handler.
 
 #[cfg(feature = "tls")]
-mod backends;
+mod echo;
 mod fairness;
 mod faults;
 mod handles;

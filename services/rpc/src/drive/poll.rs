@@ -2,10 +2,9 @@
 
 use crate::config::PEERS_LIMIT;
 use crate::engine::PeerKey;
-use rustix::event::{Timespec, epoll};
+use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// Owner of a descriptor in the epoll set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +78,7 @@ impl EventSource {
 // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
 // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
 // server only, and 1.46 x with OUT at both. 2026-11.
-fn flags_of(source: EventSource) -> epoll::EventFlags {
-    use epoll::EventFlags as Flags;
+fn flags_of(source: EventSource) -> Flags {
     match source {
         EventSource::Peer(_) | EventSource::Handshake(_) => {
             Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET
@@ -89,33 +87,30 @@ fn flags_of(source: EventSource) -> epoll::EventFlags {
     }
 }
 
-/// Maximum number of events in one call of epoll_wait.
+/// Maximum number of events in one wait.
 const READY_MAX: usize = 64;
 
 #[derive(Debug)]
-pub(crate) struct Poll {
-    set: OwnedFd,
-}
+pub(crate) struct Poll(Epoll);
 
 impl Poll {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Ok(Self { set: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+        Epoll::new(READY_MAX).map(Self)
     }
 
     pub(crate) fn add(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
-        epoll::add(&self.set, fd, epoll::EventData::new_u64(source.pack()), flags_of(source))
+        self.0.add(fd, source.pack(), flags_of(source))
     }
 
     /// Changes the owner of a descriptor, from a handshake to a peer. Events that are pending are
     /// reported again.
     pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(source.pack());
-        epoll::modify(&self.set, fd, data, flags_of(source))
+        self.0.modify(fd, source.pack(), flags_of(source))
     }
 
     /// Removes a descriptor from the set.
     pub(crate) fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
-        epoll::delete(&self.set, fd)
+        self.0.remove(fd)
     }
 
     /// Waits for events, without limit if `timeout_ns` is `None`. Appends the owner of each ready
@@ -125,24 +120,11 @@ impl Poll {
         timeout_ns: Option<u64>,
         ready: &mut Vec<(EventSource, bool)>,
     ) -> Result<(), Errno> {
-        let timeout = timeout_ns.map(|ns| Timespec {
-            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-            // Less than 10^9, which fits an i64.
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        let mut room = [const { MaybeUninit::uninit() }; READY_MAX];
-        match epoll::wait(&self.set, &mut room[..], timeout.as_ref()) {
-            Ok((events, _)) => {
-                use epoll::EventFlags as Flags;
-                let ends = Flags::HUP | Flags::RDHUP | Flags::ERR;
-                for &epoll::Event { flags, data } in events.iter() {
-                    ready.push((EventSource::unpack(data.u64()), flags.intersects(ends)));
-                }
-                Ok(())
-            }
-            Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        let ends = Flags::HUP | Flags::RDHUP | Flags::ERR;
+        self.0.wait(timeout_ns, |word, flags| {
+            ready.push((EventSource::unpack(word), flags.intersects(ends)));
+        })?;
+        Ok(())
     }
 }
 

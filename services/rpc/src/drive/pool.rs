@@ -1,8 +1,8 @@
 //! Pool of threads or fibers for slow handlers.
 
-use super::locked;
 use crate::Config;
 use crate::engine::{Backlog, PeerKey, Refusal};
+use crate::mailbox::locked;
 use handover_base::affinity;
 #[cfg(feature = "fibers")]
 use handover_fiber::Runtime;

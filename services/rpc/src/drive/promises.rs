@@ -1,9 +1,9 @@
 //! Results that other threads and fibers wait for.
 
-use super::locked;
 use super::timers::Timer;
 use crate::CallError;
 use crate::engine::{CallId, Calls, ONE_WAY, Outcome};
+use crate::mailbox::locked;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 #[cfg(feature = "fibers")]
 use handover_fiber::Eventual;

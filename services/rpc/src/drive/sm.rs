@@ -5,10 +5,10 @@
 //! the first 32 bytes of its body. A sender reads only now and then how far the peer has read; both
 //! sides write nothing else in common.
 //!
-//! **No wake-up is lost**: the reader writes `asleep`, fences, and checks for messages once more;
-//! the sender publishes, fences, and reads `asleep`. At least one of them sees the other's write
-//! (Dekker). The fence is omitted if the peer has announced that it never sleeps. A sender that
-//! waits for room does the same with `wants_room`.
+//! **No wake-up is lost**: the reader declares its sleep in a [`ParkWord`](handover_notify::ParkWord),
+//! and checks for messages once more; the sender publishes, and then reads that word, unless the
+//! peer has announced that it never sleeps. A sender that waits for room does the same with
+//! `wants_room`.
 
 use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
@@ -16,7 +16,8 @@ use super::socket;
 use crate::engine::{FileId, HEADER_BYTES, Header, Kind, SEGMENTS_MAX};
 use crate::raw::{INLINE_BYTES, Segment, file_id, peer_credentials};
 use crate::{FrameError, Gone};
-use handover_base::sync::shared::{Ordering, fence};
+use handover_base::sync::shared::Ordering;
+use handover_notify::Sleep;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -157,20 +158,12 @@ impl Sm {
         // Release: publishes the header and the body to the Acquire in the peer's poll_next().
         slot.sequence.store(self.sent, Ordering::Release);
         if !self.its_spins {
-            self.ring_if_asleep();
+            let asleep = &self.segment.side(1 - self.own).status.asleep;
+            if asleep.must_wake(|| None).is_some() {
+                self.ring();
+            }
         }
         Ok(true)
-    }
-
-    fn ring_if_asleep(&self) {
-        let asleep = &self.segment.side(1 - self.own).status.asleep;
-        // SeqCst: orders the published message before this load; pairs with the fence in
-        // Mailbox::declare_sleep() of the side that sleeps, between its store to `asleep` and its last
-        // check for messages.
-        fence(Ordering::SeqCst);
-        if asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0 {
-            self.ring();
-        }
     }
 
     #[cold]
@@ -330,19 +323,17 @@ impl Sm {
     }
 
     /// Announces that this side is about to sleep, so that a peer that sends wakes it. The caller
-    /// fences and polls once more afterwards.
+    /// polls once more afterwards.
     pub(crate) fn declare_sleep(&mut self) {
         if self.unread {
             self.read_all_wakeups();
         }
-        // Relaxed: Mailbox::declare_sleep() fences after the last of these stores.
-        self.segment.side(self.own).status.asleep.store(1, Ordering::Relaxed);
+        self.segment.side(self.own).status.asleep.declare(Sleep::Elsewhere);
     }
 
     /// Announces that this side is awake.
     pub(crate) fn declare_awake(&mut self) {
-        // Relaxed: a needless wake-up costs the peer one write and this side one check.
-        self.segment.side(self.own).status.asleep.store(0, Ordering::Relaxed);
+        self.segment.side(self.own).status.asleep.withdraw();
     }
 }
 

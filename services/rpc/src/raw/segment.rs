@@ -16,6 +16,7 @@ use super::copy::{self, Store};
 use super::sealed::is_sound;
 use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
+use handover_notify::ParkWord;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -31,8 +32,8 @@ pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Status {
-    /// 1 if this side sleeps or is about to. The peer that resets it to 0 wakes this side.
-    pub(crate) asleep: AtomicU32,
+    /// State of this side: awake or asleep. All zeroes, as of a new file, are awake.
+    pub(crate) asleep: ParkWord,
     /// 1 if this side has more to send than there is room for. The peer that resets it to 0 wakes
     /// this side.
     pub(crate) wants_room: AtomicU32,

@@ -4,7 +4,7 @@ use handover_base::prefetch;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Words in a cache line. Half a line in the loom models, so that lanes wrap around soon.
+/// Words in a cache line. Half a line in the loom models, so that a lane wraps around soon.
 pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
 /// Cache line. Loom's atomics are larger than a word; no code depends on their size.
@@ -48,46 +48,10 @@ impl<const W: usize> LaneSlots<W> {
         }
     }
 
-    /// Returns the number of slots.
-    #[inline(always)]
-    pub(super) fn count(&self) -> u64 {
-        1 << self.lap_shift
-    }
-
     /// Returns a view of the slots, for a loop.
     #[inline(always)]
     pub(super) fn view(&self) -> SlotsView<'_, W> {
         SlotsView { lines: &self.lines, lap_shift: self.lap_shift }
-    }
-
-    /// Returns the first word of a slot: [`SlotsView::first`].
-    #[inline(always)]
-    pub(super) fn first(&self, position: u64) -> &AtomicU64 {
-        self.view().first(position)
-    }
-
-    /// Writes the other words of a slot: [`SlotsView::write_rest`].
-    #[inline(always)]
-    pub(super) fn write_rest(&self, position: u64, words: &[u64; W]) {
-        self.view().write_rest(position, words);
-    }
-
-    /// Returns all words of a slot: [`SlotsView::read`].
-    #[inline(always)]
-    pub(super) fn read(&self, position: u64, first: u64) -> [u64; W] {
-        self.view().read(position, first)
-    }
-
-    /// Returns the lap of a position: [`SlotsView::lap`].
-    #[inline(always)]
-    pub(super) fn lap(&self, position: u64) -> u64 {
-        self.view().lap(position)
-    }
-
-    /// Prefetches a line ahead: [`SlotsView::prefetch_ahead`].
-    #[inline(always)]
-    pub(super) fn prefetch_ahead(&self, position: u64) {
-        self.view().prefetch_ahead(position);
     }
 }
 
@@ -110,7 +74,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
     #[inline(always)]
     pub(super) fn write_rest(self, position: u64, words: &[u64; W]) {
         for (word, &value) in words.iter().enumerate().skip(1) {
-            // Relaxed: the first word, or an index, publishes them.
+            // Relaxed: the first word publishes them.
             self.word(position, word).store(value, Ordering::Relaxed);
         }
     }
@@ -118,7 +82,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
     /// Returns all words of a slot whose first word was loaded as `first`.
     #[inline(always)]
     pub(super) fn read(self, position: u64, first: u64) -> [u64; W] {
-        // Relaxed: the word or index that showed the slot as full was loaded with Acquire.
+        // Relaxed: the first word was loaded with Acquire.
         std::array::from_fn(|word| match word {
             0 => first,
             _ => self.word(position, word).load(Ordering::Relaxed),

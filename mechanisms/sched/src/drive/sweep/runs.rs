@@ -4,7 +4,6 @@
 //! compiler knows that no other reference reaches the scheduler, and keeps its fields in registers
 //! from packet to packet.
 
-use super::super::lane::{Lane, LaneReceiver};
 use super::super::word::{Offer, Token};
 use super::{PendingPacket, PendingPackets, Sweeper, returned_words};
 use crate::{Accepted, Packet, Refused, Scheduler};
@@ -37,7 +36,7 @@ impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
     }
 }
 
-impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S, L, IN, OUT> {
+impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
     /// Does [`take`](Self::take) and [`mark`](Self::mark) by runs. No marks are kept back if no
     /// packet was taken, or if the arbiter waits after each sweep.
     #[inline(always)]
@@ -86,7 +85,6 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
                     break;
                 }
             }
-            port.inbox.release();
             port.ledger.taken += taken as u64;
             self.may_have_more |= taken == self.batch_max;
             taken_all += taken;
@@ -155,7 +153,6 @@ impl<S: Scheduler<Token>, L: Lane, const IN: usize, const OUT: usize> Sweeper<S,
             port.mark_all(marks);
             probe!("sched.marked", port.ledger.client, marks.len());
         }
-        self.publish_all(count);
     }
 }
 

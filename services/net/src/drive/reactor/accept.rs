@@ -127,9 +127,6 @@ impl<H: Handler> Reactor<H> {
             }
         }
         // Dropping the listeners also drops their `AcceptTarget`s.
-        for (index, _) in (0..).zip(&self.listeners) {
-            self.core.poll.remove(EventSource::Listener(index));
-        }
         self.listeners.clear();
     }
 

@@ -7,6 +7,7 @@ use crate::engine::{
     Arrival, Backlog, BulkHandle, BulkMessage, PeerKey, Proof, Rights, TRANSFER_LIMIT, is_within,
 };
 use crate::{BulkError, BulkRefusal, MemoryError};
+use handover_base::slab::{Key, Slab};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use serde::Serialize;
@@ -19,15 +20,9 @@ use std::sync::Arc;
 pub struct TransferId(u64);
 
 impl TransferId {
-    const GENERATION_MASK: u32 = u32::MAX >> 1;
-
-    fn new(index: u32, generation: u32) -> Self {
-        Self(u64::from(generation & Self::GENERATION_MASK) << 32 | u64::from(index))
-    }
-
-    fn index(self) -> usize {
-        // Truncates to the lower 32 bits, which hold the index.
-        self.0 as u32 as usize
+    /// Returns the number of a key; it has all but the highest bit of the key's generation.
+    fn new(key: Key) -> Self {
+        Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_LIMIT)
     }
 
     /// Returns the number as it is sent; it is below [`TRANSFER_LIMIT`].
@@ -77,34 +72,21 @@ pub(crate) struct ActiveTransfer {
 
 #[derive(Debug)]
 enum TransferSlot {
-    Free,
     Live(Box<ActiveTransfer>),
     Done(Result<(), BulkError>),
 }
 
 /// Transfers by number.
-#[derive(Debug, Default)]
-pub(crate) struct Transfers {
-    slots: Vec<(u32, TransferSlot)>,
-    free: Vec<u32>,
-}
+#[derive(Debug)]
+pub(crate) struct Transfers(Slab<TransferSlot>);
 
 impl Transfers {
     #[inline]
-    fn free_index(&mut self, max: u32) -> Option<u32> {
-        self.free.pop().or_else(|| {
-            let index = u32::try_from(self.slots.len()).ok().filter(|&it| it < max)?;
-            self.slots.push((0, TransferSlot::Free));
-            Some(index)
-        })
-    }
-
-    #[inline]
     fn put(&mut self, slot: TransferSlot, max: u32) -> Option<TransferId> {
-        let index = self.free_index(max)?;
-        let at = &mut self.slots[index as usize];
-        at.1 = slot;
-        Some(TransferId::new(index, at.0))
+        if self.0.len() >= max {
+            return None;
+        }
+        self.0.insert(slot).ok().map(TransferId::new)
     }
 
     pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
@@ -117,16 +99,16 @@ impl Transfers {
         self.put(TransferSlot::Done(Ok(())), max)
     }
 
+    /// Returns the key of a transfer that was not removed.
     #[inline]
-    fn slot(&self, id: TransferId) -> Option<&TransferSlot> {
-        let (generation, slot) = self.slots.get(id.index())?;
-        // Slots are counted in u32, so the cast keeps the value.
-        (TransferId::new(id.index() as u32, *generation) == id).then_some(slot)
+    fn key(&self, id: TransferId) -> Option<Key> {
+        // Truncates to the lower 32 bits, which hold the index.
+        self.0.key_at(id.0 as u32).filter(|&key| TransferId::new(key) == id)
     }
 
     /// Returns a transfer that is under way.
     pub(crate) fn get(&self, id: TransferId) -> Option<&ActiveTransfer> {
-        match self.slot(id) {
+        match self.0.get(self.key(id)?) {
             Some(TransferSlot::Live(transfer)) => Some(transfer),
             _ => None,
         }
@@ -134,17 +116,18 @@ impl Transfers {
 
     /// Returns a transfer that is under way, for changes.
     pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
-        self.slot(id)?;
-        match &mut self.slots[id.index()].1 {
-            TransferSlot::Live(transfer) => Some(transfer),
+        match self.0.get_mut(self.key(id)?) {
+            Some(TransferSlot::Live(transfer)) => Some(transfer),
             _ => None,
         }
     }
 
     /// Marks a transfer as done, if it was under way.
     pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
-        if self.get(id).is_some() {
-            self.slots[id.index()].1 = TransferSlot::Done(result);
+        if let Some(key) = self.key(id)
+            && let Some(slot @ TransferSlot::Live(_)) = self.0.get_mut(key)
+        {
+            *slot = TransferSlot::Done(result);
         }
     }
 
@@ -154,46 +137,30 @@ impl Transfers {
         self.get(id).map(|it| it.deadline_ns)
     }
 
-    #[inline]
-    fn vacate(&mut self, id: TransferId) -> TransferSlot {
-        let at = &mut self.slots[id.index()];
-        at.0 = at.0.wrapping_add(1) & TransferId::GENERATION_MASK;
-        // Slots are counted in u32, as in slot().
-        self.free.push(id.index() as u32);
-        std::mem::replace(&mut at.1, TransferSlot::Free)
-    }
-
     /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
     pub(crate) fn take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
-        match self.slot(id) {
-            Some(TransferSlot::Live(_)) => None,
-            None | Some(TransferSlot::Free) => Some(Err(BulkError::Stale)),
-            Some(TransferSlot::Done(_)) => match self.vacate(id) {
-                TransferSlot::Done(result) => Some(result),
-                _ => None,
-            },
+        let Some(key) = self.key(id) else { return Some(Err(BulkError::Stale)) };
+        if let Some(TransferSlot::Live(_)) = self.0.get(key) {
+            return None;
+        }
+        match self.0.remove(key) {
+            Some(TransferSlot::Done(result)) => Some(result),
+            _ => None,
         }
     }
 
     /// Removes a transfer in any state; returns it if it was under way.
     pub(crate) fn remove(&mut self, id: TransferId) -> Option<ActiveTransfer> {
-        self.slot(id).filter(|it| !matches!(it, TransferSlot::Free))?;
-        match self.vacate(id) {
-            TransferSlot::Live(transfer) => Some(*transfer),
+        match self.0.remove(self.key(id)?) {
+            Some(TransferSlot::Live(transfer)) => Some(*transfer),
             _ => None,
         }
     }
 
     /// Returns the transfers under way for which `is` returns `true`.
     pub(crate) fn find(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<TransferId> {
-        let slots = self.slots.iter().enumerate();
-        let found = slots.filter_map(|(index, (generation, slot))| match slot {
-            // Slots are counted in u32, as in slot().
-            TransferSlot::Live(it) if is(it) => Some(TransferId::new(index as u32, *generation)),
-            _ => None,
-        });
-        found.collect()
+        self.0.keys().map(TransferId::new).filter(|&id| self.get(id).is_some_and(&is)).collect()
     }
 }
 
@@ -388,7 +355,7 @@ impl Tables {
             registered: HashMap::new(),
             next_id: 0,
             attachments: Attachments::default(),
-            transfers: Transfers::default(),
+            transfers: Transfers(Slab::new(u32::MAX)),
             copying: VecDeque::new(),
             outgoing: HashMap::new(),
             incoming: HashMap::new(),

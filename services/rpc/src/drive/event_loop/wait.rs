@@ -88,8 +88,6 @@ impl EventLoop {
     /// Sleeps until an event or that deadline, after one more turn that found no work.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
         self.peers.for_each_in_memory(Sm::declare_sleep);
-        // Its fence orders the links' stores, too, before the last turn: a sender sees that this
-        // side sleeps, or this turn sees what it sent.
         self.inbox.declare_sleep();
         if !self.turn(sink, false) {
             let deadline_ns = deadline_ns.min(self.next_deadline_ns());

@@ -1,0 +1,100 @@
+//! An epoll set whose entries carry a word of the caller's choice.
+//!
+//! ```
+//! use handover_base::epoll::{Epoll, Flags};
+//! use rustix::event::{EventfdFlags, eventfd};
+//!
+//! let set = Epoll::new(64)?;
+//! let event = eventfd(1, EventfdFlags::CLOEXEC)?;
+//! set.add(&event, 7, Flags::IN | Flags::ET)?;
+//! let mut ready = Vec::new();
+//! assert_eq!(set.wait(Some(0), |word, flags| ready.push((word, flags)))?, 1);
+//! assert_eq!(ready, [(7, Flags::IN)]);
+//! assert_eq!(set.wait(Some(0), |_, _| ())?, 0, "each edge is reported once");
+//! # Ok::<(), rustix::io::Errno>(())
+//! ```
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+pub use rustix::event::epoll::EventFlags as Flags;
+
+/// Maximum number of events of one wait.
+pub const READY_LIMIT: usize = 1024;
+
+/// Set of descriptors, of which [`wait`](Self::wait) reports those that are ready.
+#[derive(Debug)]
+pub struct Epoll {
+    set: OwnedFd,
+    ready_max: usize,
+}
+
+impl Epoll {
+    /// Makes an empty set, of which one wait reports at most `ready_max` events, and at most
+    /// [`READY_LIMIT`].
+    ///
+    /// # Errors
+    /// An error of epoll_create1(2).
+    pub fn new(ready_max: usize) -> Result<Self, Errno> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { set, ready_max: ready_max.clamp(1, READY_LIMIT) })
+    }
+
+    /// Adds a descriptor. Closing its last duplicate removes it.
+    ///
+    /// # Errors
+    /// An error of epoll_ctl(2).
+    pub fn add(&self, fd: impl AsFd, word: u64, flags: Flags) -> Result<(), Errno> {
+        epoll::add(&self.set, fd, epoll::EventData::new_u64(word), flags)
+    }
+
+    /// Changes the word and the flags of a descriptor. Events that are pending are reported again.
+    ///
+    /// # Errors
+    /// An error of epoll_ctl(2).
+    pub fn modify(&self, fd: impl AsFd, word: u64, flags: Flags) -> Result<(), Errno> {
+        epoll::modify(&self.set, fd, epoll::EventData::new_u64(word), flags)
+    }
+
+    /// Removes a descriptor.
+    ///
+    /// # Errors
+    /// An error of epoll_ctl(2).
+    pub fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+        epoll::delete(&self.set, fd)
+    }
+
+    /// Waits for events, for ever if `timeout_ns` is `None`, and calls `each` with the word and the
+    /// flags of each; returns their number. A signal ends the wait without events.
+    ///
+    /// # Errors
+    /// An error of epoll_wait(2).
+    ///
+    /// # Blocking
+    /// Up to the timeout; not at all if it is zero.
+    #[inline]
+    pub fn wait(
+        &self,
+        timeout_ns: Option<u64>,
+        mut each: impl FnMut(u64, Flags),
+    ) -> Result<usize, Errno> {
+        let timeout = timeout_ns.map(|ns| Timespec {
+            // At most 2^64 / 10^9, and below 10^9.
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        // Not kept between calls: the kernel's record holds a pointer, which would make `Epoll` not
+        // `Send`.
+        let mut buffer = [const { MaybeUninit::uninit() }; READY_LIMIT];
+        match epoll::wait(&self.set, &mut buffer[..self.ready_max], timeout.as_ref()) {
+            Ok((events, _)) => {
+                events.iter().for_each(|&epoll::Event { flags, data }| each(data.u64(), flags));
+                Ok(events.len())
+            }
+            Err(Errno::INTR) => Ok(0),
+            Err(errno) => Err(errno),
+        }
+    }
+}

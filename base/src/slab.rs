@@ -1,0 +1,170 @@
+//! A slab: values in slots that are reused, under keys that are not.
+//!
+//! ```
+//! use handover_base::slab::Slab;
+//! let mut slab = Slab::new(2);
+//! let first = slab.insert("a").unwrap();
+//! slab.insert("b").unwrap();
+//! assert_eq!(slab.insert("c"), Err("c"), "full: the value comes back");
+//! assert_eq!(slab.remove(first), Some("a"));
+//! let third = slab.insert("c").unwrap();
+//! assert_eq!(third.index, first.index, "the slot is reused");
+//! assert_eq!((slab.get(first), slab.get(third)), (None, Some(&"c")));
+//! ```
+
+/// Key of a value in a slab. It is not given to another value before the generation of its slot has
+/// wrapped around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Index of the slot.
+    pub index: u32,
+    /// Number of earlier values of the slot.
+    pub generation: u32,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// Entries per block. Only the first block grows: a large slab is never copied to another place.
+const BLOCK_ENTRIES: usize = 1024;
+
+/// Values by key. Memory grows with the largest number of values that were ever there.
+#[derive(Debug)]
+pub struct Slab<T> {
+    blocks: Vec<Vec<Entry<T>>>,
+    vacant: Vec<u32>,
+    len: u32,
+    max: u32,
+}
+
+impl<T> Slab<T> {
+    /// Memory of a value, in bytes.
+    pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
+
+    /// Makes an empty slab for at most `max` values.
+    #[must_use]
+    pub const fn new(max: u32) -> Self {
+        Self { blocks: Vec::new(), vacant: Vec::new(), len: 0, max }
+    }
+
+    /// Returns the number of values.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns `true` if there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns `true` if no further value can be inserted.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len >= self.max
+    }
+
+    /// Returns the number of slots, vacant ones included.
+    #[inline]
+    #[must_use]
+    pub fn slots_count(&self) -> u32 {
+        // At most `max`, a `u32`.
+        self.blocks
+            .last()
+            .map_or(0, |last| ((self.blocks.len() - 1) * BLOCK_ENTRIES + last.len()) as u32)
+    }
+
+    /// Returns the key that the next value will have; `None` if the slab is full.
+    #[inline]
+    #[must_use]
+    pub fn next_key(&self) -> Option<Key> {
+        if self.is_full() {
+            return None;
+        }
+        match self.vacant.last() {
+            Some(&index) => Some(Key { index, generation: self.entry(index)?.generation }),
+            None => Some(Key { index: self.slots_count(), generation: 0 }),
+        }
+    }
+
+    /// Inserts a value under its [`next_key`](Self::next_key).
+    ///
+    /// # Errors
+    /// The value, if the slab is full.
+    #[inline]
+    pub fn insert(&mut self, value: T) -> Result<Key, T> {
+        let Some(key) = self.next_key() else { return Err(value) };
+        self.len += 1;
+        if self.vacant.pop().is_some() {
+            if let Some(entry) = self.entry_mut(key.index) {
+                entry.value = Some(value);
+            }
+            return Ok(key);
+        }
+        if self.blocks.last().is_none_or(|last| last.len() == BLOCK_ENTRIES) {
+            let reserved_count = if self.blocks.is_empty() { 0 } else { BLOCK_ENTRIES };
+            self.blocks.push(Vec::with_capacity(reserved_count));
+        }
+        if let Some(last) = self.blocks.last_mut() {
+            last.push(Entry { generation: key.generation, value: Some(value) });
+        }
+        Ok(key)
+    }
+
+    /// Returns the value of a key.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: impl Into<Key>) -> Option<&T> {
+        let key = key.into();
+        let entry = self.entry(key.index)?;
+        if entry.generation == key.generation { entry.value.as_ref() } else { None }
+    }
+
+    /// Returns the value of a key, for changes.
+    #[inline]
+    pub fn get_mut(&mut self, key: impl Into<Key>) -> Option<&mut T> {
+        let key = key.into();
+        let entry = self.entry_mut(key.index)?;
+        if entry.generation == key.generation { entry.value.as_mut() } else { None }
+    }
+
+    /// Removes the value of a key.
+    #[inline]
+    pub fn remove(&mut self, key: impl Into<Key>) -> Option<T> {
+        let key = key.into();
+        let entry = self.entry_mut(key.index).filter(|it| it.generation == key.generation)?;
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.vacant.push(key.index);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Returns the key of the value in slot `index`, if there is one.
+    #[must_use]
+    pub fn key_at(&self, index: u32) -> Option<Key> {
+        let entry = self.entry(index)?;
+        entry.value.as_ref().map(|_| Key { index, generation: entry.generation })
+    }
+
+    /// Iterates over the keys.
+    pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        (0..self.slots_count()).filter_map(|index| self.key_at(index))
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> Option<&Entry<T>> {
+        let index = index as usize;
+        self.blocks.get(index / BLOCK_ENTRIES)?.get(index % BLOCK_ENTRIES)
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, index: u32) -> Option<&mut Entry<T>> {
+        let index = index as usize;
+        self.blocks.get_mut(index / BLOCK_ENTRIES)?.get_mut(index % BLOCK_ENTRIES)
+    }
+}
