@@ -292,10 +292,7 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
 
 /// Parses the command line, runs the command, and returns the exit code.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
-    let mut words = match as_subcommand(words.collect()) {
-        Ok(words) => words,
-        Err(error) => return exit::code(Err(error)),
-    };
+    let mut words = as_subcommand(words.collect());
     handover_classic::Program::reorder(&mut words);
     match App::try_parse_from(&words) {
         Ok(app) => exit::code(dispatch(app)),
@@ -333,24 +330,18 @@ fn one_line(refused: &clap::Error) -> String {
 
 /// Replaces the program's name by a subcommand: called by a classic program's name, by that
 /// program; called by cargo, by `handover bench`.
-fn as_subcommand(mut words: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_some_and(|called| names::is_cargos(called)) {
         // Cargo repeats the subcommand's name.
         let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
         words.splice(0..=repeated, ["handover".into(), "bench".into()]);
-        return Ok(words);
+        return words;
     }
     let Some(classic) = words.first().and_then(|called| names::called_as(called)) else {
-        return Ok(words);
+        return words;
     };
-    if !classic.here {
-        return Err(usage(format!(
-            "{} is not in this version yet; `handover --help` lists what is",
-            classic.command
-        )));
-    }
     words.splice(0..1, ["handover".into(), classic.command.into()]);
-    Ok(words)
+    words
 }
 
 fn dispatch(app: App) -> anyhow::Result<()> {
