@@ -268,7 +268,11 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
     let environment = Environment::new("DEMO3EVM", &args.options, 1)?;
     let options = &args.options;
     let cpus = options.cpus(2)?;
-    let to = |evm_id| SentLine::To { evm_id };
+    let to = |evm_id| match args.lookup {
+        // Without ids, as in the oldest measurement, whose line does not name the receiver.
+        Find::Match => SentLine::Plain,
+        Find::Direct | Find::Search => SentLine::To { evm_id },
+    };
     let paces = [
         options.main_pace(Speaks::Second, cpus[0], IDLE_OF_TWO_THREADS).sent_line(to(1)),
         options.pace(Speaks::First, cpus[1], IDLE_OF_TWO_THREADS).sent_line(to(0)),
