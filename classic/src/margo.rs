@@ -24,11 +24,10 @@ use meeting::{MeetingFile, Patience};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use std::any::Any;
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
@@ -203,17 +202,22 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
             options.note_transport(P::NAME);
             let config = program.config(options.config()?);
             // Rank 0 waits for this rank to connect while `meeting` is open.
-            let (partner, (address, meeting)) = match via {
+            type Meeting = Option<Box<dyn Any>>;
+            let (partner, address, meeting): (_, _, Meeting) = match via {
                 Via::Alone => {
                     let (partner, address) = Partner::start(program, patience)?;
-                    (Some(partner), (address, None))
+                    (Some(partner), address, None)
                 }
-                Via::File(place) => (None, with_meeting(place.wait_for_address(patience)?)),
+                Via::File(place) => {
+                    let (address, file) = place.wait_for_address(patience)?;
+                    (None, address, Some(Box::new(file)))
+                }
                 Via::Host(place, job) => {
-                    (None, with_meeting(meeting::address_from_host(&place, &job, patience)?))
+                    let (address, endpoint) = meeting::address_from_host(&place, &job, patience)?;
+                    (None, address, Some(Box::new(endpoint)))
                 }
                 #[cfg(feature = "mpi")]
-                Via::Mpi(met) => (None, (met.hear_address()?, None)),
+                Via::Mpi(met) => (None, met.hear_address()?, None),
             };
             // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
             let mut endpoint = Endpoint::new(options.place(config, side, partner.is_some())?)?;
@@ -237,7 +241,7 @@ fn serve<P: Program>(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let options = program.options();
-    let mut at = options.transport.address.clone();
+    let at = options.transport.address.clone();
     let config = program.config(options.config()?);
     let is_alone = matches!(via, Via::Alone);
     let mut endpoint = Endpoint::new(options.place(config, Side::Server, is_alone)?)?;
@@ -254,17 +258,13 @@ fn serve<P: Program>(
             first_peer(&mut endpoint, patience, || published.is_released())?
         }
         Via::Host(place, job) => {
-            let mut met = meeting::wait_at_host(&place, &job, patience, |warning| {
-                tell(format_args!("warning: {warning}"));
-            })?;
-            // The address by which the other rank has reached this host.
-            let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
-            at = match at {
-                Address::Tcp(place) if place.is_empty() => Address::Tcp(here()?),
-                Address::Tls(place) if place.is_empty() => Address::Tls(here()?),
+            let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
+            let address = endpoint.listen(&match at {
+                Address::Tcp(at) if at.is_empty() => Address::Tcp(format!("{host}:0")),
+                Address::Tls(at) if at.is_empty() => Address::Tls(format!("{host}:0")),
                 at => at,
-            };
-            met.tell(&endpoint.listen(&at)?)?;
+            })?;
+            let mut met = meeting::wait_at_host(&place, &job, &address, patience)?;
             first_peer(&mut endpoint, patience, || met.is_released())?
         }
         #[cfg(feature = "mpi")]
@@ -281,16 +281,12 @@ fn serve<P: Program>(
     }
 }
 
-fn with_meeting((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
-    (address, Some(meeting))
-}
-
 /// Waits for rank 1 to connect. `is_released` returns `true` once rank 1 has released the meeting
 /// place, which it does when it has connected or when it ends.
 fn first_peer(
     endpoint: &mut Endpoint,
     patience: Patience<'_>,
-    is_released: impl Fn() -> bool,
+    mut is_released: impl FnMut() -> bool,
 ) -> anyhow::Result<Peer> {
     let mut released: Option<Instant> = None;
     loop {

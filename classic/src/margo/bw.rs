@@ -2,6 +2,7 @@
 
 mod server;
 
+use super::meeting::source_towards;
 use super::{Options, Program, Side};
 use crate::free_bytes;
 use anyhow::{Context as _, ensure};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::Server;
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -290,11 +291,9 @@ impl Bandwidth {
 /// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
 fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(place) = rendezvous else { return Ok(String::new()) };
-    // Connecting a UDP socket selects the local address; nothing is sent.
-    let socket = UdpSocket::bind("0.0.0.0:0").context("open a UDP socket")?;
-    socket.connect(place).with_context(|| format!("--rendezvous {place}: find the route"))?;
-    let ip = socket.local_addr().context("read the local address of a UDP socket")?.ip();
-    Ok(SocketAddr::new(ip, 0).to_string())
+    let route = source_towards(place);
+    let (own, _) = route.with_context(|| format!("--rendezvous {place}: find the route"))?;
+    Ok(SocketAddr::new(own, 0).to_string())
 }
 
 /// The client's side of a run.
