@@ -1,8 +1,8 @@
 //! CPU time and memory that a load costs the client and the server.
 
 use super::options::EvhPerf;
-use super::outcome::Outcome;
 use super::printer::Printer;
+use crate::load::Report;
 use crate::load::process::{self, ProcessUsage};
 use handover_base::topology;
 use handover_base::units::format_ns;
@@ -127,7 +127,7 @@ impl Costs {
     }
 
     /// Returns a warning if the client rather than the server limited the rate.
-    pub fn bottleneck(&self, args: &EvhPerf, outcome: &Outcome) -> Option<String> {
+    pub fn bottleneck(&self, args: &EvhPerf, outcome: &Report) -> Option<String> {
         let took_s = self.took.as_secs_f64();
         if took_s < 0.2 {
             // Too short: CPU time is counted in hundredths of a second.
