@@ -55,7 +55,7 @@ fn timed(ms: u64, rate: Option<f64>) -> Work {
 }
 
 fn run_to_end(plan: &Plan) -> Report {
-    Load::start(plan).unwrap().finish().unwrap()
+    Load::start(plan, None).unwrap().finish().unwrap()
 }
 
 #[test]
@@ -225,7 +225,8 @@ fn server_pause_delays_all_messages_due_in_it() {
 
 #[test]
 fn stopped_load_keeps_its_measurements() {
-    let load = Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }).unwrap();
+    let load =
+        Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }, None).unwrap();
     assert_eq!(load.event(Duration::from_secs(60)), Some(Event::Connected { count: 1 }));
     while load.progress().received_count == 0 {
         thread::yield_now();

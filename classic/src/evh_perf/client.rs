@@ -218,13 +218,6 @@ impl Ticker {
     }
 }
 
-fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
-    Ok(match secret::client(args)? {
-        Some(encryption) => Load::start_secured(plan, encryption)?,
-        None => Load::start(plan)?,
-    })
-}
-
 /// Runs one load until it ends.
 fn make(
     args: &EvhPerf,
@@ -235,7 +228,7 @@ fn make(
 ) -> anyhow::Result<(Report, Costs)> {
     let watch = Watch::begin(vec![std::process::id()], plan.address);
     let began = Instant::now();
-    let load = start(args, plan)?;
+    let load = Load::start(plan, secret::client(args)?)?;
     if is_alone {
         printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
         printer.flush()?;
@@ -481,7 +474,7 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     if orders.next().is_none() {
         return Ok(());
     }
-    let load = start(&args, &plan)?;
+    let load = Load::start(&plan, secret::client(&args)?)?;
     while !load.is_over() {
         if orders.is_over(REPORT_INTERVAL) {
             load.stop();

@@ -6,7 +6,7 @@ mod worker;
 use crate::load::error::{Fault, LoadError};
 use crate::load::latencies::{LatencyHistograms, Shares};
 use crate::load::plan::{Plan, Work};
-use crate::load::secure::EncryptionFactory;
+use crate::load::secure::Trust;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     events: Sender<Event>,
     origin_ns: u64,
-    encryption: Option<Arc<dyn EncryptionFactory>>,
+    encryption: Option<Arc<Trust>>,
 }
 
 /// Measurements of one thread, of all threads, or of several processes.
@@ -189,30 +189,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the plan's threads.
+    /// Starts the plan's threads, whose connections are secured if there is a TLS setup.
     ///
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
     /// already started are stopped.
-    pub fn start(plan: &Plan) -> Result<Self, LoadError> {
-        Self::start_with(plan, None)
-    }
-
-    /// Starts the plan's threads with secured connections.
-    ///
-    /// # Errors
-    /// Fails like [`start`](Self::start).
-    pub fn start_secured(
-        plan: &Plan,
-        encryption: Arc<dyn EncryptionFactory>,
-    ) -> Result<Self, LoadError> {
-        Self::start_with(plan, Some(encryption))
-    }
-
-    fn start_with(
-        plan: &Plan,
-        encryption: Option<Arc<dyn EncryptionFactory>>,
-    ) -> Result<Self, LoadError> {
+    pub fn start(plan: &Plan, encryption: Option<Arc<Trust>>) -> Result<Self, LoadError> {
         plan.validate()?;
         clock::calibration();
         let (sender, events) = channel();
