@@ -43,31 +43,16 @@ With the defaults all of it takes some minutes."
 )]
 pub struct Calls {
     /// Calls for each row, in millions
-    #[arg(
-        short = 'm',
-        value_name = "MILLIONS",
-        default_value_t = 100.0,
-        value_parser = super::millions,
-        allow_negative_numbers = true
-    )]
+    #[arg(short = 'm', value_name = "MILLIONS", default_value_t = 100.0)]
+    #[arg(value_parser = super::number(super::MILLIONS))]
     millions: f64,
     /// Calls of a process that is costed from its start to its end
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t = 20_000_000,
-        value_parser = super::whole(1..=CALLS_MAX),
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
+    #[arg(value_parser = super::whole(1..=CALLS_MAX))]
     calls: u64,
     /// Runs of each of these processes; the median and the best of the runs are shown
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t = 24,
-        value_parser = super::whole(1..=RUNS_MAX),
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "COUNT", default_value_t = 24)]
+    #[arg(value_parser = super::whole(1..=RUNS_MAX))]
     runs: u64,
     /// Folder for traces, beside /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]

@@ -22,7 +22,6 @@ use handover_suite::event::drive::{self, Caller, Lookup, Numbered, Search};
 use log::{Log, TARGET};
 use pace::{Demo, SentLine, Speaks};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -35,8 +34,6 @@ const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before an answer, in all demos except hello3.
 const IDLE: Duration = Duration::from_secs(10);
 const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
-/// Range of the QUIT timer, in seconds.
-const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 /// Messages between two checks of the timers for a machine that talks to itself: about 10 µs.
 const MESSAGES_PER_ROUND: u32 = 4096;
 /// Maximum number of message ids: the table's, less two for the timers.
@@ -74,8 +71,7 @@ pub struct Options {
     #[arg(short = 'n', long = "no-header")]
     no_header: bool,
     /// Time until the QUIT timer expires; a fraction will do
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    #[arg(value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::number(super::SECONDS))]
     seconds: f64,
     /// Pin the threads: near, far, smt or same [default: wherever the kernel puts them]
     #[arg(long, value_name = "NAME")]
@@ -113,11 +109,6 @@ impl Options {
         let quits_after = Duration::from_secs_f64(self.seconds);
         Demo::new(self.liveloop, speaks, Some(quits_after), cpu, idle)
     }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| SECONDS.contains(value));
-    value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
 }
 
 /// One machine sends itself a message (EVM's hello1).
@@ -210,8 +201,7 @@ pub struct Hello3 {
     #[arg(long, value_enum, default_value_t = Find::Direct, value_name = "HOW")]
     lookup: Find,
     /// Registered message ids, the last of which is sent [default: 20]
-    #[arg(long, value_name = "COUNT")]
-    #[arg(value_parser = super::whole(1..=IDS_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "COUNT", value_parser = super::whole(1..=IDS_MAX))]
     ids: Option<u64>,
 }
 
@@ -235,7 +225,7 @@ pub struct HelloMany {
     notifying: Notifying,
     /// Threads that are served
     #[arg(value_name = "num_additional_threads", default_value_t = 1)]
-    #[arg(value_parser = super::whole(0..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(0..=THREADS_MAX))]
     threads: u64,
 }
 

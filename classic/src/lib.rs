@@ -113,15 +113,20 @@ fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + 
     }
 }
 
-/// Maximum number of operations for a row of a table, in millions: days.
-const MILLIONS_MAX: f64 = 1e6;
-const MILLIONS_MIN: f64 = 0.001;
-
-/// Parses a number of operations in millions. The originals take whole numbers; a fraction is for a quick look.
-fn millions(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| (MILLIONS_MIN..=MILLIONS_MAX).contains(value));
-    value.ok_or_else(|| format!("must lie in {MILLIONS_MIN}..={MILLIONS_MAX}"))
+/// Returns a parser of numbers within bounds.
+fn number(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let must = if text.parse::<f64>().is_ok() { "must lie in" } else { "must be a number in" };
+        let value = text.parse().ok().filter(|value| bounds.contains(value));
+        value.ok_or_else(|| format!("{must} {}..={}", bounds.start(), bounds.end()))
+    }
 }
+
+/// Range of the number of operations for a row of a table, in millions: up to days. The originals take
+/// whole numbers; a fraction is for a quick look.
+const MILLIONS: RangeInclusive<f64> = 0.001..=1e6;
+/// Range of the duration of a demo or of a run of sched, in seconds: up to a year.
+const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 
 /// Parses the number of a CPU that this process may use.
 fn core(text: &str) -> Result<u32, String> {

@@ -80,7 +80,7 @@ pub struct Options {
     rank: Option<u32>,
     /// Longest wait for the other rank, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    #[arg(value_parser = crate::whole(1..=WAIT_S_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=WAIT_S_MAX))]
     wait: u64,
     /// Pin both ranks, placed to each other: near, far, smt or same [default: near when alone;
     /// under a launcher, where that has put them]

@@ -31,16 +31,13 @@ it cost the sender."
 )]
 pub struct NotifyArgs {
     /// Number of notifications to be sent, in thousands [default: 2000; with -S 40]
-    #[arg(short = 'n', value_name = "THOUSANDS")]
-    #[arg(value_parser = super::whole(1..=THOUSANDS_MAX), allow_negative_numbers = true)]
+    #[arg(short = 'n', value_name = "THOUSANDS", value_parser = super::whole(1..=THOUSANDS_MAX))]
     thousands: Option<u64>,
     /// The core where the sender is run
-    #[arg(short = 's', value_name = "CORE")]
-    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    #[arg(short = 's', value_name = "CORE", value_parser = super::core)]
     sender: Option<u32>,
     /// The core where the receiver is run
-    #[arg(short = 'r', value_name = "CORE")]
-    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    #[arg(short = 'r', value_name = "CORE", value_parser = super::core)]
     receiver: Option<u32>,
     /// Carry out test B: the receiver sleeps
     #[arg(short = 'S')]

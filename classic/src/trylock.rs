@@ -44,15 +44,13 @@ found it free, and of the unlock (post), each between two readings of the clock,
 pub struct Trylock {
     /// Number of threads
     #[arg(short = 'n', value_name = "THREADS", default_value_t = 2)]
-    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX))]
     threads: u64,
     /// The core which allocates the lock
-    #[arg(short = 'x', value_name = "CORE")]
-    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    #[arg(short = 'x', value_name = "CORE", value_parser = super::core)]
     core: Option<u32>,
     /// Tries of each thread, in millions [default: 200; with -F 40]
-    #[arg(short = 't', value_name = "MILLIONS")]
-    #[arg(value_parser = super::whole(1..=MILLIONS_MAX), allow_negative_numbers = true)]
+    #[arg(short = 't', value_name = "MILLIONS", value_parser = super::whole(1..=MILLIONS_MAX))]
     millions: Option<u64>,
     /// Carry out test B: the lock is free, and passed around
     #[arg(short = 'F')]

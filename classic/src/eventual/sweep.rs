@@ -35,15 +35,15 @@ COMMAND this one is run.\n\n\
 pub struct Sweep {
     /// The first number of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     from: u64,
     /// The last
     #[arg(long, value_name = "FIBERS", default_value_t = 1000)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     to: u64,
     /// Between two of them
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     step: u64,
     /// The program, and what launches it
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]

@@ -58,19 +58,17 @@ Starts as margo-p2p-latency does: alone, by mpiexec -n 2, or by srun -n 2."
 )]
 pub struct Bandwidth {
     /// Bytes of each transfer
-    #[arg(short = 'x', value_name = "BYTES", allow_negative_numbers = true)]
-    #[arg(value_parser = crate::whole(1..=BYTES_MAX))]
+    #[arg(short = 'x', value_name = "BYTES", value_parser = crate::whole(1..=BYTES_MAX))]
     xfer_bytes: u64,
     /// Duration of each direction in seconds
-    #[arg(short = 'D', value_name = "SECONDS", allow_negative_numbers = true)]
-    #[arg(value_parser = crate::whole(1..=SECONDS_MAX))]
+    #[arg(short = 'D', value_name = "SECONDS", value_parser = crate::whole(1..=SECONDS_MAX))]
     seconds: u64,
     /// Number of transfers under way at a time
-    #[arg(short = 'c', value_name = "COUNT", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(short = 'c', value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = crate::whole(1..=CONCURRENCY_MAX))]
     concurrency: u64,
     /// Dedicated threads of the server that transfer; 0: the one that serves
-    #[arg(short = 'T', value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(short = 'T', value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = crate::whole(0..=THREADS_MAX))]
     threads: u64,
     /// Let the server's buffer be a file in FILE's folder; it has no name, and goes with the server however that ends
@@ -78,13 +76,13 @@ pub struct Bandwidth {
     file: Option<String>,
     /// Bytes of each side's buffer, which transfers walk over
     #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
-    #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
     /// Align buffers to pages (memory that is shared always is)
     #[arg(short = 'a')]
     align: bool,
     /// Seconds of warming up, each direction
-    #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1)]
     #[arg(value_parser = crate::whole(0..=SECONDS_MAX))]
     warmup_seconds: u64,
     /// The client's memory: shared, which a server on the same machine can map, or plain

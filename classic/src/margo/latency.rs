@@ -34,16 +34,15 @@ host they find each other through a file of the user's that is named by the job,
 )]
 pub struct Latency {
     /// Number of calls that are timed
-    #[arg(short = 'i', value_name = "ITERATIONS", allow_negative_numbers = true)]
-    #[arg(value_parser = crate::whole(1..=ITERATIONS_MAX))]
+    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = crate::whole(1..=ITERATIONS_MAX))]
     iterations: u64,
     /// Bytes that each call carries there and back
-    #[arg(short = 'x', value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(short = 'x', value_name = "BYTES", default_value_t = 0)]
     #[arg(value_parser = crate::whole(0..=PAYLOAD_BYTES_MAX))]
     payload_bytes: u64,
     /// Number of calls before those that are timed
     #[arg(short = 'w', value_name = "ITERATIONS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(0..=ITERATIONS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(0..=ITERATIONS_MAX))]
     warmup_iterations: u64,
     /// Give each call a deadline of 2 seconds
     #[arg(short = 'T')]
