@@ -1,10 +1,8 @@
 //! `notify`: costs of a notification for its receiver (test A) and its sender (test B).
 
-use super::stamp::{Stamp, e3};
+use super::stamp::{Stamp, e3, quantiles};
 use clap::{Args, ValueEnum};
-use handover_base::units::format_ns;
 use handover_base::{affinity, clock, topology};
-use handover_harness::stats::quantile_sorted;
 use handover_notify::{Adaptive, Mechanism, Notify, Wait};
 use handover_program::console::tell;
 use handover_suite::notify::{EventFd, Futex, Pipe, notify_many, notify_timed, pause};
@@ -149,7 +147,9 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
         let cost = clock::ps(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
         let text = format_args!("sender cost {} ns", e3(cost));
         plan.stamp.line(out, "snd_slow_body", line!(), text)?;
-        return quantiles(plan, sent, out);
+        let costs = quantiles(sent.costs_ticks.iter().copied());
+        let text = format_args!("sender cost: {costs}");
+        return Ok(plan.stamp.line(out, "main", line!(), text)?);
     }
     let text = format_args!("sender rate {} ops", e3(sent.rate()));
     plan.stamp.line(out, "snd_body", line!(), text)?;
@@ -216,23 +216,6 @@ fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Si
             return SideResult { count, took_ns, ..SideResult::default() };
         }
     }
-}
-
-fn quantiles(plan: &Plan, sent: &SideResult, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut costs: Vec<f64> =
-        sent.costs_ticks.iter().map(|ticks| clock::ps(*ticks) as f64 / 1000.0).collect();
-    costs.sort_unstable_by(f64::total_cmp);
-    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
-    let text = format_args!(
-        "sender cost: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each: {}",
-        at(0.5),
-        at(0.9),
-        at(0.99),
-        at(0.999),
-        at(1.0),
-        format_ns(clock::calibration().cost_ns)
-    );
-    Ok(plan.stamp.line(out, "main", line!(), text)?)
 }
 
 #[cfg(test)]
