@@ -12,10 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{send, shutdown, socketpair};
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,8 +102,8 @@ fn run_second(options: &Options) -> anyhow::Result<()> {
     // Signals are handled by the first process; this process ends with it.
     environment.log.on_failure(machine.stopper());
     let ended = machine.run();
-    let report =
-        Report { handled: machine.handler().handled, used: usage::process() - used }.to_string();
+    let handled = machine.handler().handled;
+    let report = Report { handled, used: usage::process() - used }.to_text();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.result()?;
@@ -118,26 +117,20 @@ struct Report {
     used: Usage,
 }
 
-impl Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { handled, used } = self;
-        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = used;
-        write!(
-            f,
-            "BYE: {handled} {user_ns} {system_ns} {switches_voluntary} {switches_involuntary}"
-        )
+impl Report {
+    fn to_text(&self) -> String {
+        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = self.used;
+        let numbers = [self.handled, user_ns, system_ns, switches_voluntary, switches_involuntary];
+        format!("BYE: {}", numbers.map(|number| number.to_string()).join(" "))
     }
-}
 
-impl FromStr for Report {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Report, ()> {
-        let numbers = text.strip_prefix("BYE: ").ok_or(())?.split(' ').map(str::parse);
-        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().map_err(drop)?;
+    /// Parses a report; `None` if the text is another message.
+    fn parse(text: &str) -> Option<Report> {
+        let numbers = text.strip_prefix("BYE: ")?.split(' ').map(str::parse);
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
         let [handled, user_ns, system_ns, switches_voluntary, switches_involuntary] = numbers[..]
         else {
-            return Err(());
+            return None;
         };
         let used = Usage {
             user_ns,
@@ -146,7 +139,7 @@ impl FromStr for Report {
             switches_involuntary,
             ..Usage::default()
         };
-        Ok(Report { handled, used })
+        Some(Report { handled, used })
     }
 }
 
@@ -158,7 +151,7 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
     let found = loop {
         match receive(socket) {
             Ok(Some(text)) => {
-                if let Ok(report) = text.parse() {
+                if let Some(report) = Report::parse(&text) {
                     break Some(report); // messages before the report were still on their way
                 }
             }
@@ -315,10 +308,10 @@ mod tests {
     fn report_parses_back_and_other_text_is_refused() {
         let used = Usage { user_ns: 1, system_ns: 2, switches_voluntary: 3, ..Usage::default() };
         let report = Report { handled: 7, used };
-        assert!(report.to_string().len() < MESSAGE_BYTES_MAX);
-        assert_eq!(report.to_string().parse(), Ok(report));
+        assert!(report.to_text().len() < MESSAGE_BYTES_MAX);
+        assert_eq!(Report::parse(&report.to_text()), Some(report));
         for text in ["HELLO: 1", "BYE: 1", "BYE: 1 2 3 4 x", ""] {
-            assert_eq!(text.parse::<Report>(), Err(()), "{text}");
+            assert_eq!(Report::parse(text), None, "{text}");
         }
     }
 }
