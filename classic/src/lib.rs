@@ -22,6 +22,8 @@ use handover_base::topology;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::RangeInclusive;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::thread;
 
 /// Classic program with its arguments.
@@ -143,6 +145,22 @@ fn free_bytes() -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Returns a command that runs a program of this binary as a subcommand, by whatever name this process was
+/// called, and whatever its binary is called.
+fn own_program(name: &str) -> anyhow::Result<Command> {
+    let binary = std::env::current_exe().context("find the path of this program")?;
+    let mut command = Command::new(binary);
+    command.arg0("handover").arg(name);
+    Ok(command)
+}
+
+/// Returns the arguments of this process's program.
+fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
+    let mut words = std::env::args_os().skip(1).peekable();
+    words.next_if(|word| word == name);
+    words
 }
 
 /// Runs a body on as many threads as there are CPUs named, and waits for all of them. No thread

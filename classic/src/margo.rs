@@ -26,10 +26,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::any::Any;
 use std::cell::OnceCell;
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -153,9 +151,6 @@ pub trait Program {
 
     fn options(&self) -> &Options;
 
-    /// Returns the server's arguments besides the options of both programs.
-    fn arguments(&self) -> Vec<OsString>;
-
     /// Returns `usual` with the limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config;
 
@@ -205,7 +200,7 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
             type Meeting = Option<Box<dyn Any>>;
             let (partner, address, meeting): (_, _, Meeting) = match via {
                 Via::Alone => {
-                    let (partner, address) = Partner::start(program, patience)?;
+                    let (partner, address) = Partner::start(P::NAME, patience)?;
                     (Some(partner), address, None)
                 }
                 Via::File(place) => {
@@ -457,30 +452,6 @@ impl Options {
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
         files::write(path.as_ref(), text.as_bytes()).with_context(|| format!("-d: write {path}"))
     }
-
-    /// Returns these options as arguments for the partner.
-    fn arguments(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = vec!["-n".into(), self.transport.text.clone().into()];
-        if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
-            words.extend(["-t".into(), format!("{client_ms},{server_ms}").into()]);
-        }
-        for (name, given) in [
-            ("-d", &self.diagnostics),
-            ("--config", &self.config),
-            ("--cert", &self.cert),
-            ("--key", &self.key),
-            ("--ca", &self.ca),
-        ] {
-            if let Some(given) = given {
-                words.extend([name.into(), given.into()]);
-            }
-        }
-        if let Some(place) = self.place {
-            words.extend(["--place".into(), place.name().into()]);
-        }
-        words.extend(["--wait".into(), self.wait.to_string().into(), "--partner".into()]);
-        words
-    }
 }
 
 /// Rank 0, started by rank 1. Dropping this kills it.
@@ -499,11 +470,10 @@ impl Drop for Partner {
 }
 
 impl Partner {
-    fn start<P: Program>(program: &P, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
-        let binary = std::env::current_exe().context("find the path of this program")?;
-        let mut command = Command::new(binary);
-        command.arg0("handover").arg(P::NAME).args(program.arguments());
-        command.args(program.options().arguments());
+    /// Starts rank 0 of the program of that name; returns the address at which it listens.
+    fn start(name: &str, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
+        let mut command = crate::own_program(name)?;
+        command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("start the second process")?;

@@ -16,7 +16,6 @@ use handover_trace::record::{Options, record};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -187,10 +186,7 @@ pub(super) struct Cost {
 /// Starts this program once more, for `calls` calls, and returns the cost.
 pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
-    let mut command =
-        Command::new(std::env::current_exe().context("find the path of this program")?);
-    // As a subcommand, by whatever name this process was called, and its binary has.
-    command.arg0("handover").arg("calls");
+    let mut command = crate::own_program("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {

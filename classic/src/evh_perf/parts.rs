@@ -4,6 +4,7 @@
 use super::options::EvhPerf;
 use super::printer::{Printer, commas};
 use super::{Signals, serve};
+use crate::{own_arguments, own_program};
 use anyhow::{Context as _, bail};
 use handover_net::Stats;
 use handover_program::end_with_parent;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -91,11 +92,8 @@ pub struct Part {
 impl Part {
     /// Starts the process, with this process's command line and added words.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
-        let binary = std::env::current_exe().context("find the path of this program")?;
-        let mut command = Command::new(binary);
-        // As a subcommand, by whatever name this process was called, and its binary has.
-        command.arg0("handover").arg("evh_perf").args(own_words()).args(added);
-        command.arg("--part").arg(index.to_string());
+        let mut command = own_program("evh_perf")?;
+        command.args(own_arguments("evh_perf")).args(added).arg("--part").arg(index.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
@@ -172,16 +170,6 @@ impl Drop for Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Returns the command line's words after the program's name, and after the subcommand if there is
-/// one.
-fn own_words() -> Vec<std::ffi::OsString> {
-    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
-    if words.first().is_some_and(|word| word == "evh_perf") {
-        words.remove(0);
-    }
-    words
 }
 
 /// Serves with several processes on one port until a signal comes.

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{send, shutdown, socketpair};
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (mine, theirs) = made.context("make the socket pair of the two processes")?;
-    let mut child = start(&args.options, theirs)?;
+    let mut child = start(theirs)?;
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
     let pace = args.options.main_pace(Speaks::First, cpu, IDLE);
@@ -65,23 +65,9 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
 }
 
 /// Starts the second process, with its end of the pair as standard input.
-fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
-    let binary = std::env::current_exe().context("find the path of this program")?;
-    let mut command = Command::new(binary);
-    command.args(["hello2", "--child"]).stdin(Stdio::from(socket));
-    let flags = [
-        (options.quiet, "-q"),
-        (options.verbose, "-v"),
-        (options.liveloop, "-l"),
-        (options.trace, "-t"),
-        (options.debug, "-g"),
-        (options.syslog, "-s"),
-        (options.no_header, "-n"),
-    ];
-    command.args(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
-    if let Some(place) = options.place {
-        command.args(["--place", place.name()]);
-    }
+fn start(socket: OwnedFd) -> anyhow::Result<Child> {
+    let mut command = crate::own_program("hello2")?;
+    command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
     handover_program::end_with_parent(&mut command, rustix::process::Signal::KILL);
     command.spawn().context("start the second process")
 }

@@ -14,7 +14,6 @@ use handover_rpc::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::Server;
-use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -141,25 +140,6 @@ impl Program for Bandwidth {
 
     fn options(&self) -> &Options {
         &self.options
-    }
-
-    fn arguments(&self) -> Vec<OsString> {
-        let mut words = vec!["-D".to_owned(), "1".to_owned()];
-        for (name, value) in [
-            ("-x", self.xfer_bytes),
-            ("-c", self.concurrency),
-            ("-T", self.threads),
-            ("-X", self.buffer_bytes),
-        ] {
-            words.extend([name.to_owned(), value.to_string()]);
-        }
-        if let Some(file) = &self.file {
-            words.extend(["-m".to_owned(), file.clone()]);
-        }
-        if self.halves {
-            words.push("--halves".to_owned());
-        }
-        words.into_iter().map(OsString::from).collect()
     }
 
     fn config(&self, usual: Config) -> Config {

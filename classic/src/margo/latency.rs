@@ -7,7 +7,6 @@ use handover_base::clock;
 use handover_harness::stats::quantile_sorted;
 use handover_program::exit::Interrupted;
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer};
-use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,11 +60,6 @@ impl Program for Latency {
 
     fn options(&self) -> &Options {
         &self.options
-    }
-
-    fn arguments(&self) -> Vec<OsString> {
-        let bytes = self.payload_bytes.to_string();
-        ["-i", "1", "-x", &bytes].map(OsString::from).to_vec()
     }
 
     fn config(&self, usual: Config) -> Config {
