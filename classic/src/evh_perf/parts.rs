@@ -28,20 +28,8 @@ pub struct Orders {
 impl Orders {
     /// Starts the thread that reads orders.
     pub fn new() -> anyhow::Result<Self> {
-        let (sender, lines) = channel();
-        let listen = move || {
-            for line in stdin().lock().lines() {
-                let Ok(line) = line else { return };
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        };
         // The thread ends with the process.
-        thread::Builder::new()
-            .name("orders".into())
-            .spawn(listen)
-            .context("start the thread orders")?;
+        let lines = lines_of(BufReader::new(stdin()), "orders")?;
         Ok(Self { lines, kept: VecDeque::new() })
     }
 
@@ -75,6 +63,25 @@ impl Orders {
     }
 }
 
+/// Starts a thread that reads lines until they end, or the receiver is dropped.
+fn lines_of(
+    reader: impl BufRead + Send + 'static,
+    thread: &str,
+) -> anyhow::Result<Receiver<String>> {
+    let (sender, lines) = channel();
+    let listen = move || {
+        for line in reader.lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    };
+    let builder = thread::Builder::new().name(thread.into());
+    builder.spawn(listen).with_context(|| format!("start the thread {thread}"))?;
+    Ok(lines)
+}
+
 /// Writes a line to the main process.
 pub fn report(line: &Value) -> anyhow::Result<()> {
     let mut out = stdout().lock();
@@ -101,19 +108,7 @@ impl Part {
         let mut child = command.spawn().context("start a process")?;
         let orders = child.stdin.take();
         let out = child.stdout.take().context("take the standard output of a process")?;
-        let (sender, lines) = channel();
-        let listen = move || {
-            for line in BufReader::new(out).lines() {
-                let Ok(line) = line else { return };
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("part".into())
-            .spawn(listen)
-            .context("start the thread part")?;
+        let lines = lines_of(BufReader::new(out), "part")?;
         Ok(Self { child, orders, lines })
     }
 
