@@ -230,12 +230,6 @@ impl Load {
         self.live.iter().map(of_thread).fold(Progress::default(), Progress::and)
     }
 
-    /// Returns the time since the start.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(clock::now_ns().saturating_sub(self.shared.origin_ns))
-    }
-
     /// Waits for the next event; `None` if there is none within the given time.
     pub fn event(&self, within: Duration) -> Option<Event> {
         self.events.recv_timeout(within).ok()
