@@ -2,13 +2,13 @@
 //! tracing, in cycles and in nanoseconds; in the loop, and fully costed.
 
 mod costed;
-mod lanes;
+mod loops;
 mod places;
+mod processes;
 #[allow(unsafe_code)]
 mod raw;
-mod spent;
+mod resources;
 mod table;
-mod whole;
 
 use clap::Args;
 use costed::{Subject, Tool};
@@ -77,7 +77,7 @@ pub struct Calls {
 pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(subject) = args.child {
         let tool = args.tool.unwrap_or(Tool::Off);
-        return costed::be_child(subject, tool, args.calls, &args.files, args.parent);
+        return costed::run_child(subject, tool, args.calls, &args.files, args.parent);
     }
     // Registered before there are folders to remove.
     let interrupted = console::interrupted()?;
@@ -86,17 +86,17 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
         console::tell("calls: warning: no file can be made in /dev/shm; its rows are left out");
     }
     let unit = Unit::of_this_clock();
-    let mut lanes = lanes::all(&places)?;
-    let calls_count = (args.millions * 1e6) as u64 / lanes::ROUNDS_COUNT;
+    let mut loops = loops::rows(&places)?;
+    let calls_count = (args.millions * 1e6) as u64 / loops::ROUNDS_COUNT;
     let home = affinity::mask();
     // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());
-    let measured = lanes::measure(&mut lanes, calls_count, args.calls, &places, &interrupted);
+    let measured = loops::measure(&mut loops, calls_count, args.calls, &places, &interrupted);
     let _ = affinity::set_mask(&home);
     measured?;
-    let wholes = whole::measure_programs(args.calls, args.runs, &places, &interrupted)?;
-    let empties = whole::measure_empty_programs(args.runs, &places, &interrupted)?;
-    let results = Results { lanes: &lanes, wholes: &wholes, empties: &empties, unit: &unit };
+    let processes = processes::measure_programs(args.calls, args.runs, &places, &interrupted)?;
+    let empties = processes::measure_empty_programs(args.runs, &places, &interrupted)?;
+    let results = Results { loops: &loops, processes: &processes, empties: &empties, unit: &unit };
     if args.json {
         writeln!(out, "{}", results.document(args.calls, args.runs, &places))?;
     } else {
@@ -104,19 +104,19 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
             out,
             "Calls: {} M a row, {} rounds; {}",
             args.millions,
-            lanes::ROUNDS_COUNT,
+            loops::ROUNDS_COUNT,
             unit.words()
         )?;
         results.master(args.calls, &places, out)?;
-        results.loops(out)?;
+        results.print_loops(out)?;
         results.print_spread(out)?;
         results.costed(args.calls, args.runs, out)?;
         results.print_empty_programs(args.runs, out)?;
         results.times(out)?;
     }
     out.flush()?;
-    let in_loop = lanes.iter().map(|it| (&it.text, &it.refused));
-    let of_processes = wholes.iter().map(|it| (&it.text, &it.refused));
+    let in_loop = loops.iter().map(|it| (&it.text, &it.refused));
+    let of_processes = processes.iter().map(|it| (&it.text, &it.refused));
     let of_empties = empties.iter().map(|it| (&it.text, &it.refused));
     let mut refused = in_loop.chain(of_processes).chain(of_empties);
     match refused.find_map(|(text, refused)| Some((text, refused.as_ref()?))) {

@@ -3,7 +3,7 @@
 
 use super::places::{Medium, Places};
 use super::raw;
-use super::spent::Spent;
+use super::resources::ResourceUsage;
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use handover_base::{clock, usage};
@@ -68,7 +68,7 @@ pub(super) struct Task {
 
 /// Makes the calls, and prints the counts of events and the memory used on standard output. `files`
 /// are those of [`Places::files`] and the program of [`Places::program`].
-pub(super) fn be_child(
+pub(super) fn run_child(
     subject: Subject,
     tool: Tool,
     calls: u64,
@@ -179,7 +179,7 @@ fn resident_bytes() -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub wall_ticks: u64,
-    pub spent: Spent,
+    pub resources: ResourceUsage,
     pub recorded: Recorded,
 }
 
@@ -216,7 +216,7 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
         let _ = std::fs::remove_file(file);
     }
     read_stdout.and(read_stderr).context("read the output of the measured process")?;
-    let (status, mut spent) = ended.context("wait for the measured process")?;
+    let (status, mut resources) = ended.context("wait for the measured process")?;
     if !status.success() {
         let stderr = stderr.trim();
         let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
@@ -227,8 +227,8 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
     }
     let (recorded, resident_bytes) = parse(&stdout)
         .with_context(|| format!("parse the output {stdout:?} of the measured process"))?;
-    spent.usage.rss_max_bytes = resident_bytes;
-    Ok(Cost { wall_ticks, spent, recorded })
+    resources.usage.rss_max_bytes = resident_bytes;
+    Ok(Cost { wall_ticks, resources, recorded })
 }
 
 fn parse(stdout: &str) -> Option<(Recorded, u64)> {
