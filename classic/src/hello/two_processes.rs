@@ -1,8 +1,8 @@
 //! `hello2`: this program and a second process of it, over a socket pair.
 
 use super::log::TARGET;
-use super::pace::{Demo, Speaks};
-use super::{Environment, Hello2, IDLE, Options, Outcome, fault_of};
+use super::pace::{Demo, Opener};
+use super::{Environment, Hello2, IDLE, Options, Outcome, run_error};
 use anyhow::{Context as _, bail};
 use handover_base::usage::{self, Usage};
 use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
@@ -40,7 +40,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let mut child = start(theirs)?;
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
-    let pace = args.options.main_pace(Speaks::First, cpu, IDLE);
+    let pace = args.options.main_pace(Opener::First, cpu, IDLE);
     let side = Side::new(Arc::clone(&mine), pace, true);
     let mut machine = Machine::new(side, Config::default())?;
     environment.stop_on_signal(&machine.stopper())?;
@@ -48,12 +48,12 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let ended = machine.run();
     let took = began.elapsed();
     let report = report(&mine, &mut child);
-    if let Some(fault) = fault_of(&ended) {
+    if let Some(fault) = run_error(&ended) {
         return Err(fault);
     }
     let side = machine.handler();
     if let Some(lost) = &side.lost {
-        bail!("the second process is gone: {lost}");
+        bail!("the second process has disconnected: {lost}");
     }
     let report = report?;
     environment.print_outcome(&Outcome {
@@ -83,7 +83,7 @@ fn run_second(options: &Options) -> anyhow::Result<()> {
     let socket = Arc::new(socket);
     let environment = Environment::new("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
-    let side = Side::new(Arc::clone(&socket), options.pace(Speaks::Second, cpu, IDLE), false);
+    let side = Side::new(Arc::clone(&socket), options.pace(Opener::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
     environment.log.on_failure(machine.stopper());
@@ -93,7 +93,7 @@ fn run_second(options: &Options) -> anyhow::Result<()> {
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.result()?;
-    fault_of(&ended).map_or(Ok(()), Err)
+    run_error(&ended).map_or(Ok(()), Err)
 }
 
 /// Final report of the second process.

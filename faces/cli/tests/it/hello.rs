@@ -291,7 +291,7 @@ fn second_process_ends_with_the_first_and_its_death_is_reported() {
         rustix::process::kill_process(victim, Signal::KILL).expect("it runs");
         let said = running.finish();
         if !kills_first {
-            let said = said.code(1).tells(&["the second process is gone"]);
+            let said = said.code(1).tells(&["the second process has disconnected"]);
             assert!(said.err.lines().count() == 1, "{said}");
         }
         wait_until("no process", || home.processes().is_empty());
