@@ -20,7 +20,7 @@ use handover_program::end_with_parent;
 use handover_program::exit::usage;
 use handover_program::files;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
-use meeting::{MeetingFile, Patience};
+use meeting::{MeetingFile, WaitLimit};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -171,7 +171,7 @@ pub trait Program {
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
     run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
-        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 is gone"),
+        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 has disconnected"),
         _ => error,
     })
 }
@@ -181,17 +181,17 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
     options.check_certificates()?;
     let interrupted = console::interrupted().context("listen for signals")?;
     let (side, via) = options.role(P::NAME)?;
-    let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
+    let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
         Side::Server => {
             // A terminal's signal reaches both processes; the process that started this one decides
             // when it ends.
             let never = AtomicBool::new(false);
-            let patience = match via {
-                Via::Alone => Patience::new(Duration::from_secs(options.wait), &never),
-                _ => patience,
+            let limit = match via {
+                Via::Alone => WaitLimit::new(Duration::from_secs(options.wait), &never),
+                _ => limit,
             };
-            serve(program, via, patience, out)
+            serve(program, via, limit, out)
         }
         Side::Client => {
             options.note_transport(P::NAME);
@@ -200,19 +200,19 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
             type Meeting = Option<Box<dyn Any>>;
             let (partner, address, meeting): (_, _, Meeting) = match via {
                 Via::Alone => {
-                    let (partner, address) = Partner::start(P::NAME, patience)?;
+                    let (partner, address) = Partner::start(P::NAME, limit)?;
                     (Some(partner), address, None)
                 }
                 Via::File(place) => {
-                    let (address, file) = place.wait_for_address(patience)?;
+                    let (address, file) = place.wait_for_address(limit)?;
                     (None, address, Some(Box::new(file)))
                 }
                 Via::Host(place, job) => {
-                    let (address, endpoint) = meeting::address_from_host(&place, &job, patience)?;
+                    let (address, endpoint) = meeting::address_from_host(&place, &job, limit)?;
                     (None, address, Some(Box::new(endpoint)))
                 }
                 #[cfg(feature = "mpi")]
-                Via::Mpi(met) => (None, met.hear_address()?, None),
+                Via::Mpi(met) => (None, met.receive_address()?, None),
             };
             // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
             let mut endpoint = Endpoint::new(options.place(config, side, partner.is_some())?)?;
@@ -232,7 +232,7 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
 fn serve<P: Program>(
     program: &P,
     via: Via,
-    patience: Patience<'_>,
+    limit: WaitLimit<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let options = program.options();
@@ -245,12 +245,12 @@ fn serve<P: Program>(
         Via::Alone => {
             writeln!(out, "{}", endpoint.listen(&at)?)?;
             out.flush()?;
-            first_peer(&mut endpoint, patience, || false)?
+            first_peer(&mut endpoint, limit, || false)?
         }
         Via::File(place) => {
             let address = endpoint.listen(&at)?;
             let published = place.publish(&address)?;
-            first_peer(&mut endpoint, patience, || published.is_released())?
+            first_peer(&mut endpoint, limit, || published.is_released())?
         }
         Via::Host(place, job) => {
             let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
@@ -259,20 +259,20 @@ fn serve<P: Program>(
                 Address::Tls(at) if at.is_empty() => Address::Tls(format!("{host}:0")),
                 at => at,
             })?;
-            let mut met = meeting::wait_at_host(&place, &job, &address, patience)?;
-            first_peer(&mut endpoint, patience, || met.is_released())?
+            let mut met = meeting::wait_at_host(&place, &job, &address, limit)?;
+            first_peer(&mut endpoint, limit, || met.is_released())?
         }
         #[cfg(feature = "mpi")]
         Via::Mpi(met) => {
-            met.tell(at, |at| endpoint.listen(at))?;
-            first_peer(&mut endpoint, patience, || false)?
+            met.send_address(at, |at| endpoint.listen(at))?;
+            first_peer(&mut endpoint, limit, || false)?
         }
     };
     let stopped = endpoint.serve_while_connected(peer);
     options.diagnose(&endpoint, Side::Server)?;
     match stopped {
         true => Ok(()),
-        false => bail!("rank 1 is gone before it was finished"),
+        false => bail!("rank 1 has disconnected before the end"),
     }
 }
 
@@ -280,7 +280,7 @@ fn serve<P: Program>(
 /// place, which it does when it has connected or when it ends.
 fn first_peer(
     endpoint: &mut Endpoint,
-    patience: Patience<'_>,
+    limit: WaitLimit<'_>,
     mut is_released: impl FnMut() -> bool,
 ) -> anyhow::Result<Peer> {
     let mut released: Option<Instant> = None;
@@ -290,9 +290,9 @@ fn first_peer(
             return Ok(peer);
         }
         if endpoint.stats().closed_count > 0 {
-            bail!("rank 1 is gone before it had begun");
+            bail!("rank 1 has disconnected before its first call");
         }
-        patience.check(|| "rank 1 has not connected".into())?;
+        limit.check(|| "rank 1 has not connected".into())?;
         if is_released()
             && released.get_or_insert_with(Instant::now).elapsed() > CONNECT_AFTER_RELEASE_MAX
         {
@@ -471,7 +471,7 @@ impl Drop for Partner {
 
 impl Partner {
     /// Starts rank 0 of the program of that name; returns the address at which it listens.
-    fn start(name: &str, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
+    fn start(name: &str, limit: WaitLimit<'_>) -> anyhow::Result<(Self, Address)> {
         let mut command = crate::own_program(name)?;
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -482,7 +482,7 @@ impl Partner {
         let stdout = stdout.context("take the standard output of the second process")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
-            patience.check(|| "the second process has not begun to listen".into())?;
+            limit.check(|| "the second process has not begun to listen".into())?;
         }
         let mut line = String::new();
         BufReader::new(stdout)

@@ -196,7 +196,7 @@ impl Bandwidth {
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
         ensure!(
             self.options.partner || count * bytes <= free,
-            "-X {bytes}: {count} buffers of so many bytes, where {free} bytes are free"
+            "-X {bytes}: {count} buffers of this size need more than the {free} bytes that are free"
         );
         Ok(())
     }

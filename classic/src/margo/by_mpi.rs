@@ -68,7 +68,7 @@ impl MpiMeeting {
 
     /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
     /// MPI.
-    pub fn tell(
+    pub fn send_address(
         self,
         at: Address,
         listen: impl FnOnce(&Address) -> Result<Address, EndpointError>,
@@ -96,7 +96,7 @@ impl MpiMeeting {
     }
 
     /// Receives, as rank 1, the address of rank 0, and finalises MPI.
-    pub fn hear_address(self) -> anyhow::Result<Address> {
+    pub fn receive_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
         self.send(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
         let line = self.receive(0)?;

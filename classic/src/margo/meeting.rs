@@ -29,15 +29,15 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// A deadline that an interrupt can cut short.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience<'a> {
+pub struct WaitLimit<'a> {
     began: Instant,
     wait: Duration,
     interrupted: &'a AtomicBool,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> WaitLimit<'a> {
     pub fn new(wait: Duration, interrupted: &'a AtomicBool) -> Self {
-        Patience { began: Instant::now(), wait, interrupted }
+        WaitLimit { began: Instant::now(), wait, interrupted }
     }
 
     /// Returns an error if the time is over or the process was interrupted; sleeps for `POLL_INTERVAL`
@@ -162,7 +162,7 @@ impl MeetingFile {
 
     /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the
     /// descriptor until this rank has connected: closing it tells rank 0 that this rank has ended.
-    pub fn wait_for_address(&self, patience: Patience<'_>) -> anyhow::Result<(Address, OwnedFd)> {
+    pub fn wait_for_address(&self, limit: WaitLimit<'_>) -> anyhow::Result<(Address, OwnedFd)> {
         loop {
             if let Some((address, file)) = self.read_address()? {
                 // Fails on a file system without locks; rank 0 then waits until its own time limit.
@@ -170,9 +170,9 @@ impl MeetingFile {
                 let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 return Ok((address, file));
             }
-            patience.pause(|| {
+            limit.pause(|| {
                 let path = self.path.display();
-                format!("rank 0 has not come to {path} (on another host? --rendezvous HOST:PORT)")
+                format!("rank 0 has not written its address to {path} (if it is on another host, use --rendezvous HOST:PORT)")
             })?;
         }
     }
@@ -268,8 +268,8 @@ fn meeting_endpoint() -> anyhow::Result<Endpoint> {
     Ok(Endpoint::new(Config { handshake_timeout_ms: CONNECT_TIMEOUT_MS, ..Config::default() })?)
 }
 
-/// The other rank, met at an address. It stays connected here until it has connected to the address that
-/// it was told.
+/// Connection of the other rank to the rendezvous. That rank keeps it open until it has connected to the
+/// address that it received.
 #[derive(Debug)]
 pub struct RankConnection {
     endpoint: Endpoint,
@@ -277,20 +277,20 @@ pub struct RankConnection {
 }
 
 impl RankConnection {
-    /// Returns `true` if the other rank has closed this connection: it has connected to the told address, or
-    /// it has ended.
+    /// Returns `true` if the other rank has closed this connection: it has connected to the address, or it has
+    /// ended.
     pub fn is_released(&mut self) -> bool {
         self.endpoint.progress(Duration::ZERO);
         !self.endpoint.is_connected(self.peer)
     }
 }
 
-/// Waits, as rank 0, at `place` for the other rank of its job, and tells it `address`.
+/// Waits, as rank 0, at `place` for the other rank of its job, and sends it `address`.
 pub fn wait_at_host(
     place: &str,
     job: &str,
     address: &Address,
-    patience: Patience<'_>,
+    limit: WaitLimit<'_>,
 ) -> anyhow::Result<RankConnection> {
     let mut endpoint = meeting_endpoint()?;
     let met = Arc::new(OnceLock::new());
@@ -298,7 +298,10 @@ pub fn wait_at_host(
     let comes = Arc::clone(&met);
     endpoint.register("meet", 0, move |context: &mut Context<'_>, job: String| {
         if job != own_job {
-            return Err(Failure::new(1, format!("rank 0 there is of {own_job}, not of {job}")));
+            return Err(Failure::new(
+                1,
+                format!("rank 0 there belongs to job {own_job}, not to {job}"),
+            ));
         }
         comes.get_or_init(|| context.peer());
         Ok(line.clone())
@@ -314,8 +317,8 @@ pub fn wait_at_host(
         if let Some(peer) = met.get() {
             return Ok(RankConnection { endpoint, peer: *peer });
         }
-        patience.check(|| format!("rank 1 has not come to {place}"))?;
-        endpoint.progress(INTERRUPT_CHECK_INTERVAL.min(patience.left()));
+        limit.check(|| format!("rank 1 has not connected to {place}"))?;
+        endpoint.progress(INTERRUPT_CHECK_INTERVAL.min(limit.left()));
     }
 }
 
@@ -324,17 +327,17 @@ pub fn wait_at_host(
 pub fn address_from_host(
     place: &str,
     job: &str,
-    patience: Patience<'_>,
+    limit: WaitLimit<'_>,
 ) -> anyhow::Result<(Address, Endpoint)> {
-    let mut why = String::from("nobody listens there");
+    let mut why = String::from("no socket listens there");
     loop {
         if !may_listen(place) {
-            patience.pause(|| format!("rank 0 was not met at {place} ({why})"))?;
+            limit.pause(|| format!("rank 0 does not answer at {place} ({why})"))?;
             continue;
         }
         let mut endpoint = meeting_endpoint()?;
         match endpoint.connect(&Address::Tcp(place.to_owned())) {
-            Ok(peer) => match endpoint.call_within::<_, String>(peer, MEET, job, patience.left()) {
+            Ok(peer) => match endpoint.call_within::<_, String>(peer, MEET, job, limit.left()) {
                 Ok(line) => return Ok((reachable(&line)?, endpoint)),
                 // The time is over: an earlier answer says more.
                 Err(CallError::Deadline) => {}
@@ -353,7 +356,7 @@ pub fn address_from_host(
             }
             Err(error) => why = error.to_string(),
         }
-        patience.pause(|| format!("rank 0 was not met at {place} ({why})"))?;
+        limit.pause(|| format!("rank 0 does not answer at {place} ({why})"))?;
     }
 }
 
@@ -387,7 +390,7 @@ pub fn reachable(line: &str) -> anyhow::Result<Address> {
     let address: Address = text.parse()?;
     if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine() {
         let how = address.transport();
-        let say = "the ranks are on different hosts; take tls:// or tcp://";
+        let say = "the ranks are on different hosts; use tls:// or tcp://";
         return Err(usage(format!("-n {how}://: {say}")));
     }
     Ok(address)
@@ -403,9 +406,9 @@ mod tests {
     const JOB: &str = "program.17";
     const ADDRESS: &str = "tcp://127.0.0.1:7";
 
-    fn uninterrupted<T>(wait: Duration, with: impl FnOnce(Patience<'_>) -> T) -> T {
+    fn uninterrupted<T>(wait: Duration, with: impl FnOnce(WaitLimit<'_>) -> T) -> T {
         let never = AtomicBool::new(false);
-        with(Patience::new(wait, &never))
+        with(WaitLimit::new(wait, &never))
     }
 
     /// Returns an unused address: on a loopback IP of its own, so that no other process is given
@@ -450,14 +453,14 @@ mod tests {
         let place = free();
         let apart = met_at(&place, "program.18", Duration::from_millis(300));
         let said = apart.expect_err("another job").to_string();
-        assert!(said.starts_with(&format!("rank 1 has not come to {place} within")), "{said}");
+        assert!(said.starts_with(&format!("rank 1 has not connected to {place} within")), "{said}");
         let said = thread::scope(|scope| {
             scope.spawn(|| wait_as_rank_0(&place, Duration::from_secs(2)).map(drop));
             let wait = Duration::from_secs(1);
             uninterrupted(wait, |it| address_from_host(&place, "program.18", it).map(drop))
         });
         let said = said.expect_err("another job").to_string();
-        let why = "rank 0 there is of program.17, not of program.18";
+        let why = "rank 0 there belongs to job program.17, not to program.18";
         assert!(said.contains(why) && said.ends_with("within 1 s"), "{said}");
     }
 
@@ -514,7 +517,7 @@ mod tests {
             let wait = Duration::from_millis(500);
             let refused = uninterrupted(wait, |it| address_from_host(&place, JOB, it).map(drop));
             let said = refused.expect_err("no rank 0").to_string();
-            assert!(said.starts_with(&format!("rank 0 was not met at {place} (")), "{said}");
+            assert!(said.starts_with(&format!("rank 0 does not answer at {place} (")), "{said}");
         });
     }
 }

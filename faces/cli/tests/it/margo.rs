@@ -230,7 +230,7 @@ fn margo_p2p_bw_ends_when_it_is_interrupted_or_its_partner_is_killed() {
             _ => {
                 rustix::process::kill_process(crate::common::pid(partner), signal)
                     .expect("it is ours");
-                running.finish().code(1).tells(&["rank 0 is gone"]);
+                running.finish().code(1).tells(&["rank 0 has disconnected"]);
             }
         }
         wait_until("nobody is left", || home.processes().is_empty());
@@ -409,8 +409,8 @@ fn killed_rank_is_an_error_of_the_other_rank() {
         let homes = [home(), home()];
         let [server, client] = under_way(&homes);
         let (killed, other, words) = match killed {
-            0 => (server, client, "rank 0 is gone"),
-            _ => (client, server, "rank 1 is gone"),
+            0 => (server, client, "rank 0 has disconnected"),
+            _ => (client, server, "rank 1 has disconnected"),
         };
         killed.signal(Signal::KILL);
         other.finish().code(1).tells(&[words]);
