@@ -303,11 +303,11 @@ fn report_results(
     let mut failed = Vec::new();
     for (outcome, costs) in &loads {
         if is_alone {
-            outcome.tell(&mut printer)?;
+            outcome.print_result(&mut printer)?;
             outcome.print_histogram(&mut printer)?;
             outcome.print_percentiles(&mut printer)?;
-            costs.tell(&mut printer)?;
-            warnings.extend(costs.bottleneck(args, outcome));
+            costs.print(&mut printer)?;
+            warnings.extend(costs.bottleneck_warning(args, outcome));
         }
         failed.extend(outcome.missing());
         if outcome.unsent_count > 0 && is_alone {
@@ -361,13 +361,13 @@ fn try_rate(
     let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent_count <= unsent_max;
     // If no message came back in the time, the rate has no latencies to judge.
-    let is_told = outcome.latencies.count() > 0;
-    let holds = is_told && outcome.is_whole() && is_reached && misses.is_empty();
+    let has_latencies = outcome.latencies.count() > 0;
+    let holds = has_latencies && outcome.is_whole() && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
         (None, _) => String::new(),
         (Some(_), true) => ": holds".to_string(),
         (Some(_), false) => match misses.first() {
-            _ if !is_told => ": no message in that time".to_string(),
+            _ if !has_latencies => ": no message in that time".to_string(),
             Some(miss) => format!(": {miss}"),
             None => ": is not reached".to_string(),
         },

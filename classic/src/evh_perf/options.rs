@@ -164,7 +164,7 @@ pub struct EvhPerf {
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
     /// Longest wait for an echo or a connection in s: more than 0
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub timeout: Duration,
     /// Be one of several processes
     #[arg(long, hide = true, value_name = "INDEX")]
@@ -186,10 +186,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a number of seconds above 0.
-fn patience(text: &str) -> Result<Duration, String> {
+fn positive_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         Duration::ZERO => Err("must be above 0: nothing comes back in no time".to_string()),
-        patience => Ok(patience),
+        duration => Ok(duration),
     }
 }
 

@@ -36,9 +36,9 @@ impl Report {
 
     /// Returns the bounds that do not hold, with the values measured, in words.
     pub fn misses(&self, slo: &Slo) -> Vec<String> {
-        let felt = self.judged_latencies();
+        let judged = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
-            let measured_ns = felt.value_at_percentile(percentile);
+            let measured_ns = judged.value_at_percentile(percentile);
             (measured_ns > bound_ns).then(|| {
                 let (measured, bound) = (format_ns(measured_ns as f64), format_ns(bound_ns as f64));
                 format!("p{percentile} is {measured}, where {bound} was to hold")
@@ -66,7 +66,7 @@ impl Report {
     }
 
     /// Prints the classic program's last block.
-    pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+    pub fn print_result(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         printer.rule()?;
         match self.missing() {
             _ if self.is_stopped => printer.info(format_args!("Perf test was interrupted."))?,

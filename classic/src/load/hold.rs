@@ -100,7 +100,7 @@ impl fmt::Display for Limit {
             Self::SystemDescriptors => f.write_str("this machine has no file descriptor left"),
             Self::Ports => f.write_str("no port is left to connect from"),
             Self::Memory => f.write_str("the kernel has no memory for more connections"),
-            Self::Refused => f.write_str("nobody listens there"),
+            Self::Refused => f.write_str("no server listens there"),
             Self::Unanswered => {
                 f.write_str("the server does not answer: it no longer accepts connections")
             }

@@ -91,8 +91,8 @@ impl Shares {
     #[must_use]
     pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
         let mean = self.messages_count as f64 / self.connections_count.max(1) as f64;
-        let is_told = self.connections_count > 1 && self.messages_count > 0;
-        is_told.then(|| (self.least_count as f64 / mean, self.most_count as f64 / mean))
+        let is_comparable = self.connections_count > 1 && self.messages_count > 0;
+        is_comparable.then(|| (self.least_count as f64 / mean, self.most_count as f64 / mean))
     }
 }
 
