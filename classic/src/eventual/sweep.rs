@@ -198,11 +198,12 @@ mod tests {
     #[test]
     fn launcher_alone_starts_this_program_and_a_full_command_is_unchanged() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        let told = command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
-        assert_eq!(told, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
-        let told = command(&words("jsrun -r1 -n1 -a1")).expect("words");
-        assert_eq!(told[..4], words("jsrun -r1 -n1 -a1"));
-        assert_eq!((told.len(), told[5].as_os_str()), (6, OsStr::new(PROGRAM)));
+        let words_run =
+            command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
+        assert_eq!(words_run, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
+        let words_run = command(&words("jsrun -r1 -n1 -a1")).expect("words");
+        assert_eq!(words_run[..4], words("jsrun -r1 -n1 -a1"));
+        assert_eq!((words_run.len(), words_run[5].as_os_str()), (6, OsStr::new(PROGRAM)));
         assert_eq!(command(&[]).expect("words").len(), 2);
     }
 
