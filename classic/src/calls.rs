@@ -2,13 +2,13 @@
 //! tracing, in cycles and in nanoseconds; in the loop, and fully costed.
 
 mod costed;
-mod lanes;
+mod loops;
 mod places;
+mod processes;
 #[allow(unsafe_code)]
 mod raw;
-mod spent;
+mod resources;
 mod table;
-mod whole;
 
 use clap::Args;
 use costed::{Subject, Tool};
@@ -43,31 +43,16 @@ With the defaults all of it takes some minutes."
 )]
 pub struct Calls {
     /// Calls for each row, in millions
-    #[arg(
-        short = 'm',
-        value_name = "MILLIONS",
-        default_value_t = 100.0,
-        value_parser = super::millions,
-        allow_negative_numbers = true
-    )]
+    #[arg(short = 'm', value_name = "MILLIONS", default_value_t = 100.0)]
+    #[arg(value_parser = super::number(super::MILLIONS))]
     millions: f64,
     /// Calls of a process that is costed from its start to its end
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t = 20_000_000,
-        value_parser = super::whole(1..=CALLS_MAX),
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
+    #[arg(value_parser = super::whole(1..=CALLS_MAX))]
     calls: u64,
     /// Runs of each of these processes; the median and the best of the runs are shown
-    #[arg(
-        long,
-        value_name = "COUNT",
-        default_value_t = 24,
-        value_parser = super::whole(1..=RUNS_MAX),
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "COUNT", default_value_t = 24)]
+    #[arg(value_parser = super::whole(1..=RUNS_MAX))]
     runs: u64,
     /// Folder for traces, beside /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
@@ -92,7 +77,7 @@ pub struct Calls {
 pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(subject) = args.child {
         let tool = args.tool.unwrap_or(Tool::Off);
-        return costed::be_child(subject, tool, args.calls, &args.files, args.parent);
+        return costed::run_child(subject, tool, args.calls, &args.files, args.parent);
     }
     // Registered before there are folders to remove.
     let interrupted = console::interrupted()?;
@@ -101,17 +86,17 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
         console::tell("calls: warning: no file can be made in /dev/shm; its rows are left out");
     }
     let unit = Unit::of_this_clock();
-    let mut lanes = lanes::all(&places)?;
-    let calls_count = (args.millions * 1e6) as u64 / lanes::ROUNDS_COUNT;
+    let mut loops = loops::rows(&places)?;
+    let calls_count = (args.millions * 1e6) as u64 / loops::ROUNDS_COUNT;
     let home = affinity::mask();
     // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());
-    let measured = lanes::measure(&mut lanes, calls_count, args.calls, &places, &interrupted);
+    let measured = loops::measure(&mut loops, calls_count, args.calls, &places, &interrupted);
     let _ = affinity::set_mask(&home);
     measured?;
-    let wholes = whole::measure_programs(args.calls, args.runs, &places, &interrupted)?;
-    let empties = whole::measure_empty_programs(args.runs, &places, &interrupted)?;
-    let results = Results { lanes: &lanes, wholes: &wholes, empties: &empties, unit: &unit };
+    let processes = processes::measure_programs(args.calls, args.runs, &places, &interrupted)?;
+    let empties = processes::measure_empty_programs(args.runs, &places, &interrupted)?;
+    let results = Results { loops: &loops, processes: &processes, empties: &empties, unit: &unit };
     if args.json {
         writeln!(out, "{}", results.document(args.calls, args.runs, &places))?;
     } else {
@@ -119,19 +104,19 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
             out,
             "Calls: {} M a row, {} rounds; {}",
             args.millions,
-            lanes::ROUNDS_COUNT,
+            loops::ROUNDS_COUNT,
             unit.words()
         )?;
         results.master(args.calls, &places, out)?;
-        results.loops(out)?;
+        results.print_loops(out)?;
         results.print_spread(out)?;
         results.costed(args.calls, args.runs, out)?;
         results.print_empty_programs(args.runs, out)?;
         results.times(out)?;
     }
     out.flush()?;
-    let in_loop = lanes.iter().map(|it| (&it.text, &it.refused));
-    let of_processes = wholes.iter().map(|it| (&it.text, &it.refused));
+    let in_loop = loops.iter().map(|it| (&it.text, &it.refused));
+    let of_processes = processes.iter().map(|it| (&it.text, &it.refused));
     let of_empties = empties.iter().map(|it| (&it.text, &it.refused));
     let mut refused = in_loop.chain(of_processes).chain(of_empties);
     match refused.find_map(|(text, refused)| Some((text, refused.as_ref()?))) {

@@ -20,9 +20,8 @@ use handover_event::{
 use handover_program::exit::{Interrupted, usage as wrong};
 use handover_suite::event::drive::{self, Caller, Lookup, Numbered, Search};
 use log::{Log, TARGET};
-use pace::{Demo, SentLine, Speaks};
+use pace::{Demo, Opener, SentLine};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -35,8 +34,6 @@ const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before an answer, in all demos except hello3.
 const IDLE: Duration = Duration::from_secs(10);
 const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
-/// Range of the QUIT timer, in seconds.
-const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 /// Messages between two checks of the timers for a machine that talks to itself: about 10 µs.
 const MESSAGES_PER_ROUND: u32 = 4096;
 /// Maximum number of message ids: the table's, less two for the timers.
@@ -74,8 +71,7 @@ pub struct Options {
     #[arg(short = 'n', long = "no-header")]
     no_header: bool,
     /// Time until the QUIT timer expires; a fraction will do
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    #[arg(value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::number(super::SECONDS))]
     seconds: f64,
     /// Pin the threads: near, far, smt or same [default: wherever the kernel puts them]
     #[arg(long, value_name = "NAME")]
@@ -104,20 +100,15 @@ impl Options {
     }
 
     /// Returns the pace of a machine without the QUIT timer.
-    fn pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
-        Demo::new(self.liveloop, speaks, None, cpu, idle)
+    fn pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
+        Demo::new(self.liveloop, opener, None, cpu, idle)
     }
 
     /// Returns the pace of the machine with the QUIT timer.
-    fn main_pace(&self, speaks: Speaks, cpu: Option<u32>, idle: Duration) -> Demo {
+    fn main_pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
         let quits_after = Duration::from_secs_f64(self.seconds);
-        Demo::new(self.liveloop, speaks, Some(quits_after), cpu, idle)
+        Demo::new(self.liveloop, opener, Some(quits_after), cpu, idle)
     }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| SECONDS.contains(value));
-    value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
 }
 
 /// One machine sends itself a message (EVM's hello1).
@@ -207,16 +198,15 @@ pub struct Hello3 {
     #[command(flatten)]
     notifying: Notifying,
     /// Lookup of a message's handler by the message's id
-    #[arg(long, value_enum, default_value_t = Find::Direct, value_name = "HOW")]
-    lookup: Find,
+    #[arg(long, value_enum, default_value_t = LookupKind::Direct, value_name = "HOW")]
+    lookup: LookupKind,
     /// Registered message ids, the last of which is sent [default: 20]
-    #[arg(long, value_name = "COUNT")]
-    #[arg(value_parser = super::whole(1..=IDS_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "COUNT", value_parser = super::whole(1..=IDS_MAX))]
     ids: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Find {
+enum LookupKind {
     /// by index
     Direct,
     /// linear search, the last id after all others
@@ -235,7 +225,7 @@ pub struct HelloMany {
     notifying: Notifying,
     /// Threads that are served
     #[arg(value_name = "num_additional_threads", default_value_t = 1)]
-    #[arg(value_parser = super::whole(0..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(0..=THREADS_MAX))]
     threads: u64,
 }
 
@@ -253,39 +243,45 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
     };
     let environment = Environment::new("DEMO1EVM", &args.options, 0)?;
     let cpu = args.options.cpus(1)?[0];
-    let pace = args.options.main_pace(Speaks::FirstWhenIdle, cpu, IDLE);
+    let pace = args.options.main_pace(Opener::FirstWhenIdle, cpu, IDLE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
     let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
-    let machine = made(drive::alone(via, pace, config))?;
+    let machine = with_descriptor_hint(drive::alone(via, pace, config))?;
     run_machines(&environment, machine, no_others(), |it| &it.pace)
 }
 
 pub fn run3(args: &Hello3) -> anyhow::Result<()> {
-    if let (Find::Match, Some(ids)) = (args.lookup, args.ids) {
+    if let (LookupKind::Match, Some(ids)) = (args.lookup, args.ids) {
         return Err(wrong(format!("--ids {ids}: --lookup match has no ids; use direct or search")));
     }
     let ids_count = args.ids.unwrap_or(IDS_DEFAULT) as usize; // at most IDS_MAX
     let environment = Environment::new("DEMO3EVM", &args.options, 1)?;
     let options = &args.options;
     let cpus = options.cpus(2)?;
-    let to = |evm_id| SentLine::To { evm_id };
+    let to = |evm_id| match args.lookup {
+        // Without ids, as in the oldest measurement, whose line does not name the receiver.
+        LookupKind::Match => SentLine::Plain,
+        LookupKind::Direct | LookupKind::Search => SentLine::To { evm_id },
+    };
     let paces = [
-        options.main_pace(Speaks::Second, cpus[0], IDLE_OF_TWO_THREADS).sent_line(to(1)),
-        options.pace(Speaks::First, cpus[1], IDLE_OF_TWO_THREADS).sent_line(to(0)),
+        options.main_pace(Opener::Second, cpus[0], IDLE_OF_TWO_THREADS).sent_line(to(1)),
+        options.pace(Opener::First, cpus[1], IDLE_OF_TWO_THREADS).sent_line(to(0)),
     ];
     let config = args.notifying.config();
     match args.lookup {
-        Find::Direct => {
-            play_by_id::<Table<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
+        LookupKind::Direct => {
+            run_pair_by_id::<Table<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
         }
-        Find::Search => {
-            play_by_id::<Search<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
+        LookupKind::Search => {
+            run_pair_by_id::<Search<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
         }
-        Find::Match => play_two(&environment, made(drive::pair(paces, config))?, |it| &it.pace),
+        LookupKind::Match => {
+            run_pair(&environment, with_descriptor_hint(drive::pair(paces, config))?, |it| &it.pace)
+        }
     }
 }
 
-fn play_by_id<L>(
+fn run_pair_by_id<L>(
     environment: &Environment,
     paces: [Demo; 2],
     ids_count: usize,
@@ -294,13 +290,13 @@ fn play_by_id<L>(
 where
     L: Lookup<Demo> + Send + 'static,
 {
-    let machines = made(drive::pair_by_id::<Demo, L>(paces, ids_count, config))?;
-    play_two(environment, machines, |it| &it.caller().pace)
+    let machines = with_descriptor_hint(drive::pair_by_id::<Demo, L>(paces, ids_count, config))?;
+    run_pair(environment, machines, |it| &it.caller().pace)
 }
 
-/// Plays two machines, the first of which opens before the second one's thread is started: its line
+/// Runs two machines, the first of which opens before the second one's thread is started: its line
 /// comes first.
-fn play_two<H>(
+fn run_pair<H>(
     environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
     pace: impl Fn(&H) -> &Demo,
@@ -320,19 +316,21 @@ pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
     let environment = Environment::new("DEMO3EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
     let clients = clients.into_iter().map(|client| client.sent_line(SentLine::FirstJoined));
-    let (server, clients) = made(drive::served(server, clients, args.notifying.config()))?;
+    let (server, clients) =
+        with_descriptor_hint(drive::served(server, clients, args.notifying.config()))?;
     run_machines(&environment, server, clients, |it| &it.pace)
 }
 
 pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
     let environment = Environment::new("DEMO5EVM", &args.options, args.threads)?;
     let (server, clients) = args.paces()?;
-    let (server, clients) = made(drive::served_by_topic(server, clients, args.notifying.config()))?;
+    let (server, clients) =
+        with_descriptor_hint(drive::served_by_topic(server, clients, args.notifying.config()))?;
     run_machines(&environment, server, clients, |it| &it.pace)
 }
 
 /// Adds a remedy to the error of machines that lack descriptors.
-fn made<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
+fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
         MachineError::Refused { .. } => anyhow::Error::new(refused).context(
             "create a thread that is notified through an eventfd (it needs two descriptors; allow more with \
@@ -347,8 +345,8 @@ impl HelloMany {
     fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
-        let server = options.main_pace(Speaks::Second, cpus.next().flatten(), IDLE);
-        Ok((server, cpus.map(|cpu| options.pace(Speaks::First, cpu, IDLE)).collect()))
+        let server = options.main_pace(Opener::Second, cpus.next().flatten(), IDLE);
+        Ok((server, cpus.map(|cpu| options.pace(Opener::First, cpu, IDLE)).collect()))
     }
 }
 
@@ -472,14 +470,14 @@ where
     let ended = main.run();
     let took = began.elapsed();
     let mut handled = main.stats().handled;
-    let mut fault = fault_of(&ended);
+    let mut fault = run_error(&ended);
     for one in &others {
         one.stop();
     }
     for one in others {
         let (one, ended) = one.join();
         handled += one.stats().handled;
-        fault = fault.or_else(|| fault_of(&ended));
+        fault = fault.or_else(|| run_error(&ended));
     }
     let used = usage::process() - used;
     let outcome = Outcome { handled, took, used, quit: pace(main.handler()).has_quit() };
@@ -520,7 +518,7 @@ where
 }
 
 /// Returns the error of a run that ended by a panic or a failure.
-fn fault_of(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
+fn run_error(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
     match ended {
         Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
         Ok(_) => None,

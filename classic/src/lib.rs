@@ -22,6 +22,8 @@ use handover_base::topology;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::RangeInclusive;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::thread;
 
 /// Classic program with its arguments.
@@ -113,15 +115,20 @@ fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + 
     }
 }
 
-/// Maximum number of operations for a row of a table, in millions: days.
-const MILLIONS_MAX: f64 = 1e6;
-const MILLIONS_MIN: f64 = 0.001;
-
-/// Parses a number of operations in millions. The originals take whole numbers; a fraction is for a quick look.
-fn millions(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| (MILLIONS_MIN..=MILLIONS_MAX).contains(value));
-    value.ok_or_else(|| format!("must lie in {MILLIONS_MIN}..={MILLIONS_MAX}"))
+/// Returns a parser of numbers within bounds.
+fn number(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let must = if text.parse::<f64>().is_ok() { "must lie in" } else { "must be a number in" };
+        let value = text.parse().ok().filter(|value| bounds.contains(value));
+        value.ok_or_else(|| format!("{must} {}..={}", bounds.start(), bounds.end()))
+    }
 }
+
+/// Range of the number of operations for a row of a table, in millions: up to days. The originals take
+/// whole numbers; a fraction is for a quick look.
+const MILLIONS: RangeInclusive<f64> = 0.001..=1e6;
+/// Range of the duration of a demo or of a run of sched, in seconds: up to a year.
+const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 
 /// Parses the number of a CPU that this process may use.
 fn core(text: &str) -> Result<u32, String> {
@@ -138,6 +145,22 @@ fn free_bytes() -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Returns a command that runs a program of this binary as a subcommand, by whatever name this process was
+/// called, and whatever its binary is called.
+fn own_program(name: &str) -> anyhow::Result<Command> {
+    let binary = std::env::current_exe().context("find the path of this program")?;
+    let mut command = Command::new(binary);
+    command.arg0("handover").arg(name);
+    Ok(command)
+}
+
+/// Returns the arguments of this process's program.
+fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
+    let mut words = std::env::args_os().skip(1).peekable();
+    words.next_if(|word| word == name);
+    words
 }
 
 /// Runs a body on as many threads as there are CPUs named, and waits for all of them. No thread

@@ -18,4 +18,4 @@ pub use error::{Fault, LoadError, PlanError};
 pub use latencies::{LatencyHistograms, Linear, Shares};
 pub use plan::{Plan, Work};
 pub use schedule::Schedule;
-pub use secure::{Encryption, EncryptionError, EncryptionFactory};
+pub use secure::{Encryption, EncryptionError, Trust};

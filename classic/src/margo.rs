@@ -20,17 +20,14 @@ use handover_program::end_with_parent;
 use handover_program::exit::usage;
 use handover_program::files;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
-use meeting::{MeetingFile, Patience};
+use meeting::{MeetingFile, WaitLimit};
 use ranks::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use std::any::Any;
 use std::cell::OnceCell;
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -81,7 +78,7 @@ pub struct Options {
     rank: Option<u32>,
     /// Longest wait for the other rank, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    #[arg(value_parser = crate::whole(1..=WAIT_S_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=WAIT_S_MAX))]
     wait: u64,
     /// Pin both ranks, placed to each other: near, far, smt or same [default: near when alone;
     /// under a launcher, where that has put them]
@@ -154,9 +151,6 @@ pub trait Program {
 
     fn options(&self) -> &Options;
 
-    /// Returns the server's arguments besides the options of both programs.
-    fn arguments(&self) -> Vec<OsString>;
-
     /// Returns `usual` with the limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config;
 
@@ -177,7 +171,7 @@ pub trait Program {
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
     run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
-        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 is gone"),
+        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 has disconnected"),
         _ => error,
     })
 }
@@ -187,33 +181,38 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
     options.check_certificates()?;
     let interrupted = console::interrupted().context("listen for signals")?;
     let (side, via) = options.role(P::NAME)?;
-    let patience = Patience::new(Duration::from_secs(options.wait), &interrupted);
+    let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
         Side::Server => {
             // A terminal's signal reaches both processes; the process that started this one decides
             // when it ends.
             let never = AtomicBool::new(false);
-            let patience = match via {
-                Via::Alone => Patience::new(Duration::from_secs(options.wait), &never),
-                _ => patience,
+            let limit = match via {
+                Via::Alone => WaitLimit::new(Duration::from_secs(options.wait), &never),
+                _ => limit,
             };
-            serve(program, via, patience, out)
+            serve(program, via, limit, out)
         }
         Side::Client => {
             options.note_transport(P::NAME);
             let config = program.config(options.config()?);
             // Rank 0 waits for this rank to connect while `meeting` is open.
-            let (partner, (address, meeting)) = match via {
+            type Meeting = Option<Box<dyn Any>>;
+            let (partner, address, meeting): (_, _, Meeting) = match via {
                 Via::Alone => {
-                    let (partner, address) = Partner::start(program, patience)?;
-                    (Some(partner), (address, None))
+                    let (partner, address) = Partner::start(P::NAME, limit)?;
+                    (Some(partner), address, None)
                 }
-                Via::File(place) => (None, with_meeting(place.wait_for_address(patience)?)),
+                Via::File(place) => {
+                    let (address, file) = place.wait_for_address(limit)?;
+                    (None, address, Some(Box::new(file)))
+                }
                 Via::Host(place, job) => {
-                    (None, with_meeting(meeting::address_from_host(&place, &job, patience)?))
+                    let (address, endpoint) = meeting::address_from_host(&place, &job, limit)?;
+                    (None, address, Some(Box::new(endpoint)))
                 }
                 #[cfg(feature = "mpi")]
-                Via::Mpi(met) => (None, (met.hear_address()?, None)),
+                Via::Mpi(met) => (None, met.receive_address()?, None),
             };
             // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
             let mut endpoint = Endpoint::new(options.place(config, side, partner.is_some())?)?;
@@ -233,11 +232,11 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
 fn serve<P: Program>(
     program: &P,
     via: Via,
-    patience: Patience<'_>,
+    limit: WaitLimit<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let options = program.options();
-    let mut at = options.transport.address.clone();
+    let at = options.transport.address.clone();
     let config = program.config(options.config()?);
     let is_alone = matches!(via, Via::Alone);
     let mut endpoint = Endpoint::new(options.place(config, Side::Server, is_alone)?)?;
@@ -246,51 +245,43 @@ fn serve<P: Program>(
         Via::Alone => {
             writeln!(out, "{}", endpoint.listen(&at)?)?;
             out.flush()?;
-            first_peer(&mut endpoint, patience, || false)?
+            first_peer(&mut endpoint, limit, || false)?
         }
         Via::File(place) => {
             let address = endpoint.listen(&at)?;
             let published = place.publish(&address)?;
-            first_peer(&mut endpoint, patience, || published.is_released())?
+            first_peer(&mut endpoint, limit, || published.is_released())?
         }
         Via::Host(place, job) => {
-            let mut met = meeting::wait_at_host(&place, &job, patience, |warning| {
-                tell(format_args!("warning: {warning}"));
-            })?;
-            // The address by which the other rank has reached this host.
-            let here = || met.host().map(|host| SocketAddr::new(host, 0).to_string());
-            at = match at {
-                Address::Tcp(place) if place.is_empty() => Address::Tcp(here()?),
-                Address::Tls(place) if place.is_empty() => Address::Tls(here()?),
+            let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
+            let address = endpoint.listen(&match at {
+                Address::Tcp(at) if at.is_empty() => Address::Tcp(format!("{host}:0")),
+                Address::Tls(at) if at.is_empty() => Address::Tls(format!("{host}:0")),
                 at => at,
-            };
-            met.tell(&endpoint.listen(&at)?)?;
-            first_peer(&mut endpoint, patience, || met.is_released())?
+            })?;
+            let mut met = meeting::wait_at_host(&place, &job, &address, limit)?;
+            first_peer(&mut endpoint, limit, || met.is_released())?
         }
         #[cfg(feature = "mpi")]
         Via::Mpi(met) => {
-            met.tell(at, |at| endpoint.listen(at))?;
-            first_peer(&mut endpoint, patience, || false)?
+            met.send_address(at, |at| endpoint.listen(at))?;
+            first_peer(&mut endpoint, limit, || false)?
         }
     };
     let stopped = endpoint.serve_while_connected(peer);
     options.diagnose(&endpoint, Side::Server)?;
     match stopped {
         true => Ok(()),
-        false => bail!("rank 1 is gone before it was finished"),
+        false => bail!("rank 1 has disconnected before the end"),
     }
-}
-
-fn with_meeting((address, meeting): (Address, OwnedFd)) -> (Address, Option<OwnedFd>) {
-    (address, Some(meeting))
 }
 
 /// Waits for rank 1 to connect. `is_released` returns `true` once rank 1 has released the meeting
 /// place, which it does when it has connected or when it ends.
 fn first_peer(
     endpoint: &mut Endpoint,
-    patience: Patience<'_>,
-    is_released: impl Fn() -> bool,
+    limit: WaitLimit<'_>,
+    mut is_released: impl FnMut() -> bool,
 ) -> anyhow::Result<Peer> {
     let mut released: Option<Instant> = None;
     loop {
@@ -299,9 +290,9 @@ fn first_peer(
             return Ok(peer);
         }
         if endpoint.stats().closed_count > 0 {
-            bail!("rank 1 is gone before it had begun");
+            bail!("rank 1 has disconnected before its first call");
         }
-        patience.check(|| "rank 1 has not connected".into())?;
+        limit.check(|| "rank 1 has not connected".into())?;
         if is_released()
             && released.get_or_insert_with(Instant::now).elapsed() > CONNECT_AFTER_RELEASE_MAX
         {
@@ -461,30 +452,6 @@ impl Options {
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
         files::write(path.as_ref(), text.as_bytes()).with_context(|| format!("-d: write {path}"))
     }
-
-    /// Returns these options as arguments for the partner.
-    fn arguments(&self) -> Vec<OsString> {
-        let mut words: Vec<OsString> = vec!["-n".into(), self.transport.text.clone().into()];
-        if let Some(Timeouts { client_ms, server_ms }) = self.timeouts {
-            words.extend(["-t".into(), format!("{client_ms},{server_ms}").into()]);
-        }
-        for (name, given) in [
-            ("-d", &self.diagnostics),
-            ("--config", &self.config),
-            ("--cert", &self.cert),
-            ("--key", &self.key),
-            ("--ca", &self.ca),
-        ] {
-            if let Some(given) = given {
-                words.extend([name.into(), given.into()]);
-            }
-        }
-        if let Some(place) = self.place {
-            words.extend(["--place".into(), place.name().into()]);
-        }
-        words.extend(["--wait".into(), self.wait.to_string().into(), "--partner".into()]);
-        words
-    }
 }
 
 /// Rank 0, started by rank 1. Dropping this kills it.
@@ -503,11 +470,10 @@ impl Drop for Partner {
 }
 
 impl Partner {
-    fn start<P: Program>(program: &P, patience: Patience<'_>) -> anyhow::Result<(Self, Address)> {
-        let binary = std::env::current_exe().context("find the path of this program")?;
-        let mut command = Command::new(binary);
-        command.arg0("handover").arg(P::NAME).args(program.arguments());
-        command.args(program.options().arguments());
+    /// Starts rank 0 of the program of that name; returns the address at which it listens.
+    fn start(name: &str, limit: WaitLimit<'_>) -> anyhow::Result<(Self, Address)> {
+        let mut command = crate::own_program(name)?;
+        command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
         let mut child = command.spawn().context("start the second process")?;
@@ -516,7 +482,7 @@ impl Partner {
         let stdout = stdout.context("take the standard output of the second process")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
-            patience.check(|| "the second process has not begun to listen".into())?;
+            limit.check(|| "the second process has not begun to listen".into())?;
         }
         let mut line = String::new();
         BufReader::new(stdout)

@@ -7,77 +7,52 @@ use std::path::Path;
 pub struct Classic {
     /// Subcommand that does the program's work.
     pub command: &'static str,
-    /// Paths below a links folder under which the program's own documentation calls it.
-    pub links: &'static [&'static str],
-    /// `true` if this version has the program.
-    pub here: bool,
+    file: &'static str,
+    folders: &'static [&'static str],
+}
+
+impl Classic {
+    /// Returns the paths below a links folder under which the program's own documentation calls it.
+    pub fn links(&self) -> impl Iterator<Item = String> {
+        self.folders.iter().map(|folder| format!("{folder}{}", self.file))
+    }
 }
 
 /// Name under which cargo calls the binary: `cargo handover`.
 pub const CARGOS: &str = "cargo-handover";
 
-/// All classic programs, including future ones: a link to such a name says so when it is called.
+const HERE: &[&str] = &[""];
+const DEMOS: &[&str] = &["", "build/demos/"];
+const RELEASE: &[&str] = &["", "target/release/"];
+const PERF: &[&str] = &["", "perf-regression/", "tests/perf-regression/", "build/perf-regression/"];
+const TESTS: &[&str] = &["", "tests/"];
+
+const fn classic(
+    command: &'static str,
+    file: &'static str,
+    folders: &'static [&'static str],
+) -> Classic {
+    Classic { command, file, folders }
+}
+
+/// All classic programs.
 pub const CLASSICS: &[Classic] = &[
-    Classic { command: "hello1", links: &["hello1_evm", "build/demos/hello1_evm"], here: true },
-    Classic { command: "hello2", links: &["hello2_evm", "build/demos/hello2_evm"], here: true },
-    Classic { command: "hello3", links: &["hello3_evm", "build/demos/hello3_evm"], here: true },
-    Classic { command: "hello4", links: &["hello4_evm", "build/demos/hello4_evm"], here: true },
-    Classic { command: "hello5", links: &["hello5_evm", "build/demos/hello5_evm"], here: true },
-    Classic { command: "sched", links: &["sched"], here: true },
-    Classic { command: "trylock", links: &["trylock"], here: true },
-    Classic { command: "notify", links: &["notify"], here: true },
-    Classic { command: "calls", links: &["calls"], here: true },
-    Classic { command: "evh_perf", links: &["evh_perf", "target/release/evh_perf"], here: true },
-    Classic {
-        command: "margo-p2p-latency",
-        links: &[
-            "margo-p2p-latency",
-            "perf-regression/margo-p2p-latency",
-            "tests/perf-regression/margo-p2p-latency",
-            "build/perf-regression/margo-p2p-latency",
-        ],
-        here: true,
-    },
-    Classic {
-        command: "margo-p2p-bw",
-        links: &[
-            "margo-p2p-bw",
-            "perf-regression/margo-p2p-bw",
-            "tests/perf-regression/margo-p2p-bw",
-            "build/perf-regression/margo-p2p-bw",
-        ],
-        here: true,
-    },
-    Classic {
-        command: "node-microbench",
-        links: &[
-            "node-microbench",
-            "perf-regression/node-microbench",
-            "tests/perf-regression/node-microbench",
-            "build/perf-regression/node-microbench",
-        ],
-        here: true,
-    },
-    Classic {
-        command: "abt-eventual-bench",
-        links: &[
-            "abt-eventual-bench",
-            "perf-regression/abt-eventual-bench",
-            "tests/perf-regression/abt-eventual-bench",
-            "build/perf-regression/abt-eventual-bench",
-        ],
-        here: true,
-    },
-    Classic {
-        command: "sweep-abt-eventual-bench",
-        links: &["sweep-abt-eventual-bench.sh", "tests/sweep-abt-eventual-bench.sh"],
-        here: true,
-    },
-    Classic {
-        command: "plot-abt-eventual-bench",
-        links: &["plot-abt-eventual-bench.sh", "tests/plot-abt-eventual-bench.sh"],
-        here: true,
-    },
+    classic("hello1", "hello1_evm", DEMOS),
+    classic("hello2", "hello2_evm", DEMOS),
+    classic("hello3", "hello3_evm", DEMOS),
+    classic("hello4", "hello4_evm", DEMOS),
+    classic("hello5", "hello5_evm", DEMOS),
+    classic("sched", "sched", HERE),
+    classic("trylock", "trylock", HERE),
+    classic("notify", "notify", HERE),
+    classic("calls", "calls", HERE),
+    classic("evh_perf", "evh_perf", RELEASE),
+    classic("margo-p2p-latency", "margo-p2p-latency", PERF),
+    classic("margo-p2p-bw", "margo-p2p-bw", PERF),
+    classic("node-microbench", "node-microbench", PERF),
+    classic("abt-eventual-bench", "abt-eventual-bench", PERF),
+    classic("sweep-abt-eventual-bench", "sweep-abt-eventual-bench.sh", TESTS),
+    classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TESTS),
 ];
 
 /// Returns the classic program that the name `called` stands for, if any.
@@ -100,8 +75,8 @@ mod tests {
     #[test]
     fn every_link_calls_its_own_program() {
         for classic in CLASSICS {
-            for link in classic.links {
-                let found = called_as(OsStr::new(link)).map(|it| it.command);
+            for link in classic.links() {
+                let found = called_as(OsStr::new(&link)).map(|it| it.command);
                 assert_eq!(found, Some(classic.command), "{link}");
             }
         }

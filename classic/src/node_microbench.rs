@@ -27,12 +27,7 @@ ns/op. An operation that this machine does not have is a line `# \"NAME\": reaso
 )]
 pub struct NodeMicrobench {
     /// Number of times that each operation is done, in millions
-    #[arg(
-        short = 'm',
-        value_name = "MILLIONS",
-        value_parser = super::millions,
-        allow_negative_numbers = true
-    )]
+    #[arg(short = 'm', value_name = "MILLIONS", value_parser = super::number(super::MILLIONS))]
     millions: f64,
 }
 

@@ -1,10 +1,8 @@
 //! `notify`: costs of a notification for its receiver (test A) and its sender (test B).
 
-use super::stamp::{Stamp, e3};
+use super::stamp::{Stamp, e3, quantiles};
 use clap::{Args, ValueEnum};
-use handover_base::units::format_ns;
 use handover_base::{affinity, clock, topology};
-use handover_harness::stats::quantile_sorted;
 use handover_notify::{Adaptive, Mechanism, Notify, Wait};
 use handover_program::console::tell;
 use handover_suite::notify::{EventFd, Futex, Pipe, notify_many, notify_timed, pause};
@@ -31,16 +29,13 @@ it cost the sender."
 )]
 pub struct NotifyArgs {
     /// Number of notifications to be sent, in thousands [default: 2000; with -S 40]
-    #[arg(short = 'n', value_name = "THOUSANDS")]
-    #[arg(value_parser = super::whole(1..=THOUSANDS_MAX), allow_negative_numbers = true)]
+    #[arg(short = 'n', value_name = "THOUSANDS", value_parser = super::whole(1..=THOUSANDS_MAX))]
     thousands: Option<u64>,
     /// The core where the sender is run
-    #[arg(short = 's', value_name = "CORE")]
-    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    #[arg(short = 's', value_name = "CORE", value_parser = super::core)]
     sender: Option<u32>,
     /// The core where the receiver is run
-    #[arg(short = 'r', value_name = "CORE")]
-    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    #[arg(short = 'r', value_name = "CORE", value_parser = super::core)]
     receiver: Option<u32>,
     /// Carry out test B: the receiver sleeps
     #[arg(short = 'S')]
@@ -152,7 +147,9 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
         let cost = clock::ps(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
         let text = format_args!("sender cost {} ns", e3(cost));
         plan.stamp.line(out, "snd_slow_body", line!(), text)?;
-        return quantiles(plan, sent, out);
+        let costs = quantiles(sent.costs_ticks.iter().copied());
+        let text = format_args!("sender cost: {costs}");
+        return Ok(plan.stamp.line(out, "main", line!(), text)?);
     }
     let text = format_args!("sender rate {} ops", e3(sent.rate()));
     plan.stamp.line(out, "snd_body", line!(), text)?;
@@ -219,23 +216,6 @@ fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Si
             return SideResult { count, took_ns, ..SideResult::default() };
         }
     }
-}
-
-fn quantiles(plan: &Plan, sent: &SideResult, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut costs: Vec<f64> =
-        sent.costs_ticks.iter().map(|ticks| clock::ps(*ticks) as f64 / 1000.0).collect();
-    costs.sort_unstable_by(f64::total_cmp);
-    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
-    let text = format_args!(
-        "sender cost: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each: {}",
-        at(0.5),
-        at(0.9),
-        at(0.99),
-        at(0.999),
-        at(1.0),
-        format_ns(clock::calibration().cost_ns)
-    );
-    Ok(plan.stamp.line(out, "main", line!(), text)?)
 }
 
 #[cfg(test)]

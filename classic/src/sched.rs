@@ -32,7 +32,6 @@ use recorder::{Recorder, WhenFull, recorder};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +49,6 @@ const CLIENT_STACK_BYTES: usize = 256 << 10;
 const QUEUE_MAX: u64 = 65536;
 /// Maximum polling interval, in µs.
 const INTERVAL_US_MAX: u64 = 1_000_000;
-/// Range of the duration, in seconds.
-const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
 /// Default configuration file.
@@ -90,40 +87,38 @@ moment from which it had packets queued."
 pub struct Sched {
     /// Number of client threads
     #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
-    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX))]
     threads: u64,
     /// Client configuration file; it need not be there unless it is named [default: sched.txt]
     #[arg(short = 'f', value_name = "PATH")]
     file: Option<PathBuf>,
     /// Size of the queue between each client and the scheduler, in packets
     #[arg(short = 'q', value_name = "SIZE", default_value_t = 200)]
-    #[arg(value_parser = super::whole(1..=QUEUE_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(1..=QUEUE_MAX))]
     queue: u64,
     /// Output bandwidth, in bit/s
     #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = Rate::from_str)]
-    #[arg(allow_negative_numbers = true)]
     bandwidth: Rate,
     /// Scheduler polling interval, in us; 0: it polls all the time
     #[arg(short = 'i', value_name = "US", default_value_t = 20)]
-    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX))]
     interval: u64,
     /// Client polling interval, in us; 0: they poll all the time
     #[arg(short = 'c', value_name = "US", default_value_t = 5)]
-    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX))]
     client_interval: u64,
     /// Time-stamp files are called PREFIXqueue-i.txt
     #[arg(short = 'p', value_name = "PREFIX", default_value = "")]
     prefix: OsString,
     /// The core of the arbiter; one that is not here is replaced, with a warning
-    #[arg(short = 'a', value_name = "CORE", allow_negative_numbers = true)]
-    #[arg(value_parser = super::whole(0..=u64::from(u16::MAX)))]
+    #[arg(short = 'a', value_name = "CORE", value_parser = super::whole(0..=u64::from(u16::MAX)))]
     core: Option<u64>,
     /// Duration; a fraction will do [default: as long as the longest program, or 10]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = super::number(super::SECONDS))]
     seconds: Option<f64>,
     /// Packets that the arbiter takes from a client, and marks, at once
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
-    #[arg(value_parser = super::whole(1..=1024), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(1..=1024))]
     batch: u64,
     /// Events that get time stamps
     #[arg(long, value_enum, default_value_t = Stamp::Packet)]
@@ -148,8 +143,7 @@ pub struct Sched {
     experiments: Option<experiments::Letters>,
     /// Numbers of clients of the experiments
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
-    #[arg(default_values_t = experiments::CLIENTS)]
-    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(default_values_t = experiments::CLIENTS, value_parser = super::whole(1..=THREADS_MAX))]
     clients: Vec<u64>,
     #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
     scheduler: Vec<String>,
@@ -196,11 +190,6 @@ impl FromStr for Target {
             }
         }
     }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| SECONDS.contains(value));
-    value.ok_or_else(|| format!("must lie in {}..={}", SECONDS.start(), SECONDS.end()))
 }
 
 /// Moves the options of the scheduler to behind `--`, where the parser looks for them.

@@ -1,5 +1,8 @@
 //! The prefix of lines printed by trylock and notify: `001.843513 fn_busy    [109] `.
 
+use handover_base::clock;
+use handover_base::units::format_ns;
+use handover_harness::stats::quantile_sorted;
 use std::io::{self, Write};
 use std::time::Instant;
 
@@ -27,6 +30,23 @@ impl Stamp {
         let (seconds, micros) = (elapsed.as_secs() % 1000, elapsed.subsec_micros());
         writeln!(out, "{seconds:03}.{micros:06} {function:<10.10} [{line}] {text}")
     }
+}
+
+/// Formats quantiles of costs, given in ticks, with the cost of reading the clock, which is part of each.
+pub fn quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
+    let mut costs_ns: Vec<f64> =
+        costs_ticks.map(|ticks| clock::ps(ticks) as f64 / 1000.0).collect();
+    costs_ns.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| format_ns(quantile_sorted(&costs_ns, q));
+    format!(
+        "p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each: {}",
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(0.999),
+        at(1.0),
+        format_ns(clock::calibration().cost_ns)
+    )
 }
 
 /// Formats a number as C does with `%.3e`: `2.031e+08`.

@@ -1,11 +1,9 @@
 //! `trylock`: contention on a lock that is always busy (test A), or passed around (test B).
 
-use super::stamp::{Stamp, e3, e6};
+use super::stamp::{Stamp, e3, e6, quantiles};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use handover_base::units::format_ns;
 use handover_base::{affinity, clock, topology};
-use handover_harness::stats::quantile_sorted;
 use handover_program::console::tell;
 use handover_program::exit::usage;
 use handover_suite::lock::contend::{
@@ -44,15 +42,13 @@ found it free, and of the unlock (post), each between two readings of the clock,
 pub struct Trylock {
     /// Number of threads
     #[arg(short = 'n', value_name = "THREADS", default_value_t = 2)]
-    #[arg(value_parser = super::whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = super::whole(1..=THREADS_MAX))]
     threads: u64,
     /// The core which allocates the lock
-    #[arg(short = 'x', value_name = "CORE")]
-    #[arg(value_parser = super::core, allow_negative_numbers = true)]
+    #[arg(short = 'x', value_name = "CORE", value_parser = super::core)]
     core: Option<u32>,
     /// Tries of each thread, in millions [default: 200; with -F 40]
-    #[arg(short = 't', value_name = "MILLIONS")]
-    #[arg(value_parser = super::whole(1..=MILLIONS_MAX), allow_negative_numbers = true)]
+    #[arg(short = 't', value_name = "MILLIONS", value_parser = super::whole(1..=MILLIONS_MAX))]
     millions: Option<u64>,
     /// Carry out test B: the lock is free, and passed around
     #[arg(short = 'F')]
@@ -237,32 +233,12 @@ fn pass_around<L: Lock>(
     }
     let text = format_args!("t_busy {} ns, t_free {} ns", e3(busy_ns), e3(free_ns));
     stamp.line(out, "main", line!(), text)?;
-    quantiles(&threads, stamp, out)?;
-    dump(plan, &threads)
-}
-
-/// Prints quantiles of the costs, which the original leaves to the analysis of its dump.
-fn quantiles(threads: &[Costs], stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut costs: Vec<f64> = threads
-        .iter()
-        .flat_map(|it| &it.kept)
-        .map(|ticks| clock::ps(u64::from(*ticks)) as f64 / 1000.0)
-        .collect();
-    if costs.is_empty() {
-        return Ok(());
+    // The original leaves these to the analysis of its dump.
+    let mut kept = threads.iter().flat_map(|it| &it.kept).map(|ticks| u64::from(*ticks)).peekable();
+    if kept.peek().is_some() {
+        stamp.line(out, "main", line!(), format_args!("busy: {}", quantiles(kept)))?;
     }
-    costs.sort_unstable_by(f64::total_cmp);
-    let at = |q: f64| format_ns(quantile_sorted(&costs, q));
-    let text = format_args!(
-        "busy: p50 {}, p90 {}, p99 {}, p99.9 {}, max {}; the clock's part of each cost: {}",
-        at(0.5),
-        at(0.9),
-        at(0.99),
-        at(0.999),
-        at(1.0),
-        format_ns(clock::calibration().cost_ns)
-    );
-    Ok(stamp.line(out, "main", line!(), text)?)
+    dump(plan, &threads)
 }
 
 /// Writes one cost a line, in ns, thread by thread, each thread's in order of time.

@@ -55,7 +55,7 @@ fn timed(ms: u64, rate: Option<f64>) -> Work {
 }
 
 fn run_to_end(plan: &Plan) -> Report {
-    Load::start(plan).unwrap().finish().unwrap()
+    Load::start(plan, None).unwrap().finish().unwrap()
 }
 
 #[test]
@@ -102,21 +102,19 @@ fn changed_letter_id_or_length_is_a_fault() {
         };
         let report = run_to_end(&plan);
         assert_eq!((report.received_count, report.lost_count), (10, 990));
-        match &report.faults[..] {
-            [Fault::ChangedMessage(fault_of)] => *fault_of,
-            other => panic!("{other:?}"),
-        }
+        report.faults
     };
+    let said = |error: MessageError| [error.to_string()];
     let length = fault_of(|stream| echo_with_change(stream, 10_003, |bytes, at| bytes[at] ^= 1));
-    assert_eq!(length, MessageError::Length { found: 973, expected: 972 });
+    assert_eq!(length, said(MessageError::Length { found: 973, expected: 972 }));
     let id = fault_of(|stream| echo_with_change(stream, 10_019, |bytes, at| bytes[at] ^= 1));
-    assert_eq!(id, MessageError::Id { found: 1, expected: 0 });
+    assert_eq!(id, said(MessageError::Id { found: 1, expected: 0 }));
     let letter = fault_of(|stream| echo_with_change(stream, 10_500, |bytes, at| bytes[at] ^= 1));
-    assert_eq!(letter, MessageError::Letter { at: 472 });
+    assert_eq!(letter, said(MessageError::Letter { at: 472 }));
     // A missing byte moves all that follow.
     let missing =
         fault_of(|stream| echo_with_change(stream, 10_500, |bytes, at| drop(bytes.drain(at..=at))));
-    assert_eq!(missing, MessageError::Letter { at: 472 });
+    assert_eq!(missing, said(MessageError::Letter { at: 472 }));
 }
 
 #[test]
@@ -140,7 +138,8 @@ fn closing_resetting_or_absent_server_is_a_fault_at_once() {
     // A port at which no server listens.
     let gone = "127.0.0.1:1".parse().unwrap();
     let report = run_to_end(&Plan { address: gone, ..plan });
-    assert!(matches!(report.faults[0], Fault::Unconnected { .. }), "{:?}", report.faults);
+    let refused = "connect 127.0.0.1:1: ";
+    assert!(report.faults[0].starts_with(refused), "{:?}", report.faults);
 }
 
 #[test]
@@ -151,7 +150,8 @@ fn silent_server_is_a_fault_after_the_timeout() {
     };
     let timeout = Duration::from_millis(200);
     let report = run_to_end(&Plan { timeout, ..Plan::new(serve(silent)) });
-    assert_eq!((&report.faults[..], report.lost_count), (&[Fault::Silent(timeout)][..], 1));
+    assert_eq!(report.faults, [Fault::Silent(timeout).to_string()]);
+    assert_eq!(report.lost_count, 1);
 }
 
 #[test]
@@ -225,7 +225,8 @@ fn server_pause_delays_all_messages_due_in_it() {
 
 #[test]
 fn stopped_load_keeps_its_measurements() {
-    let load = Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }).unwrap();
+    let load =
+        Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }, None).unwrap();
     assert_eq!(load.event(Duration::from_secs(60)), Some(Event::Connected { count: 1 }));
     while load.progress().received_count == 0 {
         thread::yield_now();
@@ -233,7 +234,7 @@ fn stopped_load_keeps_its_measurements() {
     assert_eq!(load.progress().open_count, 1);
     load.stop();
     let report = load.finish().unwrap();
-    assert!(report.stopped && report.received_count > 0 && report.faults_count == 0);
+    assert!(report.is_stopped && report.received_count > 0 && report.faults_count == 0);
 }
 
 #[test]

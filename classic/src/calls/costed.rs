@@ -3,7 +3,7 @@
 
 use super::places::{Medium, Places};
 use super::raw;
-use super::spent::Spent;
+use super::resources::ResourceUsage;
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use handover_base::{clock, usage};
@@ -16,7 +16,6 @@ use handover_trace::record::{Options, record};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -69,7 +68,7 @@ pub(super) struct Task {
 
 /// Makes the calls, and prints the counts of events and the memory used on standard output. `files`
 /// are those of [`Places::files`] and the program of [`Places::program`].
-pub(super) fn be_child(
+pub(super) fn run_child(
     subject: Subject,
     tool: Tool,
     calls: u64,
@@ -180,17 +179,14 @@ fn resident_bytes() -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub wall_ticks: u64,
-    pub spent: Spent,
+    pub resources: ResourceUsage,
     pub recorded: Recorded,
 }
 
 /// Starts this program once more, for `calls` calls, and returns the cost.
 pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
-    let mut command =
-        Command::new(std::env::current_exe().context("find the path of this program")?);
-    // As a subcommand, by whatever name this process was called, and its binary has.
-    command.arg0("handover").arg("calls");
+    let mut command = crate::own_program("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {
@@ -220,7 +216,7 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
         let _ = std::fs::remove_file(file);
     }
     read_stdout.and(read_stderr).context("read the output of the measured process")?;
-    let (status, mut spent) = ended.context("wait for the measured process")?;
+    let (status, mut resources) = ended.context("wait for the measured process")?;
     if !status.success() {
         let stderr = stderr.trim();
         let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
@@ -231,8 +227,8 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
     }
     let (recorded, resident_bytes) = parse(&stdout)
         .with_context(|| format!("parse the output {stdout:?} of the measured process"))?;
-    spent.usage.rss_max_bytes = resident_bytes;
-    Ok(Cost { wall_ticks, spent, recorded })
+    resources.usage.rss_max_bytes = resident_bytes;
+    Ok(Cost { wall_ticks, resources, recorded })
 }
 
 fn parse(stdout: &str) -> Option<(Recorded, u64)> {

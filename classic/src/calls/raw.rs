@@ -1,6 +1,6 @@
 //! All unsafe code of `calls`: the resources that an ended process has used.
 
-use super::spent::Spent;
+use super::resources::ResourceUsage;
 use handover_base::usage::Usage;
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use std::process::{Child, ExitStatus};
 
 /// Waits for a child to end. Returns its exit status, and the resources that it used from its start
 /// to its end.
-pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Spent)> {
+pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, ResourceUsage)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;
     let mut used = MaybeUninit::<libc::rusage>::zeroed();
@@ -28,7 +28,7 @@ pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Spent)> {
     // SAFETY: `rusage` holds integers only, which were zeroed and then written by `wait4`.
     let used = unsafe { used.assume_init() };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    let spent = Spent {
+    let resources = ResourceUsage {
         usage: Usage {
             user_ns: ns(used.ru_utime),
             system_ns: ns(used.ru_stime),
@@ -44,5 +44,5 @@ pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, Spent)> {
         blocks_out: used.ru_oublock as u64,
         swaps: used.ru_nswap as u64,
     };
-    Ok((ExitStatus::from_raw(status), spent))
+    Ok((ExitStatus::from_raw(status), resources))
 }

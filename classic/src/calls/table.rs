@@ -1,9 +1,9 @@
 //! Output: tables, or one JSON document.
 
 use super::costed::{Subject, Tool};
-use super::lanes::{self, GROUPS, Lane};
+use super::loops::{self, GROUPS, LoopRow};
 use super::places::Places;
-use super::whole::Whole;
+use super::processes::ProcessRow;
 use handover_base::clock::{self, Source};
 use handover_harness::stats::{Interval, interval, quantile_sorted};
 use serde_json::{Value, json};
@@ -54,17 +54,17 @@ type MasterRow = (String, Result<f64, String>);
 
 /// All results, and their unit.
 pub(super) struct Results<'a> {
-    pub lanes: &'a [Lane],
-    pub wholes: &'a [Whole],
-    pub empties: &'a [Whole],
+    pub loops: &'a [LoopRow],
+    pub processes: &'a [ProcessRow],
+    pub empties: &'a [ProcessRow],
     pub unit: &'a Unit,
 }
 
 impl Results<'_> {
     /// Returns the ticks of a loop compiled with -O3.
     fn loop_ticks(&self, text: &str) -> Result<f64, String> {
-        let lane = self.lanes.iter().find(|it| it.group == lanes::O3 && it.text == text);
-        let found = lane.and_then(|lane| figure(self.lanes, lane));
+        let row = self.loops.iter().find(|it| it.group == loops::O3 && it.text == text);
+        let found = row.and_then(|row| figure(self.loops, row));
         found.map(|it| it.ticks.median).ok_or_else(|| "not measured".to_string())
     }
 
@@ -74,10 +74,10 @@ impl Results<'_> {
         let of_loops = |texts: &[&str]| -> Vec<MasterRow> {
             texts.iter().map(|text| (text.to_string(), self.loop_ticks(text))).collect()
         };
-        let place = of_loops(&[lanes::SAME_FILE, lanes::STATIC, lanes::DYNAMIC]);
-        let mut compared = of_loops(&[lanes::NOTIFY, lanes::TWO_EXTRA]);
+        let place = of_loops(&[loops::SAME_FILE, loops::STATIC, loops::DYNAMIC]);
+        let mut compared = of_loops(&[loops::NOTIFY, loops::TWO_EXTRA]);
         let mut more = Vec::new();
-        for whole in self.wholes {
+        for whole in self.processes {
             let who = match whole.task.subject {
                 Subject::Hooks => "Function call with handover",
                 Subject::Probes => "Two probes of handover",
@@ -109,7 +109,7 @@ impl Results<'_> {
             self.master_row(row, None, out)?;
         }
         writeln!(out, "  The following is all based on a function call into the same source file")?;
-        let same_file = self.loop_ticks(lanes::SAME_FILE).ok();
+        let same_file = self.loop_ticks(loops::SAME_FILE).ok();
         for row in compared.iter().chain(&more) {
             self.master_row(row, same_file, out)?;
         }
@@ -136,24 +136,24 @@ impl Results<'_> {
     }
 
     /// Prints every loop, by group.
-    pub fn loops(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn print_loops(&self, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         for group in GROUPS {
             writeln!(out, "\n{group}")?;
-            for lane in self.lanes.iter().filter(|lane| lane.group == group) {
-                let text = format!("{}:", lane.text);
-                let Some(Figure { ticks, beyond }) = figure(self.lanes, lane) else {
-                    let why = lane.refused.as_deref().unwrap_or("not measured");
+            for row in self.loops.iter().filter(|row| row.group == group) {
+                let text = format!("{}:", row.text);
+                let Some(Figure { ticks, beyond }) = figure(self.loops, row) else {
+                    let why = row.refused.as_deref().unwrap_or("not measured");
                     writeln!(out, "  {text:<50} not measured: {why}")?;
                     continue;
                 };
                 let ticks = ticks.median;
                 let ns = ticks / unit.ticks_per_ns;
                 let beyond = beyond.map(|more| format!("   ({more:+.1})")).unwrap_or_default();
-                let lost = match lane.recorded.lost_count {
+                let lost = match row.recorded.lost_count {
                     0 => String::new(),
                     lost => {
-                        format!("   {} of the events lost", share(lost, lane.recorded.events_count))
+                        format!("   {} of the events lost", share(lost, row.recorded.events_count))
                     }
                 };
                 writeln!(
@@ -169,16 +169,16 @@ impl Results<'_> {
     /// Prints the spread of the rounds of every loop.
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
-        for lane in self.lanes.iter().filter(|lane| !lane.rounds.is_empty()) {
-            let Interval { median, low, high } = interval(&lane.rounds);
-            let mut sorted = lane.rounds.clone();
+        for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
+            let Interval { median, low, high } = interval(&row.rounds);
+            let mut sorted = row.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
             let at = |q: f64| quantile_sorted(&sorted, q);
             writeln!(
                 out,
                 "  {} {:<50} {median:.2} [{low:.2}, {high:.2}]  {:.2}  {:.2}  {:.2}",
-                lane.mark,
-                format!("{}:", lane.text),
+                row.mark,
+                format!("{}:", row.text),
                 at(0.0),
                 at(0.9),
                 at(1.0)
@@ -189,7 +189,7 @@ impl Results<'_> {
 
     /// Prints the table of processes.
     pub fn costed(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
-        let width = self.wholes.iter().map(|it| it.text.len() + 1).max().unwrap_or_default();
+        let width = self.processes.iter().map(|it| it.text.len() + 1).max().unwrap_or_default();
         writeln!(
             out,
             "\nFully costed: a process from its start to its file closed, {calls} calls, {runs} runs"
@@ -208,15 +208,18 @@ impl Results<'_> {
             self.unit.name,
             "best"
         )?;
-        let found = |subject| self.wholes.iter().find(|it: &&Whole| it.task.subject == subject);
-        let plain = found(Subject::Plain).map(Whole::wall_ticks);
-        let stamps = found(Subject::Stamps).map(Whole::wall_ticks);
-        self.wholes.iter().try_for_each(|it| self.whole(it, width, calls, plain, stamps, out))
+        let found =
+            |subject| self.processes.iter().find(|it: &&ProcessRow| it.task.subject == subject);
+        let plain = found(Subject::Plain).map(ProcessRow::wall_ticks);
+        let stamps = found(Subject::Stamps).map(ProcessRow::wall_ticks);
+        self.processes
+            .iter()
+            .try_for_each(|it| self.process_row(it, width, calls, plain, stamps, out))
     }
 
-    fn whole(
+    fn process_row(
         &self,
-        it: &Whole,
+        it: &ProcessRow,
         width: usize,
         calls: u64,
         plain: Option<f64>,
@@ -245,8 +248,8 @@ impl Results<'_> {
             out,
             "  {text:<width$} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1} {:>7.1}{}{times}",
             self.unit.seconds(it.wall_ticks()),
-            it.median(|it| it.spent.usage.user_ns as f64) / 1e9,
-            it.median(|it| it.spent.usage.system_ns as f64) / 1e9,
+            it.median(|it| it.resources.usage.user_ns as f64) / 1e9,
+            it.median(|it| it.resources.usage.system_ns as f64) / 1e9,
             it.resident_bytes() as f64 / f64::from(1 << 20),
             recorded.bytes,
             share(recorded.lost_count, recorded.events_count),
@@ -260,7 +263,7 @@ impl Results<'_> {
     pub fn print_empty_programs(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         writeln!(out, "\nAn empty program, from its start to its end, {runs} runs")?;
-        let plain = self.empties.first().map_or(0.0, Whole::wall_ticks);
+        let plain = self.empties.first().map_or(0.0, ProcessRow::wall_ticks);
         for (at, it) in self.empties.iter().enumerate() {
             let text = format!("{}:", it.text);
             if let Some(why) = &it.refused {
@@ -282,11 +285,11 @@ impl Results<'_> {
     /// Prints the best run of each process in the form of `/usr/bin/time`.
     pub fn times(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nThe best run of each, as /usr/bin/time prints it")?;
-        for (who, wholes) in [("", self.wholes), ("An empty program, ", self.empties)] {
-            for it in wholes.iter().filter(|it| it.refused.is_none()) {
+        for (who, processes) in [("", self.processes), ("An empty program, ", self.empties)] {
+            for it in processes.iter().filter(|it| it.refused.is_none()) {
                 let best = it.best();
                 writeln!(out, "  {who}{}:", it.text)?;
-                for line in best.spent.as_time_prints(self.unit.ns(best.wall_ticks)) {
+                for line in best.resources.time_lines(self.unit.ns(best.wall_ticks)) {
                     writeln!(out, "    {line}")?;
                 }
             }
@@ -296,10 +299,10 @@ impl Results<'_> {
 
     /// Returns the JSON document with all results.
     pub fn document(&self, calls: u64, runs: u64, places: &Places) -> Value {
-        let loops: Vec<Value> = self.lanes.iter().map(|lane| self.loop_as_json(lane)).collect();
+        let loops: Vec<Value> = self.loops.iter().map(|row| self.loop_as_json(row)).collect();
         let costed: Vec<Value> =
-            self.wholes.iter().map(|it| self.whole_as_json(it, calls)).collect();
-        let empty: Vec<Value> = self.empties.iter().map(|it| self.whole_as_json(it, 1)).collect();
+            self.processes.iter().map(|it| self.process_as_json(it, calls)).collect();
+        let empty: Vec<Value> = self.empties.iter().map(|it| self.process_as_json(it, 1)).collect();
         let master: Vec<Value> = self
             .master_rows(calls, places)
             .into_iter()
@@ -313,7 +316,7 @@ impl Results<'_> {
             "schema": 2,
             "unit": self.unit.name,
             "ticks_per_ns": self.unit.ticks_per_ns,
-            "rounds_count": {"loops": lanes::ROUNDS_COUNT, "costed": runs, "empty": runs},
+            "rounds_count": {"loops": loops::ROUNDS_COUNT, "costed": runs, "empty": runs},
             "master": master,
             "loops": loops,
             "costed": costed,
@@ -321,36 +324,36 @@ impl Results<'_> {
         })
     }
 
-    fn loop_as_json(&self, lane: &Lane) -> Value {
-        let Some(Figure { ticks, beyond }) = figure(self.lanes, lane) else {
-            return json!({"group": lane.group, "text": lane.text, "refused": lane.refused});
+    fn loop_as_json(&self, row: &LoopRow) -> Value {
+        let Some(Figure { ticks, beyond }) = figure(self.loops, row) else {
+            return json!({"group": row.group, "text": row.text, "refused": row.refused});
         };
         json!({
-            "group": lane.group,
-            "text": lane.text,
+            "group": row.group,
+            "text": row.text,
             "ticks": ticks.median,
             "low": ticks.low,
             "high": ticks.high,
             "ns": ticks.median / self.unit.ticks_per_ns,
             "beyond": beyond,
-            "events_count": lane.recorded.events_count,
-            "lost_count": lane.recorded.lost_count,
-            "refused": lane.refused,
+            "events_count": row.recorded.events_count,
+            "lost_count": row.recorded.lost_count,
+            "refused": row.refused,
         })
     }
 
-    fn whole_as_json(&self, it: &Whole, calls: u64) -> Value {
+    fn process_as_json(&self, it: &ProcessRow, calls: u64) -> Value {
         if let Some(why) = &it.refused {
             return json!({"text": it.text, "refused": why});
         }
         let (recorded, best) = (it.recorded(), it.best());
-        let spent = best.spent;
+        let resources = best.resources;
         json!({
             "text": it.text,
             "calls_count": calls,
             "wall_ns": it.wall_ticks() / self.unit.ticks_per_ns,
-            "user_ns": it.median(|it| it.spent.usage.user_ns as f64),
-            "system_ns": it.median(|it| it.spent.usage.system_ns as f64),
+            "user_ns": it.median(|it| it.resources.usage.user_ns as f64),
+            "system_ns": it.median(|it| it.resources.usage.system_ns as f64),
             "resident_bytes": it.resident_bytes(),
             "bytes": recorded.bytes,
             "events_count": recorded.events_count,
@@ -358,30 +361,30 @@ impl Results<'_> {
             "ticks": it.wall_ticks() / calls as f64,
             "best": {
                 "wall_ns": self.unit.ns(best.wall_ticks),
-                "user_ns": spent.usage.user_ns,
-                "system_ns": spent.usage.system_ns,
-                "resident_bytes": spent.usage.rss_max_bytes,
-                "faults_major": spent.usage.faults_major,
-                "faults_minor": spent.usage.faults_minor,
-                "blocks_in": spent.blocks_in,
-                "blocks_out": spent.blocks_out,
-                "swaps": spent.swaps,
+                "user_ns": resources.usage.user_ns,
+                "system_ns": resources.usage.system_ns,
+                "resident_bytes": resources.usage.rss_max_bytes,
+                "faults_major": resources.usage.faults_major,
+                "faults_minor": resources.usage.faults_minor,
+                "blocks_in": resources.blocks_in,
+                "blocks_out": resources.blocks_out,
+                "swaps": resources.swaps,
                 "ticks": best.wall_ticks as f64 / calls as f64,
             },
         })
     }
 }
 
-/// Result of a lane's rounds, and the difference to the call that it is compared with.
+/// Result of a row's rounds, and the difference to the call that it is compared with.
 struct Figure {
     ticks: Interval,
     beyond: Option<f64>,
 }
 
-fn figure(lanes: &[Lane], lane: &Lane) -> Option<Figure> {
-    let of = |lane: &Lane| (!lane.rounds.is_empty()).then(|| interval(&lane.rounds));
-    let ticks = of(lane)?;
-    let other = lane.beyond.and_then(|at| of(lanes.get(at)?));
+fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
+    let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| interval(&row.rounds));
+    let ticks = of(row)?;
+    let other = row.beyond.and_then(|at| of(loops.get(at)?));
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })
 }
 

@@ -27,20 +27,19 @@ Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
 pub struct Bench {
     /// Duration in seconds
     #[arg(short = 'd', value_name = "SECONDS", default_value_t = 5)]
-    #[arg(value_parser = crate::whole(1..=SECONDS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=SECONDS_MAX))]
     seconds: u64,
     /// Duration of each sleep in milliseconds; a fraction will do
     #[arg(short = 'i', value_name = "MSEC", default_value = "1")]
-    #[arg(value_parser = super::milliseconds, allow_negative_numbers = true)]
+    #[arg(value_parser = crate::number(super::MILLISECONDS))]
     interval_ms: f64,
     /// Number of fibers
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     fibers: u64,
     /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, as far as there are
     /// CPUs]
-    #[arg(long, value_name = "COUNT")]
-    #[arg(value_parser = crate::whole(1..=WORKERS_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "COUNT", value_parser = crate::whole(1..=WORKERS_MAX))]
     workers: Option<u64>,
 }
 

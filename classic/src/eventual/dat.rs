@@ -1,10 +1,8 @@
 //! Parser of the lines that `abt-eventual-bench` prints.
 
-use std::io::Read;
+use handover_program::files;
+use std::io::ErrorKind;
 use std::path::Path;
-
-/// Maximum size of a file; a sweep's file is much smaller.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,18 +54,10 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
 /// A message for the command line, if the file cannot be read, has another format, or has no row.
 pub fn read(path: &Path) -> Result<Vec<Row>, String> {
     let error = |why: &str| format!("{}: {why}", path.display());
-    let meta = std::fs::metadata(path).map_err(|failed| error(&failed.to_string()))?;
-    if !meta.is_file() {
-        return Err(error("not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|failed| error(&failed.to_string()))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(error("longer than any sweep's file: 16 MiB at most"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| error("not a text file"))?;
+    let text = files::read_text(path).map_err(|failed| match failed.kind() {
+        ErrorKind::InvalidData => error("not a text file"),
+        _ => error(&failed.to_string()),
+    })?;
     let mut rows = Vec::new();
     for (place, line) in text.lines().enumerate() {
         match row(line) {

@@ -72,8 +72,8 @@ fn axis_of_fibers() -> Axis {
 fn rates(rows: &[Row]) -> Chart {
     let point = |row: &Row| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
-        let told = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
-        Point::at(row.fibers, row.ops_per_s).titled(told)
+        let title = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
+        Point::at(row.fibers, row.ops_per_s).titled(title)
     };
     let ideal = rows.iter().map(|row| Point::at(row.fibers, row.ideal_per_s())).collect();
     let rate = Axis::linear("eventuals", Quantity::PerSecond).from(0.0);

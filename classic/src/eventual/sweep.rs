@@ -3,24 +3,19 @@
 use super::{FIBERS_MAX, dat};
 use anyhow::{Context, bail};
 use clap::Args;
-use handover_program::console;
-use handover_program::end_with_parent;
 use handover_program::exit::{Interrupted, usage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use handover_program::{child, console};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Name of the benchmark program, which a command may contain.
 const PROGRAM: &str = "abt-eventual-bench";
 /// Maximum number of points.
 const POINTS_MAX: u64 = 10_000;
-/// Interval for polling the interrupt flag, in case the signal comes just before the wait.
-const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Maximum output of a program, in bytes.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
 
@@ -35,15 +30,15 @@ COMMAND this one is run.\n\n\
 pub struct Sweep {
     /// The first number of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     from: u64,
     /// The last
     #[arg(long, value_name = "FIBERS", default_value_t = 1000)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     to: u64,
     /// Between two of them
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     step: u64,
     /// The program, and what launches it
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
@@ -129,10 +124,13 @@ fn measure(
         .with_context(|| format!("create a temporary file for the output of {shown}"))?;
     let mut started = Command::new(program);
     started.args(words).arg("-n").arg(fibers.to_string());
-    started.stdin(Stdio::null()).stdout(printed.try_clone()?);
-    end_with_parent(&mut started, Signal::TERM);
-    let mut child = started.spawn().map_err(|error| usage(format!("{shown}: {error}")))?;
-    let status = wait(&mut child, interrupted)?;
+    started.stdout(printed.try_clone()?);
+    let status = child::run(&mut started, interrupted).map_err(|error| {
+        match error.downcast_ref::<io::Error>() {
+            Some(refused) => usage(format!("{shown}: {refused}")),
+            None => error,
+        }
+    })?;
     // Relaxed: the flag publishes no other data.
     if interrupted.load(Ordering::Relaxed) {
         return Ok(None);
@@ -160,28 +158,6 @@ fn measure(
         bail!("{shown} has printed no row of figures");
     }
     Ok(Some(text))
-}
-
-fn wait(child: &mut Child, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
-    let pid = Pid::from_child(child);
-    let ends = pidfd_open(pid, PidfdFlags::empty()).context("wait for the end of the command")?;
-    let mut is_told = false;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        // Relaxed: the flag publishes no other data.
-        if interrupted.load(Ordering::Relaxed) && !is_told {
-            // On a terminal, the child has received the signal already; a second one does no harm
-            // here.
-            let _ = kill_process(pid, Signal::TERM);
-            is_told = true;
-        }
-        match poll(&mut [PollFd::new(&ends, PollFlags::IN)], Some(&POLL_INTERVAL)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).context("wait for the end of the command"),
-        }
-    }
 }
 
 /// Returns the lines for the file: the column header only once.
@@ -222,11 +198,12 @@ mod tests {
     #[test]
     fn launcher_alone_starts_this_program_and_a_full_command_is_unchanged() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        let told = command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
-        assert_eq!(told, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
-        let told = command(&words("jsrun -r1 -n1 -a1")).expect("words");
-        assert_eq!(told[..4], words("jsrun -r1 -n1 -a1"));
-        assert_eq!((told.len(), told[5].as_os_str()), (6, OsStr::new(PROGRAM)));
+        let words_run =
+            command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
+        assert_eq!(words_run, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
+        let words_run = command(&words("jsrun -r1 -n1 -a1")).expect("words");
+        assert_eq!(words_run[..4], words("jsrun -r1 -n1 -a1"));
+        assert_eq!((words_run.len(), words_run[5].as_os_str()), (6, OsStr::new(PROGRAM)));
         assert_eq!(command(&[]).expect("words").len(), 2);
     }
 

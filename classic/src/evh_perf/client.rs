@@ -3,12 +3,12 @@
 use super::document::{self, Log};
 use super::live::View;
 use super::options::{EvhPerf, Mode, Ramp};
-use super::outcome::{Outcome, line};
+use super::outcome::line;
 use super::parts::{self, Orders, Part};
 use super::printer::{Printer, commas, micros, seconds};
 use super::stages::{Costs, Watch};
 use super::{Signals, secret};
-use crate::load::{Event, Load, Plan, Progress, Work};
+use crate::load::{Event, Load, Plan, Progress, Report, Work};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
 use serde_json::{Value, json};
@@ -218,13 +218,6 @@ impl Ticker {
     }
 }
 
-fn start(args: &EvhPerf, plan: &Plan) -> anyhow::Result<Load> {
-    Ok(match secret::client(args)? {
-        Some(encryption) => Load::start_secured(plan, encryption)?,
-        None => Load::start(plan)?,
-    })
-}
-
 /// Runs one load until it ends.
 fn make(
     args: &EvhPerf,
@@ -232,10 +225,10 @@ fn make(
     signals: &Signals,
     printer: &mut Printer<'_>,
     is_alone: bool,
-) -> anyhow::Result<(Outcome, Costs)> {
+) -> anyhow::Result<(Report, Costs)> {
     let watch = Watch::begin(vec![std::process::id()], plan.address);
     let began = Instant::now();
-    let load = start(args, plan)?;
+    let load = Load::start(plan, secret::client(args)?)?;
     if is_alone {
         printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
         printer.flush()?;
@@ -270,7 +263,7 @@ fn make(
     }
     let costs = watch.end();
     drop(ticker);
-    Ok((load.finish()?.into(), costs))
+    Ok((load.finish()?, costs))
 }
 
 /// Runs the load that the options ask for.
@@ -295,7 +288,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// Reports the results of all loads and returns the program's result.
 fn report_results(
     args: &EvhPerf,
-    loads: Vec<(Outcome, Costs)>,
+    loads: Vec<(Report, Costs)>,
     more: Value,
     signals: &Signals,
     mut printer: Printer<'_>,
@@ -310,15 +303,15 @@ fn report_results(
     let mut failed = Vec::new();
     for (outcome, costs) in &loads {
         if is_alone {
-            outcome.tell(&mut printer)?;
+            outcome.print_result(&mut printer)?;
             outcome.print_histogram(&mut printer)?;
             outcome.print_percentiles(&mut printer)?;
-            costs.tell(&mut printer)?;
-            warnings.extend(costs.bottleneck(args, outcome));
+            costs.print(&mut printer)?;
+            warnings.extend(costs.bottleneck_warning(args, outcome));
         }
         failed.extend(outcome.missing());
-        if outcome.unsent > 0 && is_alone {
-            let unsent = commas(outcome.unsent);
+        if outcome.unsent_count > 0 && is_alone {
+            let unsent = commas(outcome.unsent_count);
             warnings.push(format!("{unsent} messages were due and could not be sent in time"));
         }
     }
@@ -338,7 +331,7 @@ fn report_results(
         printer.flush()?;
     }
     if let Some(log) = log {
-        let outcomes: Vec<Outcome> = loads.into_iter().map(|(outcome, _)| outcome).collect();
+        let outcomes: Vec<Report> = loads.into_iter().map(|(outcome, _)| outcome).collect();
         log.write(&outcomes)?;
     }
     if signals.are_received() {
@@ -360,21 +353,21 @@ fn try_rate(
     each: Duration,
     signals: &Signals,
     printer: &mut Printer<'_>,
-) -> anyhow::Result<((Outcome, Costs), bool)> {
+) -> anyhow::Result<((Report, Costs), bool)> {
     let plan = plan(args, timed(args, each, Some(rate)))?;
     let load = make(args, &plan, signals, printer, false)?;
     let outcome = &load.0;
     let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
     let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
-    let is_reached = outcome.unsent <= unsent_max;
+    let is_reached = outcome.unsent_count <= unsent_max;
     // If no message came back in the time, the rate has no latencies to judge.
-    let is_told = outcome.latencies.count() > 0;
-    let holds = is_told && outcome.is_whole() && is_reached && misses.is_empty();
+    let has_latencies = outcome.latencies.count() > 0;
+    let holds = has_latencies && outcome.is_whole() && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
         (None, _) => String::new(),
         (Some(_), true) => ": holds".to_string(),
         (Some(_), false) => match misses.first() {
-            _ if !is_told => ": no message in that time".to_string(),
+            _ if !has_latencies => ": no message in that time".to_string(),
             Some(miss) => format!(": {miss}"),
             None => ": is not reached".to_string(),
         },
@@ -389,7 +382,7 @@ fn try_rate(
     Ok((load, holds))
 }
 
-type Loads = (Vec<(Outcome, Costs)>, Value);
+type Loads = (Vec<(Report, Costs)>, Value);
 
 /// Runs the rates of a ramp one after another.
 fn ramped(
@@ -481,21 +474,15 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     if orders.next().is_none() {
         return Ok(());
     }
-    let load = start(&args, &plan)?;
+    let load = Load::start(&plan, secret::client(&args)?)?;
     while !load.is_over() {
         if orders.is_over(REPORT_INTERVAL) {
             load.stop();
             break;
         }
-        let Progress { received_count, latency_ns, open_count, .. } = load.progress();
-        parts::report(&json!({
-            "received": received_count,
-            "latency_ns": latency_ns,
-            "open": open_count,
-        }))?;
+        parts::report(&json!({ "progress": load.progress() }))?;
     }
-    let outcome = Outcome::from(load.finish()?);
-    parts::report(&json!({ "outcome": outcome.to_json() }))?;
+    parts::report(&json!({ "outcome": load.finish()? }))?;
     orders.wait();
     Ok(())
 }
@@ -524,24 +511,16 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
     printer.flush()?;
     let mut ticker = Ticker::new(&plan, args.processes);
     let mut so_far = vec![Progress::default(); parts.len()];
-    let mut outcomes: Vec<Option<Outcome>> = parts.iter().map(|_| None).collect();
+    let mut outcomes: Vec<Option<Report>> = parts.iter().map(|_| None).collect();
     let mut costs = None;
     while outcomes.iter().any(Option::is_none) {
         for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
             while outcome.is_none()
-                && let Some(line) = part.next_line(Duration::from_millis(1))?
+                && let Some(mut line) = part.next_line(Duration::from_millis(1))?
             {
-                if let found @ Value::Object(_) = &line["outcome"] {
-                    *outcome = Some(Outcome::from_json(found)?);
-                }
-                if let Some(received) = line["received"].as_u64() {
-                    let number = |name: &str| line[name].as_u64().unwrap_or(0);
-                    *so_far = Progress {
-                        received_count: received,
-                        latency_ns: number("latency_ns"),
-                        open_count: number("open"),
-                        ..Progress::default()
-                    };
+                match line["progress"].take() {
+                    Value::Null => *outcome = Some(serde_json::from_value(line["outcome"].take())?),
+                    progress => *so_far = serde_json::from_value(progress)?,
                 }
             }
         }
@@ -551,17 +530,12 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
         if outcomes.iter().all(Option::is_some) {
             costs = Some(watch.end());
         }
-        let sum = so_far.iter().fold(Progress::default(), |mut sum, part| {
-            sum.received_count += part.received_count;
-            sum.latency_ns = sum.latency_ns.wrapping_add(part.latency_ns);
-            sum.open_count += part.open_count;
-            sum
-        });
+        let sum = so_far.iter().copied().fold(Progress::default(), Progress::and);
         ticker.tick(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
     let mut sum = outcomes.next().context("add up the outcomes: there are no processes")?;
-    outcomes.for_each(|outcome| sum.add(outcome));
+    outcomes.for_each(|outcome| sum.add(&outcome));
     let costs = costs.unwrap_or_else(|| watch.end());
     drop(ticker);
     report_results(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())

@@ -13,10 +13,10 @@ use handover_base::units::format_ns;
 use handover_program::exit;
 use hdrhistogram::Histogram;
 use rustix::fs::{FileType, fstat};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Read as _, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -41,7 +41,7 @@ const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Result of opening the connections of one process.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct OpenResult {
     open: u64,
     took_ns: u64,
@@ -160,165 +160,59 @@ fn remedy(limit: &Limit, args: &EvhPerf) -> String {
     }
 }
 
-/// A process that holds connections: this one, or another.
-enum HolderProcess {
-    Local(Box<Local>),
-    Remote(Part),
-}
-
-/// Connections held by this process.
-#[derive(Default)]
-struct Local {
-    opened: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-    /// Receiver of the opening thread's result, while the thread runs.
-    opening: Option<Receiver<anyhow::Result<Holder>>>,
-    holder: Option<Holder>,
-}
-
-impl HolderProcess {
-    /// Begins to open `count` connections.
-    fn begin(&mut self, args: &EvhPerf, count: u64, first: u64) -> anyhow::Result<()> {
-        match self {
-            Self::Remote(part) => part.order(&format!("open {count} {first}")),
-            Self::Local(here) => {
-                let (args, stop) = (args.clone(), Arc::clone(&here.stop));
-                let opened = Arc::clone(&here.opened);
-                let (sender, opening) = channel();
-                let open = move || {
-                    // The receiver is gone if the process is about to end.
-                    let _ = sender.send(Holder::open(&args, count, first, &stop, &opened));
-                };
-                thread::Builder::new()
-                    .name("open".into())
-                    .spawn(open)
-                    .context("start the thread open")?;
-                here.opening = Some(opening);
-                Ok(())
-            }
-        }
-    }
-
-    /// Returns the number of open connections so far, and the result once opening is done. Waits at
-    /// most `within` for either.
-    fn poll(
-        &mut self,
-        args: &EvhPerf,
-        within: Duration,
-    ) -> anyhow::Result<(Option<u64>, Option<OpenResult>)> {
-        match self {
-            Self::Remote(part) => {
-                let Some(line) = part.next_line(within)? else {
-                    return Ok((None, None));
-                };
-                let done = line["took_ns"].as_u64().map(|took_ns| OpenResult {
-                    open: line["opened"].as_u64().unwrap_or(0),
-                    took_ns,
-                    limit: line["limit"].as_str().map(str::to_string),
-                    remedy: line["remedy"].as_str().map(str::to_string),
-                });
-                Ok((line["opened"].as_u64(), done))
-            }
-            Self::Local(here) => {
-                let Some(opening) = &here.opening else { return Ok((None, None)) };
-                let holder = match opening.recv_timeout(within) {
-                    Ok(holder) => holder?,
-                    // Relaxed: the counter publishes no other data.
-                    Err(RecvTimeoutError::Timeout) => {
-                        return Ok((Some(here.opened.load(Ordering::Relaxed)), None));
-                    }
-                    Err(RecvTimeoutError::Disconnected) => bail!("a thread panicked"),
-                };
-                here.opening = None;
-                let result = holder.result(args);
-                here.holder = Some(holder);
-                Ok((Some(result.open), Some(result)))
-            }
-        }
-    }
-
-    fn stop(&mut self) -> anyhow::Result<()> {
-        match self {
-            Self::Remote(part) => part.order("stop"),
-            Self::Local(here) => {
-                // Relaxed: the flag publishes no other data.
-                here.stop.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-        }
-    }
-
-    fn sample(&mut self, count: u64, timeout: Duration) -> anyhow::Result<Vec<u64>> {
-        match self {
-            Self::Remote(part) => {
-                part.order(&format!("sample {count}"))?;
-                let line = part.expect(ANSWER_TIMEOUT + timeout)?;
-                if let Some(fault) = line["fault"].as_str() {
-                    bail!("{fault}");
-                }
-                let took_ns = line["took_ns"]
-                    .as_array()
-                    .context("read the sample of a process: it has sent none")?;
-                Ok(took_ns.iter().filter_map(Value::as_u64).collect())
-            }
-            Self::Local(here) => match &mut here.holder {
-                Some(holder) => holder.sample(count, timeout),
-                None => Ok(Vec::new()),
-            },
-        }
-    }
-
-    fn id(&self) -> u32 {
-        match self {
-            Self::Remote(part) => part.id(),
-            Self::Local(_) => std::process::id(),
-        }
-    }
-}
-
-/// Runs as one of several processes: opens and holds connections on command.
+/// Runs as one of the processes that hold connections: opens and holds them on command.
 pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
     let mut orders = Orders::new()?;
     parts::report(&json!({ "ready": true }))?;
-    let mut process = HolderProcess::Local(Box::default());
+    let mut holder = Holder { held: Vec::new() };
     while let Some(order) = orders.next() {
         let words: Vec<&str> = order.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         match (words[0], number(1), number(2)) {
             ("open", Some(count), Some(first)) => {
-                process.begin(args, count, first)?;
-                let result = loop {
-                    let (opened, result) = process.poll(args, REPORT_INTERVAL)?;
-                    if let Some(result) = result {
-                        break result;
-                    }
-                    if orders.is_stopped() {
-                        process.stop()?;
-                    }
-                    parts::report(&json!({ "opened": opened }))?;
-                };
-                parts::report(&json!({
-                    "opened": result.open,
-                    "took_ns": result.took_ns,
-                    "limit": result.limit,
-                    "remedy": result.remedy,
-                }))?;
+                holder = open_and_report(args, count, first, &mut orders)?;
+                parts::report(&json!({ "done": holder.result(args) }))?;
             }
             ("sample", Some(count), _) => {
-                parts::report(&match process.sample(count, args.timeout) {
+                parts::report(&match holder.sample(count, args.timeout) {
                     Ok(took_ns) => json!({ "took_ns": took_ns }),
                     Err(error) => json!({ "fault": error.to_string() }),
                 })?
             }
-            ("closed", ..) => {
-                let closed = closed_since(std::slice::from_mut(&mut process))?;
-                parts::report(&json!({ "closed": closed }))?;
-            }
+            ("closed", ..) => parts::report(&json!({ "closed": holder.count_closed()? }))?,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Opens connections, and reports their number meanwhile.
+fn open_and_report(
+    args: &EvhPerf,
+    count: u64,
+    first: u64,
+    orders: &mut Orders,
+) -> anyhow::Result<Holder> {
+    let (stop, opened) = (&AtomicBool::new(false), &AtomicU64::new(0));
+    let (sender, opening) = channel();
+    let open = move || {
+        // The receiver is gone if the process is about to end.
+        let _ = sender.send(Holder::open(args, count, first, stop, opened));
+    };
+    thread::scope(|scope| {
+        scope.spawn(open);
+        loop {
+            match opening.recv_timeout(REPORT_INTERVAL) {
+                Ok(holder) => return holder,
+                Err(RecvTimeoutError::Disconnected) => bail!("a thread panicked"),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            // Relaxed: neither the flag nor the counter publishes other data.
+            stop.fetch_or(orders.is_stopped(), Ordering::Relaxed);
+            parts::report(&json!({ "opened": opened.load(Ordering::Relaxed) }))?;
+        }
+    })
 }
 
 /// Memory in use by the clients, the server and the kernel, in bytes.
@@ -329,7 +223,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn now(processes: &[HolderProcess], servers: &[u32]) -> Self {
+    fn now(processes: &[Part], servers: &[u32]) -> Self {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
             processes
                 .filter_map(process::used)
@@ -337,7 +231,7 @@ impl Memory {
                 .anon_bytes
         };
         Self {
-            client: sum(&mut processes.iter().map(HolderProcess::id)),
+            client: sum(&mut processes.iter().map(Part::id)),
             server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
             kernel: process::kernel_bytes(),
         }
@@ -371,16 +265,11 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let mut printer = Printer::new(out, args.json);
     printer.settings("Connect", &settings(args))?;
     let mut processes = Vec::new();
-    if args.processes == 1 {
-        processes.push(HolderProcess::Local(Box::default()));
+    for index in 0..args.processes {
+        processes.push(Part::start(index, &[])?);
     }
-    for index in 0..args.processes * u64::from(args.processes > 1) {
-        processes.push(HolderProcess::Remote(Part::start(index, &[])?));
-    }
-    for process in &mut processes {
-        if let HolderProcess::Remote(part) = process {
-            part.expect(ANSWER_TIMEOUT)?;
-        }
+    for part in &mut processes {
+        part.expect(ANSWER_TIMEOUT)?;
     }
     printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
@@ -462,11 +351,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         printer.flush()?;
     }
     // All parts close at the same time.
-    for process in &mut processes {
-        if let HolderProcess::Remote(part) = process {
-            part.end();
-        }
-    }
+    processes.iter_mut().for_each(Part::end);
     drop(processes);
     if signals.are_received() {
         return signals.ended();
@@ -481,7 +366,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// Lets every process open its share and waits until all are done.
 fn open(
     args: &EvhPerf,
-    processes: &mut [HolderProcess],
+    processes: &mut [Part],
     signals: &Signals,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<(Vec<OpenResult>, Duration)> {
@@ -489,7 +374,8 @@ fn open(
     let began = Instant::now();
     for (process, index) in processes.iter_mut().zip(0..) {
         let from = count * index / processes_count;
-        process.begin(args, count * (index + 1) / processes_count - from, from)?;
+        let count = count * (index + 1) / processes_count - from;
+        process.order(&format!("open {count} {from}"))?;
     }
     let mut so_far = vec![0; processes.len()];
     let mut done: Vec<Option<OpenResult>> = vec![None; processes.len()];
@@ -500,17 +386,17 @@ fn open(
         // Waits for the first process that is not done, and then polls the others.
         let mut within = CHECK_INTERVAL;
         for ((process, so_far), done) in processes.iter_mut().zip(&mut so_far).zip(&mut done) {
-            if done.is_none() {
-                let (opened, result) = process.poll(args, std::mem::take(&mut within))?;
-                *so_far = opened.unwrap_or(*so_far);
-                *done = result;
+            if done.is_none()
+                && let Some(mut line) = process.next_line(std::mem::take(&mut within))?
+            {
+                *done = serde_json::from_value(line["done"].take())?;
+                let result = done.as_ref().map(|result| result.open);
+                *so_far = result.or(line["opened"].as_u64()).unwrap_or(*so_far);
             }
         }
         if signals.are_received() && !is_stopped {
             is_stopped = true;
-            for process in processes.iter_mut() {
-                process.stop()?;
-            }
+            processes.iter_mut().try_for_each(|process| process.order("stop"))?;
         }
         let open: u64 = so_far.iter().sum();
         if let Some(since) = view.due() {
@@ -569,22 +455,11 @@ fn print_opened(
 
 /// Returns the number of connections that the server has closed since the last check. All processes
 /// check at the same time.
-fn closed_since(processes: &mut [HolderProcess]) -> anyhow::Result<u64> {
-    for process in processes.iter_mut() {
-        if let HolderProcess::Remote(part) = process {
-            part.order("closed")?;
-        }
-    }
+fn closed_since(processes: &mut [Part]) -> anyhow::Result<u64> {
+    processes.iter_mut().try_for_each(|process| process.order("closed"))?;
     let mut closed = 0;
     for process in processes {
-        closed += match process {
-            HolderProcess::Remote(part) => {
-                part.expect(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0)
-            }
-            HolderProcess::Local(here) => {
-                here.holder.as_mut().map_or(Ok(0), Holder::count_closed)?
-            }
-        };
+        closed += process.expect(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0);
     }
     Ok(closed)
 }
@@ -604,7 +479,7 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
 /// Lets some of the connections echo a message, and reports the times.
 fn sample(
     args: &EvhPerf,
-    processes: &mut [HolderProcess],
+    processes: &mut [Part],
     address: SocketAddr,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<Value>> {
@@ -615,10 +490,13 @@ fn sample(
         .context("make the histogram of echo times")?;
     for (process, index) in processes.iter_mut().zip(0..) {
         let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
-        let took_ns = process.sample(share, args.timeout);
-        let took_ns =
-            took_ns.with_context(|| format!("a connection to {address} does not echo"))?;
-        took_ns.into_iter().for_each(|ns| echoes.saturating_record(ns));
+        process.order(&format!("sample {share}"))?;
+        let line = process.expect(ANSWER_TIMEOUT + args.timeout)?;
+        if let Some(fault) = line["fault"].as_str() {
+            bail!("a connection to {address} does not echo: {fault}");
+        }
+        let took_ns = line["took_ns"].as_array().map(Vec::as_slice).unwrap_or_default();
+        took_ns.iter().filter_map(Value::as_u64).for_each(|ns| echoes.saturating_record(ns));
     }
     if echoes.is_empty() {
         return Ok(None);
@@ -644,7 +522,7 @@ fn sample(
 /// meanwhile.
 fn hold(
     args: &EvhPerf,
-    processes: &mut [HolderProcess],
+    processes: &mut [Part],
     count: u64,
     signals: &Signals,
     printer: &mut Printer<'_>,

@@ -1,8 +1,9 @@
 //! The JSON document, and the log of histograms.
 
 use super::options::EvhPerf;
-use super::outcome::{Outcome, linear_to_json, percentiles};
+use super::outcome::{linear_to_json, percentiles};
 use super::stages::Costs;
+use crate::load::Report;
 use anyhow::Context as _;
 use handover_program::exit::usage;
 use handover_program::files;
@@ -18,18 +19,18 @@ use std::time::{Duration, SystemTime};
 const SCHEMA: u32 = 1;
 
 /// Returns the result of one load as JSON.
-pub fn load(outcome: &Outcome, costs: &Costs) -> Value {
+pub fn load(outcome: &Report, costs: &Costs) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
         "messages": {
-            "sent": outcome.sent,
-            "received": outcome.received,
+            "sent": outcome.sent_count,
+            "received": outcome.received_count,
             "measured": outcome.latencies.count(),
-            "lost": outcome.lost,
-            "unsent": outcome.unsent,
+            "lost": outcome.lost_count,
+            "unsent": outcome.unsent_count,
         },
         "connections": {
-            "made": outcome.connected,
+            "made": outcome.connected_count,
             "failed": outcome.faults_count,
             "slowest_share": shares.map(|(slowest, _)| slowest),
             "fastest_share": shares.map(|(_, fastest)| fastest),
@@ -122,7 +123,7 @@ impl Log {
     ///
     /// # Errors
     /// If writing fails, because the disk is full for example.
-    pub fn write(&mut self, outcomes: &[Outcome]) -> anyhow::Result<()> {
+    pub fn write(&mut self, outcomes: &[Report]) -> anyhow::Result<()> {
         let context = || format!("--hdr: write {}", self.shown);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()

@@ -58,57 +58,51 @@ pub struct EvhPerf {
     #[arg(short = 'b', long)]
     pub connect: bool,
     /// Messages of a client in each iteration; with --connect, connections [default: 1]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub count: Option<u64>,
     /// Iterations [default: 1]
-    #[arg(short = 'i', long, value_name = "N")]
-    #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(short = 'i', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub itt: Option<u64>,
     /// Clients of each thread [default: 1]
-    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX))]
     pub clients: Option<u64>,
     /// Threads, of each side
     #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = whole(1..=THREADS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=THREADS_MAX))]
     pub threads: u64,
     /// The port; 0, for a server: one that is free
-    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081)]
-    #[arg(value_parser = port, allow_negative_numbers = true)]
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081, value_parser = port)]
     pub port: u16,
     /// The server's address, or where it listens
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: String,
     /// The fewest letters of a message [default: 3]
-    #[arg(short = 'n', long, value_name = "BYTES")]
-    #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
+    #[arg(short = 'n', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
     pub min: Option<u64>,
     /// The most letters of a message [default: 10]
-    #[arg(short = 'm', long, value_name = "BYTES")]
-    #[arg(value_parser = whole(0..=LETTERS_MAX.into()), allow_negative_numbers = true)]
+    #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
     pub max: Option<u64>,
     /// Number of times that each thread makes its connections [default: 1]
-    #[arg(short = 'r', long, value_name = "N")]
-    #[arg(value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(short = 'r', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub reconns: Option<u64>,
     /// Sleep so long after each time, in ms [default: 0]
-    #[arg(short = 'x', long, value_name = "MS")]
-    #[arg(value_parser = whole(0..=86_400_000), allow_negative_numbers = true)]
+    #[arg(short = 'x', long, value_name = "MS", value_parser = whole(0..=86_400_000))]
     pub sleep: Option<u64>,
     /// Print the latency histogram
     #[arg(short = 'z', long)]
     pub histo: bool,
     /// Width of its steps in µs [default: 10]
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
-    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX))]
     pub histo_delta_micros: Option<u64>,
     /// Slabs of each thread's read buffer, of 3277 bytes each
     #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = whole(1..=SLABS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=SLABS_MAX))]
     pub read_slab_count: u64,
     /// Connections of a thread at most. Not given, 300 is listed, as the original does, and the limit is what
     /// this process may open
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
-    #[arg(value_parser = whole(1..=HANDLES_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=HANDLES_MAX))]
     pub max_handles_per_thread: Option<u64>,
     /// Serve: each thread listens, and the kernel spreads connections, instead of the first thread
     #[arg(long = "reuse_port")]
@@ -132,30 +126,29 @@ pub struct EvhPerf {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Share it among processes: each has --threads threads, and with --connect its share of --count
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = whole(1..=PROCESSES_MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=PROCESSES_MAX))]
     pub processes: u64,
     /// With -e: how long a thread looks for something to do before it sleeps, while that pays: 50us. For
     /// threads that have a CPU to themselves
-    #[arg(long, value_name = "TIME", value_parser = spin, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = spin)]
     pub spin: Option<u32>,
     /// With --connect: hold so long, in s, and end
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub hold: Option<Duration>,
     /// With --connect: how many connections echo a message when all are open [default: 1000]
-    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32))]
     pub sample: Option<u64>,
     /// Go on for so long, in s, instead of by numbers
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
     /// Before it is measured, in s [default: a tenth of --duration, where there is one]
-    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds)]
     pub warm_up: Option<Duration>,
     /// Messages a second, sent when they are due (an open loop): 5000, 50k, 1.5M
-    #[arg(long, value_name = "N", value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = rate)]
     pub rate: Option<f64>,
     /// Messages of a client under way at a time [default: --count]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub depth: Option<u64>,
     /// One rate after another, 10 of them unless told, each for --duration: 1k..50k, 1k..50k:20
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
@@ -171,8 +164,7 @@ pub struct EvhPerf {
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
     /// Longest wait for an echo or a connection in s: more than 0
-    #[arg(long, value_name = "SECONDS", default_value = "10")]
-    #[arg(value_parser = patience, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub timeout: Duration,
     /// Be one of several processes
     #[arg(long, hide = true, value_name = "INDEX")]
@@ -194,10 +186,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a number of seconds above 0.
-fn patience(text: &str) -> Result<Duration, String> {
+fn positive_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         Duration::ZERO => Err("must be above 0: nothing comes back in no time".to_string()),
-        patience => Ok(patience),
+        duration => Ok(duration),
     }
 }
 

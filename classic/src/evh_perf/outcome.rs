@@ -1,14 +1,10 @@
-//! Result of a load, as reported, printed, and passed between processes.
+//! Result of a load, as the program judges and prints it.
 
 use super::options::Slo;
 use super::printer::{Printer, commas, micros, seconds};
-use crate::load::{LatencyHistograms, Linear, Report, Shares};
-use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use crate::load::{Linear, Report};
 use handover_base::units::format_ns;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde_json::{Value, json};
 use std::io;
 
@@ -23,47 +19,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
     (100.0, "max"),
 ];
 
-/// Result of a load.
-pub struct Outcome {
-    pub latencies: LatencyHistograms,
-    pub sent: u64,
-    pub received: u64,
-    pub lost: u64,
-    pub unsent: u64,
-    pub shares: Shares,
-    pub connected: u64,
-    pub faults_count: u64,
-    pub faults: Vec<String>,
-    pub elapsed_ns: u64,
-    pub busy_share: f64,
-    pub is_stopped: bool,
-}
-
-impl From<Report> for Outcome {
-    fn from(report: Report) -> Self {
-        Self {
-            sent: report.sent_count,
-            received: report.received_count,
-            lost: report.lost_count,
-            unsent: report.unsent_count,
-            shares: report.shares,
-            connected: report.connected_count,
-            faults_count: report.faults_count,
-            faults: report.faults.iter().map(ToString::to_string).collect(),
-            elapsed_ns: report.elapsed_ns,
-            busy_share: report.busy_share,
-            is_stopped: report.stopped,
-            latencies: report.latencies,
-        }
-    }
-}
-
-impl Outcome {
-    /// Returns the rate of measured messages, per second.
-    pub fn per_second(&self) -> f64 {
-        self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
-    }
-
+impl Report {
     /// Returns the latencies as a user sees them: from the due time if there is a schedule.
     pub fn judged_latencies(&self) -> &Histogram<u64> {
         match self.latencies.corrected.is_empty() {
@@ -75,14 +31,14 @@ impl Outcome {
     /// Returns `true` if every expected echo has come back and no connection failed, or the load
     /// was stopped early.
     pub fn is_whole(&self) -> bool {
-        self.is_stopped || self.lost == 0 && self.faults_count == 0
+        self.is_stopped || self.lost_count == 0 && self.faults_count == 0
     }
 
     /// Returns the bounds that do not hold, with the values measured, in words.
     pub fn misses(&self, slo: &Slo) -> Vec<String> {
-        let felt = self.judged_latencies();
+        let judged = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
-            let measured_ns = felt.value_at_percentile(percentile);
+            let measured_ns = judged.value_at_percentile(percentile);
             (measured_ns > bound_ns).then(|| {
                 let (measured, bound) = (format_ns(measured_ns as f64), format_ns(bound_ns as f64));
                 format!("p{percentile} is {measured}, where {bound} was to hold")
@@ -96,7 +52,7 @@ impl Outcome {
         if self.is_whole() {
             return None;
         }
-        let (lost, all) = (self.lost, self.lost + self.received);
+        let (lost, all) = (self.lost_count, self.lost_count + self.received_count);
         let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
         let connections = match self.faults_count {
             1 => "1 connection".to_string(),
@@ -109,104 +65,17 @@ impl Outcome {
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
     }
 
-    /// Serialises the result for another process.
-    pub fn to_json(&self) -> Value {
-        let latencies = &self.latencies;
-        json!({
-            "sent": self.sent,
-            "received": self.received,
-            "lost": self.lost,
-            "unsent": self.unsent,
-            "connected": self.connected,
-            "faults_count": self.faults_count,
-            "faults": self.faults,
-            "elapsed_ns": self.elapsed_ns,
-            "busy_share": self.busy_share,
-            "is_stopped": self.is_stopped,
-            "shares": [
-                self.shares.connections_count,
-                self.shares.messages_count,
-                self.shares.least_count,
-                self.shares.most_count,
-            ],
-            "sum_ns": latencies.sum_ns,
-            "raw": encode_histogram(&latencies.raw),
-            "corrected": encode_histogram(&latencies.corrected),
-            "late": encode_histogram(&latencies.late),
-            "linear": latencies.linear.as_ref().map(linear_to_json),
-        })
-    }
-
-    /// Deserialises the result of another process.
-    pub fn from_json(value: &Value) -> anyhow::Result<Self> {
-        let number = |name: &str| value[name].as_u64().with_context(|| format!("no {name}"));
-        let linear = match &value["linear"] {
-            Value::Null => None,
-            linear => {
-                let mut found = Linear::new(linear["step_ns"].as_u64().context("no step")?);
-                for pair in linear["counts"].as_array().context("no counts")? {
-                    let part = |at: usize| pair[at].as_u64().context("no count");
-                    found.record(part(0)?, part(1)?);
-                }
-                Some(found)
-            }
-        };
-        let share = |at: usize| value["shares"][at].as_u64().context("no shares");
-        let faults = value["faults"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Ok(Self {
-            latencies: LatencyHistograms {
-                raw: decode_histogram(&value["raw"])?,
-                corrected: decode_histogram(&value["corrected"])?,
-                late: decode_histogram(&value["late"])?,
-                linear,
-                sum_ns: number("sum_ns")?,
-            },
-            sent: number("sent")?,
-            received: number("received")?,
-            lost: number("lost")?,
-            unsent: number("unsent")?,
-            shares: Shares {
-                connections_count: share(0)?,
-                messages_count: share(1)?,
-                least_count: share(2)?,
-                most_count: share(3)?,
-            },
-            connected: number("connected")?,
-            faults_count: number("faults_count")?,
-            faults: faults.iter().filter_map(|it| it.as_str().map(str::to_string)).collect(),
-            elapsed_ns: number("elapsed_ns")?,
-            busy_share: value["busy_share"].as_f64().unwrap_or(0.0),
-            is_stopped: value["is_stopped"].as_bool().unwrap_or(false),
-        })
-    }
-
-    /// Adds the result of another process that ran at the same time.
-    pub fn add(&mut self, other: Self) {
-        self.latencies.add(&other.latencies);
-        self.sent += other.sent;
-        self.received += other.received;
-        self.lost += other.lost;
-        self.unsent += other.unsent;
-        self.shares.add(other.shares);
-        self.connected += other.connected;
-        self.faults_count += other.faults_count;
-        self.faults.extend(other.faults);
-        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
-        self.busy_share = self.busy_share.max(other.busy_share);
-        self.is_stopped |= other.is_stopped;
-    }
-
     /// Prints the classic program's last block.
-    pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+    pub fn print_result(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         printer.rule()?;
         match self.missing() {
             _ if self.is_stopped => printer.info(format_args!("Perf test was interrupted."))?,
             None => printer.info(format_args!("Perf test completed successfully!"))?,
             Some(missing) => printer.error(format_args!("Perf test failed: {missing}"))?,
         }
-        let (received, elapsed) = (commas(self.received), seconds(self.elapsed_ns));
+        let (received, elapsed) = (commas(self.received_count), seconds(self.elapsed_ns));
         printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
-        let warming_up = self.received.saturating_sub(self.latencies.count());
+        let warming_up = self.received_count.saturating_sub(self.latencies.count());
         if warming_up > 0 {
             printer.info(format_args!(
                 "of these [{}] were for warming up, and are in no figure below",
@@ -290,42 +159,18 @@ pub fn linear_to_json(linear: &Linear) -> Value {
     json!({ "step_ns": linear.step_ns, "counts": linear.steps().collect::<Vec<_>>() })
 }
 
-fn encode_histogram(histogram: &Histogram<u64>) -> String {
-    let mut bytes = Vec::new();
-    // Writing to memory cannot fail.
-    let _ = V2Serializer::new().serialize(histogram, &mut bytes);
-    BASE64.encode(bytes)
-}
-
-fn decode_histogram(value: &Value) -> anyhow::Result<Histogram<u64>> {
-    let bytes = BASE64.decode(value.as_str().context("no histogram")?)?;
-    Ok(Deserializer::new().deserialize(&mut bytes.as_slice())?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn outcome(latencies_us: &[u64]) -> Outcome {
-        let mut latencies = LatencyHistograms::new(Some(10_000));
+    fn outcome(latencies_us: &[u64]) -> Report {
+        let mut report = Report::new(Some(10_000));
         for us in latencies_us {
-            latencies.record(us * 1000, 1);
+            report.latencies.record(us * 1000, 1);
         }
         let count = latencies_us.len() as u64;
-        Outcome {
-            latencies,
-            sent: count,
-            received: count,
-            lost: 0,
-            unsent: 0,
-            shares: Shares::default(),
-            connected: 1,
-            faults_count: 0,
-            faults: Vec::new(),
-            elapsed_ns: 130_000_000,
-            busy_share: 0.5,
-            is_stopped: false,
-        }
+        (report.sent_count, report.received_count) = (count, count);
+        Report { connected_count: 1, elapsed_ns: 130_000_000, busy_share: 0.5, ..report }
     }
 
     fn printed(f: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> String {
@@ -355,13 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn outcome_survives_json_round_trip() {
+    fn report_survives_json_round_trip() {
         let mut one = outcome(&[100, 200, 44_295]);
         one.faults = vec!["a fault".into()];
-        let mut sum = Outcome::from_json(&one.to_json()).expect("an outcome");
-        assert_eq!(sum.to_json(), one.to_json());
-        sum.add(one);
-        assert_eq!((sum.received, sum.latencies.count(), sum.faults.len()), (6, 6, 2));
+        let text = serde_json::to_string(&one).expect("text");
+        let mut sum: Report = serde_json::from_str(&text).expect("a report");
+        assert_eq!(sum, one);
+        sum.add(&one);
+        assert_eq!((sum.received_count, sum.latencies.count(), sum.faults.len()), (6, 6, 2));
         assert_eq!(sum.latencies.linear.map(|linear| linear.counts[4429]), Some(2));
     }
 
@@ -371,10 +217,10 @@ mod tests {
         assert_eq!(it.missing(), None);
         let slo: Slo = "p50=1ms,p99=50us".parse().expect("bounds");
         assert_eq!(it.misses(&slo), ["p99 is 100 µs, where 50.0 µs was to hold"]);
-        (it.lost, it.faults_count, it.faults) = (2000, 1, vec!["the server ended it".into()]);
+        (it.lost_count, it.faults_count, it.faults) = (2000, 1, vec!["the server ended it".into()]);
         let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server ended it";
         assert_eq!(it.missing().as_deref(), Some(text));
-        (it.lost, it.received) = (0, 0);
+        (it.lost_count, it.received_count) = (0, 0);
         let text = "no message came back; 1 connection failed: the server ended it";
         assert_eq!(it.missing().as_deref(), Some(text));
         it.is_stopped = true;

@@ -4,6 +4,7 @@
 use super::options::EvhPerf;
 use super::printer::{Printer, commas};
 use super::{Signals, serve};
+use crate::{own_arguments, own_program};
 use anyhow::{Context as _, bail};
 use handover_net::Stats;
 use handover_program::end_with_parent;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,20 +28,8 @@ pub struct Orders {
 impl Orders {
     /// Starts the thread that reads orders.
     pub fn new() -> anyhow::Result<Self> {
-        let (sender, lines) = channel();
-        let listen = move || {
-            for line in stdin().lock().lines() {
-                let Ok(line) = line else { return };
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        };
         // The thread ends with the process.
-        thread::Builder::new()
-            .name("orders".into())
-            .spawn(listen)
-            .context("start the thread orders")?;
+        let lines = lines_of(BufReader::new(stdin()), "orders")?;
         Ok(Self { lines, kept: VecDeque::new() })
     }
 
@@ -74,6 +63,25 @@ impl Orders {
     }
 }
 
+/// Starts a thread that reads lines until they end, or the receiver is dropped.
+fn lines_of(
+    reader: impl BufRead + Send + 'static,
+    thread: &str,
+) -> anyhow::Result<Receiver<String>> {
+    let (sender, lines) = channel();
+    let listen = move || {
+        for line in reader.lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    };
+    let builder = thread::Builder::new().name(thread.into());
+    builder.spawn(listen).with_context(|| format!("start the thread {thread}"))?;
+    Ok(lines)
+}
+
 /// Writes a line to the main process.
 pub fn report(line: &Value) -> anyhow::Result<()> {
     let mut out = stdout().lock();
@@ -91,11 +99,8 @@ pub struct Part {
 impl Part {
     /// Starts the process, with this process's command line and added words.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
-        let binary = std::env::current_exe().context("find the path of this program")?;
-        let mut command = Command::new(binary);
-        // As a subcommand, by whatever name this process was called, and its binary has.
-        command.arg0("handover").arg("evh_perf").args(own_words()).args(added);
-        command.arg("--part").arg(index.to_string());
+        let mut command = own_program("evh_perf")?;
+        command.args(own_arguments("evh_perf")).args(added).arg("--part").arg(index.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
@@ -103,19 +108,7 @@ impl Part {
         let mut child = command.spawn().context("start a process")?;
         let orders = child.stdin.take();
         let out = child.stdout.take().context("take the standard output of a process")?;
-        let (sender, lines) = channel();
-        let listen = move || {
-            for line in BufReader::new(out).lines() {
-                let Ok(line) = line else { return };
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("part".into())
-            .spawn(listen)
-            .context("start the thread part")?;
+        let lines = lines_of(BufReader::new(out), "part")?;
         Ok(Self { child, orders, lines })
     }
 
@@ -172,16 +165,6 @@ impl Drop for Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Returns the command line's words after the program's name, and after the subcommand if there is
-/// one.
-fn own_words() -> Vec<std::ffi::OsString> {
-    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
-    if words.first().is_some_and(|word| word == "evh_perf") {
-        words.remove(0);
-    }
-    words
 }
 
 /// Serves with several processes on one port until a signal comes.

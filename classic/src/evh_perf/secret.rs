@@ -1,14 +1,11 @@
 //! TLS on both sides: the server's certificate, and the certificates that the client trusts.
 
 use super::options::EvhPerf;
-use crate::load::{Encryption, EncryptionError, EncryptionFactory};
-use handover_base::clock;
-use handover_net::engine::Tls;
-use handover_net::tls::{
-    Client, ClientOptions, Identity, Roots, Server, ServerOptions, SetupError, Verify,
-};
+use crate::load::Trust;
+use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
 use handover_program::exit::usage;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Returns the TLS setup of the server; `None` without `--tls`.
 ///
@@ -31,17 +28,11 @@ pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
     Ok(Some(Server::new(&identity, ServerOptions::default())?))
 }
 
-/// The client's TLS setup.
-struct Trust {
-    client: Client,
-    name: String,
-}
-
 /// Returns the TLS setup of the client; `None` without `--tls`.
 ///
 /// # Errors
 /// If the named file is missing or has no certificate.
-pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn EncryptionFactory>>> {
+pub fn client(args: &EvhPerf) -> anyhow::Result<Option<Arc<Trust>>> {
     if !args.tls {
         return Ok(None);
     }
@@ -50,7 +41,7 @@ pub fn client(args: &EvhPerf) -> anyhow::Result<Option<std::sync::Arc<dyn Encryp
         None => Verify::Nothing,
     };
     let client = Client::new(verify, ClientOptions::default())?;
-    Ok(Some(std::sync::Arc::new(Trust { client, name: args.host.clone() })))
+    Ok(Some(Arc::new(Trust::new(client, args.host.clone()))))
 }
 
 /// Rejects a file that is not regular: a pipe may have no writer, and every process reads these
@@ -69,38 +60,4 @@ fn roots(file: &Path) -> anyhow::Result<Roots> {
     regular(file, "--ca")?;
     // The error names the file.
     Roots::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
-}
-
-fn insecure(why: impl ToString) -> EncryptionError {
-    EncryptionError(why.to_string())
-}
-
-impl EncryptionFactory for Trust {
-    fn begin(&self) -> Result<Box<dyn Encryption>, EncryptionError> {
-        let begun: Result<Tls, SetupError> = Tls::client(&self.client, &self.name, clock::now_ns());
-        Ok(Box::new(Connection(begun.map_err(insecure)?)))
-    }
-}
-
-/// TLS state of one connection of the client.
-struct Connection(Tls);
-
-impl Encryption for Connection {
-    fn open(
-        &mut self,
-        sealed: &mut [u8],
-        plain: &mut Vec<u8>,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, EncryptionError> {
-        self.0.open(sealed, plain, out).map_err(insecure)?;
-        Ok(self.0.is_ready())
-    }
-
-    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), EncryptionError> {
-        self.0.seal(plain, &[], out).map_err(insecure)
-    }
-
-    fn part(&mut self, out: &mut Vec<u8>) {
-        self.0.part(out);
-    }
 }

@@ -232,38 +232,32 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     while !orders.is_over(TRIM_INTERVAL) {
         server.trim();
     }
-    let (stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
-    parts::report(&stats_to_json(&stats))
+    let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
+    let named = fields(&mut stats).map(|(name, count)| (name.to_string(), json!(*count)));
+    parts::report(&Value::Object(named.into_iter().collect()))
 }
 
-/// Returns the statistics that are printed as JSON, for the main process.
-fn stats_to_json(stats: &Stats) -> Value {
-    json!({
-        "accepted": stats.accepted_count,
-        "closed": stats.closed_count,
-        "reads": stats.reads_count,
-        "delayed": stats.delayed_count,
-        "rounds": stats.rounds_count,
-        "read_bytes": stats.read_bytes,
-        "sent_bytes": stats.sent_bytes,
-        "turned_away": stats.turned_away_count,
-        "messages": stats.messages_count,
-    })
+/// Returns the statistics that are printed, by name.
+fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
+    [
+        ("accepted", &mut stats.accepted_count),
+        ("closed", &mut stats.closed_count),
+        ("reads", &mut stats.reads_count),
+        ("delayed", &mut stats.delayed_count),
+        ("rounds", &mut stats.rounds_count),
+        ("read_bytes", &mut stats.read_bytes),
+        ("sent_bytes", &mut stats.sent_bytes),
+        ("turned_away", &mut stats.turned_away_count),
+        ("messages", &mut stats.messages_count),
+    ]
 }
 
 /// Parses the statistics of one of several processes.
 pub fn stats_from_json(value: &Value) -> Stats {
-    let number = |name: &str| value[name].as_u64().unwrap_or(0);
     let mut stats = Stats::default();
-    stats.accepted_count = number("accepted");
-    stats.closed_count = number("closed");
-    stats.reads_count = number("reads");
-    stats.delayed_count = number("delayed");
-    stats.rounds_count = number("rounds");
-    stats.read_bytes = number("read_bytes");
-    stats.sent_bytes = number("sent_bytes");
-    stats.turned_away_count = number("turned_away");
-    stats.messages_count = number("messages");
+    for (name, field) in fields(&mut stats) {
+        *field = value[name].as_u64().unwrap_or(0);
+    }
     stats
 }
 

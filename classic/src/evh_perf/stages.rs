@@ -1,8 +1,8 @@
 //! CPU time and memory that a load costs the client and the server.
 
 use super::options::EvhPerf;
-use super::outcome::Outcome;
 use super::printer::Printer;
+use crate::load::Report;
 use crate::load::process::{self, ProcessUsage};
 use handover_base::topology;
 use handover_base::units::format_ns;
@@ -103,7 +103,7 @@ impl Costs {
     }
 
     /// Prints a line for each side.
-    pub fn tell(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+    pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let share = |cpu: Duration| {
             100.0 * cpu.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
         };
@@ -127,7 +127,7 @@ impl Costs {
     }
 
     /// Returns a warning if the client rather than the server limited the rate.
-    pub fn bottleneck(&self, args: &EvhPerf, outcome: &Outcome) -> Option<String> {
+    pub fn bottleneck_warning(&self, args: &EvhPerf, outcome: &Report) -> Option<String> {
         let took_s = self.took.as_secs_f64();
         if took_s < 0.2 {
             // Too short: CPU time is counted in hundredths of a second.
@@ -138,8 +138,8 @@ impl Costs {
         let client = self.client_cpu_s() / took_s;
         let server = self.server_cpu_s().map(|cpu_s| cpu_s / took_s);
         let late_ns = outcome.latencies.late.value_at_percentile(99.0);
-        let felt_ns = outcome.judged_latencies().value_at_percentile(99.0);
-        if !outcome.latencies.late.is_empty() && late_ns > 100_000 && late_ns * 2 > felt_ns {
+        let judged_ns = outcome.judged_latencies().value_at_percentile(99.0);
+        if !outcome.latencies.late.is_empty() && late_ns > 100_000 && late_ns * 2 > judged_ns {
             let late = format_ns(late_ns as f64);
             return Some(format!(
                 "the client was late itself: its p99 of {late} is more than half of the latency; \

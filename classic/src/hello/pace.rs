@@ -10,16 +10,16 @@ const STAGE: &str = "handover::hello::stage";
 
 /// Roles in opening the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speaks {
-    /// Speaks first, at once.
+pub enum Opener {
+    /// Opener first, at once.
     First,
-    /// Speaks first, once an IDLE timer of 0 s expires.
+    /// Opener first, once an IDLE timer of 0 s expires.
     FirstWhenIdle,
     /// Waits for the first message.
     Second,
 }
 
-/// Form of the line that prints_next of a sent hello.
+/// Form of the line that is printed of a sent hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentLine {
     /// `HELLO msg sent: "HELLO: 1"`.
@@ -57,7 +57,7 @@ pub struct Demo {
     /// `true` if the next hello that is sent is printed.
     prints_next: bool,
     sent_line: SentLine,
-    speaks: Speaks,
+    opener: Opener,
     quits_after: Option<Duration>,
     cpu: Option<u32>,
     idle: Duration,
@@ -67,18 +67,18 @@ pub struct Demo {
 impl Demo {
     pub fn new(
         live: bool,
-        speaks: Speaks,
+        opener: Opener,
         quits_after: Option<Duration>,
         cpu: Option<u32>,
         idle: Duration,
     ) -> Demo {
         // A live loop prints only its first hello.
-        let prints_next = !live || speaks != Speaks::Second;
+        let prints_next = !live || opener != Opener::Second;
         let sent_line = SentLine::Plain;
-        Demo { live, prints_next, sent_line, speaks, quits_after, cpu, idle, quit: false }
+        Demo { live, prints_next, sent_line, opener, quits_after, cpu, idle, quit: false }
     }
 
-    /// Changes the form of the line that prints_next of a sent hello.
+    /// Changes the form of the line that is printed of a sent hello.
     pub fn sent_line(self, sent_line: SentLine) -> Demo {
         Demo { sent_line, ..self }
     }
@@ -107,7 +107,7 @@ impl Pace for Demo {
         if let Some(Err(refused)) = self.cpu.map(affinity::pin) {
             tracing::warn!(target: TARGET, "not pinned: {refused}");
         }
-        let when_idle = self.speaks == Speaks::FirstWhenIdle;
+        let when_idle = self.opener == Opener::FirstWhenIdle;
         if when_idle {
             tracing::info!(target: TARGET, "IDLE timer set: 0 s");
         }
@@ -115,7 +115,7 @@ impl Pace for Demo {
             tracing::info!(target: TARGET, "QUIT timer set: {}", shown(delay));
         }
         Opening {
-            says: self.speaks == Speaks::First,
+            says: self.opener == Opener::First,
             says_after: when_idle.then_some(Duration::ZERO),
             quits_after: self.quits_after,
         }
@@ -180,9 +180,9 @@ mod tests {
     #[test]
     fn live_loop_answers_at_once_and_paced_loop_after_its_pause() {
         let pause = Duration::from_secs(10);
-        let live = Demo::new(true, Speaks::First, None, None, pause).received(1);
+        let live = Demo::new(true, Opener::First, None, None, pause).received(1);
         assert_eq!(live, Next::Answer);
-        let slow = Demo::new(false, Speaks::First, None, None, pause).received(1);
+        let slow = Demo::new(false, Opener::First, None, None, pause).received(1);
         assert_eq!(slow, Next::AnswerAfter(pause));
     }
 }

@@ -1,8 +1,8 @@
 //! `hello2`: this program and a second process of it, over a socket pair.
 
 use super::log::TARGET;
-use super::pace::{Demo, Speaks};
-use super::{Environment, Hello2, IDLE, Options, Outcome, fault_of};
+use super::pace::{Demo, Opener};
+use super::{Environment, Hello2, IDLE, Options, Outcome, run_error};
 use anyhow::{Context as _, bail};
 use handover_base::usage::{self, Usage};
 use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
@@ -12,10 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{send, shutdown, socketpair};
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
-use std::str::FromStr;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,10 +37,10 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (mine, theirs) = made.context("make the socket pair of the two processes")?;
-    let mut child = start(&args.options, theirs)?;
+    let mut child = start(theirs)?;
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
-    let pace = args.options.main_pace(Speaks::First, cpu, IDLE);
+    let pace = args.options.main_pace(Opener::First, cpu, IDLE);
     let side = Side::new(Arc::clone(&mine), pace, true);
     let mut machine = Machine::new(side, Config::default())?;
     environment.stop_on_signal(&machine.stopper())?;
@@ -49,12 +48,12 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let ended = machine.run();
     let took = began.elapsed();
     let report = report(&mine, &mut child);
-    if let Some(fault) = fault_of(&ended) {
+    if let Some(fault) = run_error(&ended) {
         return Err(fault);
     }
     let side = machine.handler();
     if let Some(lost) = &side.lost {
-        bail!("the second process is gone: {lost}");
+        bail!("the second process has disconnected: {lost}");
     }
     let report = report?;
     environment.print_outcome(&Outcome {
@@ -66,23 +65,9 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
 }
 
 /// Starts the second process, with its end of the pair as standard input.
-fn start(options: &Options, socket: OwnedFd) -> anyhow::Result<Child> {
-    let binary = std::env::current_exe().context("find the path of this program")?;
-    let mut command = Command::new(binary);
-    command.args(["hello2", "--child"]).stdin(Stdio::from(socket));
-    let flags = [
-        (options.quiet, "-q"),
-        (options.verbose, "-v"),
-        (options.liveloop, "-l"),
-        (options.trace, "-t"),
-        (options.debug, "-g"),
-        (options.syslog, "-s"),
-        (options.no_header, "-n"),
-    ];
-    command.args(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
-    if let Some(place) = options.place {
-        command.args(["--place", place.name()]);
-    }
+fn start(socket: OwnedFd) -> anyhow::Result<Child> {
+    let mut command = crate::own_program("hello2")?;
+    command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
     handover_program::end_with_parent(&mut command, rustix::process::Signal::KILL);
     command.spawn().context("start the second process")
 }
@@ -98,17 +83,17 @@ fn run_second(options: &Options) -> anyhow::Result<()> {
     let socket = Arc::new(socket);
     let environment = Environment::new("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
-    let side = Side::new(Arc::clone(&socket), options.pace(Speaks::Second, cpu, IDLE), false);
+    let side = Side::new(Arc::clone(&socket), options.pace(Opener::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
     environment.log.on_failure(machine.stopper());
     let ended = machine.run();
-    let report =
-        Report { handled: machine.handler().handled, used: usage::process() - used }.to_string();
+    let handled = machine.handler().handled;
+    let report = Report { handled, used: usage::process() - used }.to_text();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.result()?;
-    fault_of(&ended).map_or(Ok(()), Err)
+    run_error(&ended).map_or(Ok(()), Err)
 }
 
 /// Final report of the second process.
@@ -118,26 +103,20 @@ struct Report {
     used: Usage,
 }
 
-impl Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { handled, used } = self;
-        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = used;
-        write!(
-            f,
-            "BYE: {handled} {user_ns} {system_ns} {switches_voluntary} {switches_involuntary}"
-        )
+impl Report {
+    fn to_text(&self) -> String {
+        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = self.used;
+        let numbers = [self.handled, user_ns, system_ns, switches_voluntary, switches_involuntary];
+        format!("BYE: {}", numbers.map(|number| number.to_string()).join(" "))
     }
-}
 
-impl FromStr for Report {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Report, ()> {
-        let numbers = text.strip_prefix("BYE: ").ok_or(())?.split(' ').map(str::parse);
-        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().map_err(drop)?;
+    /// Parses a report; `None` if the text is another message.
+    fn parse(text: &str) -> Option<Report> {
+        let numbers = text.strip_prefix("BYE: ")?.split(' ').map(str::parse);
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
         let [handled, user_ns, system_ns, switches_voluntary, switches_involuntary] = numbers[..]
         else {
-            return Err(());
+            return None;
         };
         let used = Usage {
             user_ns,
@@ -146,7 +125,7 @@ impl FromStr for Report {
             switches_involuntary,
             ..Usage::default()
         };
-        Ok(Report { handled, used })
+        Some(Report { handled, used })
     }
 }
 
@@ -158,7 +137,7 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
     let found = loop {
         match receive(socket) {
             Ok(Some(text)) => {
-                if let Ok(report) = text.parse() {
+                if let Some(report) = Report::parse(&text) {
                     break Some(report); // messages before the report were still on their way
                 }
             }
@@ -315,10 +294,10 @@ mod tests {
     fn report_parses_back_and_other_text_is_refused() {
         let used = Usage { user_ns: 1, system_ns: 2, switches_voluntary: 3, ..Usage::default() };
         let report = Report { handled: 7, used };
-        assert!(report.to_string().len() < MESSAGE_BYTES_MAX);
-        assert_eq!(report.to_string().parse(), Ok(report));
+        assert!(report.to_text().len() < MESSAGE_BYTES_MAX);
+        assert_eq!(Report::parse(&report.to_text()), Some(report));
         for text in ["HELLO: 1", "BYE: 1", "BYE: 1 2 3 4 x", ""] {
-            assert_eq!(text.parse::<Report>(), Err(()), "{text}");
+            assert_eq!(Report::parse(text), None, "{text}");
         }
     }
 }

@@ -6,9 +6,10 @@ mod worker;
 use crate::load::error::{Fault, LoadError};
 use crate::load::latencies::{LatencyHistograms, Shares};
 use crate::load::plan::{Plan, Work};
-use crate::load::secure::EncryptionFactory;
+use crate::load::secure::Trust;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,7 +38,7 @@ pub enum Event {
 }
 
 /// Totals so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Number of messages sent.
     pub sent_count: u64,
@@ -47,6 +48,19 @@ pub struct Progress {
     pub latency_ns: u64,
     /// Number of open connections.
     pub open_count: u64,
+}
+
+impl Progress {
+    /// Returns the sum of the totals of two threads or processes.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            sent_count: self.sent_count + other.sent_count,
+            received_count: self.received_count + other.received_count,
+            latency_ns: self.latency_ns.wrapping_add(other.latency_ns),
+            open_count: self.open_count + other.open_count,
+        }
+    }
 }
 
 /// Live counters of a thread. All accesses are Relaxed: each number is correct by itself, and none
@@ -81,11 +95,11 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     events: Sender<Event>,
     origin_ns: u64,
-    encryption: Option<Arc<dyn EncryptionFactory>>,
+    encryption: Option<Arc<Trust>>,
 }
 
-/// Measurements of one thread, or of all threads.
-#[derive(Debug, Clone)]
+/// Measurements of one thread, of all threads, or of several processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
     /// Latencies.
@@ -105,19 +119,19 @@ pub struct Report {
     pub connected_count: u64,
     /// Number of connections that failed.
     pub faults_count: u64,
-    /// The first faults.
-    pub faults: Vec<Fault>,
+    /// The first faults, in words.
+    pub faults: Vec<String>,
     /// In a timed plan the measured time, otherwise the time from the start to the end of the
     /// thread.
     pub elapsed_ns: u64,
     /// Share of the time for which the busiest thread had a CPU.
     pub busy_share: f64,
     /// `true` if the load was stopped before its end.
-    pub stopped: bool,
+    pub is_stopped: bool,
 }
 
 impl Report {
-    fn new(linear_step_ns: Option<u64>) -> Self {
+    pub(crate) fn new(linear_step_ns: Option<u64>) -> Self {
         Self {
             latencies: LatencyHistograms::new(linear_step_ns),
             sent_count: 0,
@@ -130,7 +144,7 @@ impl Report {
             faults: Vec::new(),
             elapsed_ns: 0,
             busy_share: 0.0,
-            stopped: false,
+            is_stopped: false,
         }
     }
 
@@ -148,13 +162,13 @@ impl Report {
         self.faults.extend(other.faults.iter().take(room).cloned());
         self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.busy_share = self.busy_share.max(other.busy_share);
-        self.stopped |= other.stopped;
+        self.is_stopped |= other.is_stopped;
     }
 
-    fn fault(&mut self, fault: Fault) {
+    fn fault(&mut self, fault: &Fault) {
         self.faults_count += 1;
         if self.faults.len() < FAULTS_NAMED_MAX {
-            self.faults.push(fault);
+            self.faults.push(fault.to_string());
         }
     }
 
@@ -175,30 +189,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the plan's threads.
+    /// Starts the plan's threads, whose connections are secured if there is a TLS setup.
     ///
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
     /// already started are stopped.
-    pub fn start(plan: &Plan) -> Result<Self, LoadError> {
-        Self::start_with(plan, None)
-    }
-
-    /// Starts the plan's threads with secured connections.
-    ///
-    /// # Errors
-    /// Fails like [`start`](Self::start).
-    pub fn start_secured(
-        plan: &Plan,
-        encryption: Arc<dyn EncryptionFactory>,
-    ) -> Result<Self, LoadError> {
-        Self::start_with(plan, Some(encryption))
-    }
-
-    fn start_with(
-        plan: &Plan,
-        encryption: Option<Arc<dyn EncryptionFactory>>,
-    ) -> Result<Self, LoadError> {
+    pub fn start(plan: &Plan, encryption: Option<Arc<Trust>>) -> Result<Self, LoadError> {
         plan.validate()?;
         clock::calibration();
         let (sender, events) = channel();
@@ -225,18 +221,13 @@ impl Load {
     /// Returns the totals so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.live.iter().fold(Progress::default(), |sum, live| Progress {
-            sent_count: sum.sent_count + live.sent.load(Ordering::Relaxed),
-            received_count: sum.received_count + live.received.load(Ordering::Relaxed),
-            latency_ns: sum.latency_ns.wrapping_add(live.latency_ns.load(Ordering::Relaxed)),
-            open_count: sum.open_count + live.open.load(Ordering::Relaxed),
-        })
-    }
-
-    /// Returns the time since the start.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(clock::now_ns().saturating_sub(self.shared.origin_ns))
+        let of_thread = |live: &Arc<Live>| Progress {
+            sent_count: live.sent.load(Ordering::Relaxed),
+            received_count: live.received.load(Ordering::Relaxed),
+            latency_ns: live.latency_ns.load(Ordering::Relaxed),
+            open_count: live.open.load(Ordering::Relaxed),
+        };
+        self.live.iter().map(of_thread).fold(Progress::default(), Progress::and)
     }
 
     /// Waits for the next event; `None` if there is none within the given time.
@@ -275,7 +266,7 @@ impl Load {
             sum.lost_count = total - sum.received_count.min(total);
         }
         if let Work::Timed { duration, .. } = self.plan.work
-            && !sum.stopped
+            && !sum.is_stopped
         {
             sum.elapsed_ns = duration.as_nanos() as u64;
         }

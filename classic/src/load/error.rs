@@ -60,7 +60,7 @@ pub enum Fault {
     #[error("a connection is not secure: {0}")]
     EncryptionError(#[from] crate::load::EncryptionError),
     /// No message came back within the time-out.
-    #[error("nothing came back for {0:?}")]
+    #[error("no echo within {0:?}")]
     Silent(Duration),
     /// The kernel refused a resource that the load needs.
     #[error("{call} failed: {errno}")]

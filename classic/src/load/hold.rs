@@ -2,7 +2,7 @@
 
 use crate::load::engine::{Client, Order};
 use crate::load::error::Fault;
-use crate::load::secure::{Encryption, EncryptionError, EncryptionFactory};
+use crate::load::secure::{Encryption, EncryptionError, Trust};
 use crate::load::socket;
 use crate::load::wire::{Lengths, Letters};
 use handover_base::clock;
@@ -42,9 +42,9 @@ pub struct HoldOptions {
     pub first: u64,
     /// Time limit without any progress.
     pub timeout: Duration,
-    /// Factory of the encryption, if connections are secured; such a connection is open once
+    /// TLS setup, if connections are secured; such a connection is open once
     /// messages may be sent.
-    pub encryption: Option<Arc<dyn EncryptionFactory>>,
+    pub encryption: Option<Arc<Trust>>,
 }
 
 impl fmt::Debug for HoldOptions {
@@ -100,7 +100,7 @@ impl fmt::Display for Limit {
             Self::SystemDescriptors => f.write_str("this machine has no file descriptor left"),
             Self::Ports => f.write_str("no port is left to connect from"),
             Self::Memory => f.write_str("the kernel has no memory for more connections"),
-            Self::Refused => f.write_str("nobody listens there"),
+            Self::Refused => f.write_str("no server listens there"),
             Self::Unanswered => {
                 f.write_str("the server does not answer: it no longer accepts connections")
             }
@@ -128,8 +128,8 @@ pub struct HeldConnections {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     /// The encryption of each connection; empty if none is secured.
-    secured: Vec<Option<Box<dyn Encryption>>>,
-    encryption: Option<Arc<dyn EncryptionFactory>>,
+    secured: Vec<Option<Box<Encryption>>>,
+    encryption: Option<Arc<Trust>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
     /// Time that opening took.
@@ -151,7 +151,7 @@ impl HandshakeBuffers {
     fn handshake(
         &mut self,
         fd: &OwnedFd,
-        secure: &mut dyn Encryption,
+        secure: &mut Encryption,
         is_first: bool,
     ) -> Result<bool, Limit> {
         let (mut is_done, mut has_begun) = (false, !is_first);
@@ -406,7 +406,7 @@ impl fmt::Debug for HeldConnections {
 /// Sends one message and waits for its echo.
 fn echo(
     fd: &OwnedFd,
-    mut secure: Option<&mut (dyn Encryption + 'static)>,
+    mut secure: Option<&mut Encryption>,
     letters: &Letters,
     timeout: Duration,
 ) -> Result<u64, Fault> {

@@ -1,9 +1,14 @@
 //! Latency statistics.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Serialize};
 
 /// Histogram with steps of a fixed width.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
     /// Width of a step.
     pub step_ns: u64,
@@ -49,7 +54,7 @@ impl Linear {
 
 /// Distribution of messages over connections that all sent as fast as possible, of those that lived
 /// until the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Shares {
     /// Number of connections.
     pub connections_count: u64,
@@ -86,20 +91,23 @@ impl Shares {
     #[must_use]
     pub fn slowest_and_fastest(&self) -> Option<(f64, f64)> {
         let mean = self.messages_count as f64 / self.connections_count.max(1) as f64;
-        let is_told = self.connections_count > 1 && self.messages_count > 0;
-        is_told.then(|| (self.least_count as f64 / mean, self.most_count as f64 / mean))
+        let is_comparable = self.connections_count > 1 && self.messages_count > 0;
+        is_comparable.then(|| (self.least_count as f64 / mean, self.most_count as f64 / mean))
     }
 }
 
 /// Latencies of messages in ns, to three significant digits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyHistograms {
     /// Latencies from the time of sending.
+    #[serde(with = "as_base64")]
     pub raw: Histogram<u64>,
     /// Latencies from the due time: the delay that a user observes. Empty without a
     /// schedule.
+    #[serde(with = "as_base64")]
     pub corrected: Histogram<u64>,
     /// Delays of sending that only the load generator itself caused. Empty without a schedule.
+    #[serde(with = "as_base64")]
     pub late: Histogram<u64>,
     /// Histogram of `raw` with linear steps, if requested.
     pub linear: Option<Linear>,
@@ -158,6 +166,29 @@ impl LatencyHistograms {
     #[must_use]
     pub fn mean_ns(&self) -> f64 {
         self.sum_ns as f64 / self.count().max(1) as f64
+    }
+}
+
+/// Form of a histogram in JSON: that of HdrHistogram, in base64.
+mod as_base64 {
+    use super::*;
+
+    pub fn serialize<S: serde::Serializer>(
+        histogram: &Histogram<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        // Writing to memory cannot fail.
+        let _ = V2Serializer::new().serialize(histogram, &mut bytes);
+        serializer.serialize_str(&BASE64.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Histogram<u64>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = BASE64.decode(text).map_err(D::Error::custom)?;
+        Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(D::Error::custom)
     }
 }
 

@@ -86,11 +86,9 @@ pub fn threads_cpu(process: u32, name: &str) -> Duration {
 /// Returns the processes of this machine that listen at an address and may be read.
 #[must_use]
 pub fn listeners(address: SocketAddr) -> Vec<u32> {
-    let table = if address.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
-    let Ok(table) = File::open(table) else { return Vec::new() };
-    let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
+    let table = if address.is_ipv4() { TCP } else { TCP6 };
     let sockets: HashSet<String> =
-        listening(lines, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
+        listening(table, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
     if sockets.is_empty() || !(address.ip().is_loopback() || address.ip().is_unspecified()) {
         return Vec::new();
     }
@@ -108,10 +106,22 @@ pub fn listeners(address: SocketAddr) -> Vec<u32> {
     found
 }
 
+/// The kernel's tables of TCP sockets.
+const TCP: &str = "/proc/net/tcp";
+const TCP6: &str = "/proc/net/tcp6";
+
+/// Returns `true` if a socket of this network namespace listens at the port, at any address.
+#[must_use]
+pub fn is_listening(port: u16) -> bool {
+    [TCP, TCP6].iter().any(|table| listening(table, port).next().is_some())
+}
+
 /// Returns the inodes of sockets in a table that listen at a port. The kernel lists listening
 /// sockets first, so the rest, which may be millions, is not read.
-fn listening(lines: impl Iterator<Item = String>, port: u16) -> impl Iterator<Item = String> {
+fn listening(table: &str, port: u16) -> impl Iterator<Item = String> {
     const LISTEN: &str = "0A";
+    let table = File::open(table).ok().map(BufReader::new);
+    let lines = table.into_iter().flat_map(|table| table.lines().skip(1).map_while(Result::ok));
     let fields = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let (_, at) = fields.next()?.rsplit_once(':')?;
@@ -175,6 +185,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(listeners(address), [std::process::id()]);
+        assert!(is_listening(address.port()));
         drop(listener);
         assert_eq!(listeners(address), [] as [u32; 0]);
     }

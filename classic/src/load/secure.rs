@@ -1,40 +1,71 @@
-//! Interface for encryption between messages and socket, such as TLS.
+//! TLS between messages and socket.
+
+use handover_base::clock;
+use handover_net::engine::Tls;
+use handover_net::tls::Client;
 
 /// Error of a connection that cannot be secured, as text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EncryptionError(pub String);
 
-/// Factory of the encryption of connections.
-pub trait EncryptionFactory: Send + Sync {
-    /// Creates the encryption of one more connection.
+fn insecure(why: impl ToString) -> EncryptionError {
+    EncryptionError(why.to_string())
+}
+
+/// TLS setup of a client: whom it trusts, and the name of the server.
+pub struct Trust {
+    client: Client,
+    name: String,
+}
+
+impl Trust {
+    /// Creates the setup of connections to the server of that name.
+    #[must_use]
+    pub fn new(client: Client, name: String) -> Self {
+        Self { client, name }
+    }
+
+    /// Creates the TLS state of one more connection.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`] if it cannot be created.
-    fn begin(&self) -> Result<Box<dyn Encryption>, EncryptionError>;
+    pub fn begin(&self) -> Result<Box<Encryption>, EncryptionError> {
+        let begun = Tls::client(&self.client, &self.name, clock::now_ns());
+        Ok(Box::new(Encryption(begun.map_err(insecure)?)))
+    }
 }
 
-/// Encryption of one connection, on the client's side.
-pub trait Encryption: Send {
+/// TLS state of one connection, on the client's side.
+pub struct Encryption(Tls);
+
+impl Encryption {
     /// Processes received bytes; the first call, right after connecting, has none. Appends the
     /// decrypted content to `plain` and the bytes to send in reply to `out`. Returns `true` if
     /// messages may be sent now.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`]; the connection is closed after the bytes in `out` have been sent.
-    fn open(
+    pub fn open(
         &mut self,
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<bool, EncryptionError>;
+    ) -> Result<bool, EncryptionError> {
+        self.0.open(sealed, plain, out).map_err(insecure)?;
+        Ok(self.0.is_ready())
+    }
 
     /// Appends the encrypted form of `plain` to `out`.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`] if encryption fails.
-    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), EncryptionError>;
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), EncryptionError> {
+        self.0.seal(plain, &[], out).map_err(insecure)
+    }
 
     /// Appends a close notification to `out`.
-    fn part(&mut self, out: &mut Vec<u8>);
+    pub fn part(&mut self, out: &mut Vec<u8>) {
+        self.0.part(out);
+    }
 }

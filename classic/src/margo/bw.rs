@@ -2,6 +2,7 @@
 
 mod server;
 
+use super::meeting::source_towards;
 use super::{Options, Program, Side};
 use crate::free_bytes;
 use anyhow::{Context as _, ensure};
@@ -13,9 +14,8 @@ use handover_rpc::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use server::Server;
-use std::ffi::OsString;
 use std::io::Write;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -57,19 +57,17 @@ Starts as margo-p2p-latency does: alone, by mpiexec -n 2, or by srun -n 2."
 )]
 pub struct Bandwidth {
     /// Bytes of each transfer
-    #[arg(short = 'x', value_name = "BYTES", allow_negative_numbers = true)]
-    #[arg(value_parser = crate::whole(1..=BYTES_MAX))]
+    #[arg(short = 'x', value_name = "BYTES", value_parser = crate::whole(1..=BYTES_MAX))]
     xfer_bytes: u64,
     /// Duration of each direction in seconds
-    #[arg(short = 'D', value_name = "SECONDS", allow_negative_numbers = true)]
-    #[arg(value_parser = crate::whole(1..=SECONDS_MAX))]
+    #[arg(short = 'D', value_name = "SECONDS", value_parser = crate::whole(1..=SECONDS_MAX))]
     seconds: u64,
     /// Number of transfers under way at a time
-    #[arg(short = 'c', value_name = "COUNT", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(short = 'c', value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = crate::whole(1..=CONCURRENCY_MAX))]
     concurrency: u64,
     /// Dedicated threads of the server that transfer; 0: the one that serves
-    #[arg(short = 'T', value_name = "COUNT", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(short = 'T', value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = crate::whole(0..=THREADS_MAX))]
     threads: u64,
     /// Let the server's buffer be a file in FILE's folder; it has no name, and goes with the server however that ends
@@ -77,13 +75,13 @@ pub struct Bandwidth {
     file: Option<String>,
     /// Bytes of each side's buffer, which transfers walk over
     #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
-    #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
     /// Align buffers to pages (memory that is shared always is)
     #[arg(short = 'a')]
     align: bool,
     /// Seconds of warming up, each direction
-    #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1)]
     #[arg(value_parser = crate::whole(0..=SECONDS_MAX))]
     warmup_seconds: u64,
     /// The client's memory: shared, which a server on the same machine can map, or plain
@@ -144,25 +142,6 @@ impl Program for Bandwidth {
         &self.options
     }
 
-    fn arguments(&self) -> Vec<OsString> {
-        let mut words = vec!["-D".to_owned(), "1".to_owned()];
-        for (name, value) in [
-            ("-x", self.xfer_bytes),
-            ("-c", self.concurrency),
-            ("-T", self.threads),
-            ("-X", self.buffer_bytes),
-        ] {
-            words.extend([name.to_owned(), value.to_string()]);
-        }
-        if let Some(file) = &self.file {
-            words.extend(["-m".to_owned(), file.clone()]);
-        }
-        if self.halves {
-            words.push("--halves".to_owned());
-        }
-        words.into_iter().map(OsString::from).collect()
-    }
-
     fn config(&self, usual: Config) -> Config {
         usual
     }
@@ -217,7 +196,7 @@ impl Bandwidth {
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
         ensure!(
             self.options.partner || count * bytes <= free,
-            "-X {bytes}: {count} buffers of so many bytes, where {free} bytes are free"
+            "-X {bytes}: {count} buffers of this size need more than the {free} bytes that are free"
         );
         Ok(())
     }
@@ -290,11 +269,9 @@ impl Bandwidth {
 /// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
 fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(place) = rendezvous else { return Ok(String::new()) };
-    // Connecting a UDP socket selects the local address; nothing is sent.
-    let socket = UdpSocket::bind("0.0.0.0:0").context("open a UDP socket")?;
-    socket.connect(place).with_context(|| format!("--rendezvous {place}: find the route"))?;
-    let ip = socket.local_addr().context("read the local address of a UDP socket")?.ip();
-    Ok(SocketAddr::new(ip, 0).to_string())
+    let route = source_towards(place);
+    let (own, _) = route.with_context(|| format!("--rendezvous {place}: find the route"))?;
+    Ok(SocketAddr::new(own, 0).to_string())
 }
 
 /// The client's side of a run.

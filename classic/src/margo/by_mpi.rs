@@ -1,13 +1,13 @@
 //! A meeting of mpiexec's ranks through MPI itself, for builds with MPI on hosts with the library:
 //! no address to meet at is needed.
 
-use super::meeting::{machine, reachable};
+use super::meeting::{machine, reachable, source_towards};
 use super::ranks::Rank;
 use anyhow::{Context, bail, ensure};
 use handover_program::console::tell;
 use handover_rpc::{Address, EndpointError};
 use handover_suite::mpi::World;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::SocketAddr;
 
 /// Size of a message between the ranks, including its length; padded with zeros.
 const MESSAGE_BYTES: usize = 4096;
@@ -68,7 +68,7 @@ impl MpiMeeting {
 
     /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises
     /// MPI.
-    pub fn tell(
+    pub fn send_address(
         self,
         at: Address,
         listen: impl FnOnce(&Address) -> Result<Address, EndpointError>,
@@ -96,7 +96,7 @@ impl MpiMeeting {
     }
 
     /// Receives, as rank 1, the address of rank 0, and finalises MPI.
-    pub fn hear_address(self) -> anyhow::Result<Address> {
+    pub fn receive_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
         self.send(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
         let line = self.receive(0)?;
@@ -110,17 +110,11 @@ impl MpiMeeting {
 
 /// Returns this host's address as seen from `host`, with port 0.
 fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
-    let found = (host, 9).to_socket_addrs();
-    let found = found.with_context(|| format!("resolve {host}, the host of rank 1; give an address of rank 0's host by --rendezvous HOST:PORT"))?;
-    for address in found {
-        let any: SocketAddr =
-            if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
-        // Nothing is sent.
-        let socket = UdpSocket::bind(any).context("open a UDP socket")?;
-        if socket.connect(address).is_ok() {
-            let ours = socket.local_addr().context("read the local address of a UDP socket")?.ip();
-            return Ok(SocketAddr::new(ours, 0));
-        }
-    }
-    bail!("{host}, rank 1's host, cannot be reached; --rendezvous HOST:PORT")
+    let (own, _) = source_towards((host, 9)).with_context(|| {
+        format!(
+            "find the route to {host}, the host of rank 1; give an address of rank 0's host by \
+             --rendezvous HOST:PORT"
+        )
+    })?;
+    Ok(SocketAddr::new(own, 0))
 }

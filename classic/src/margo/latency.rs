@@ -4,9 +4,9 @@ use super::{Options, Program, Side};
 use anyhow::{bail, ensure};
 use clap::Args;
 use handover_base::clock;
+use handover_harness::stats::quantile_sorted;
 use handover_program::exit::Interrupted;
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint, Failure, Method, Peer};
-use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,16 +34,15 @@ host they find each other through a file of the user's that is named by the job,
 )]
 pub struct Latency {
     /// Number of calls that are timed
-    #[arg(short = 'i', value_name = "ITERATIONS", allow_negative_numbers = true)]
-    #[arg(value_parser = crate::whole(1..=ITERATIONS_MAX))]
+    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = crate::whole(1..=ITERATIONS_MAX))]
     iterations: u64,
     /// Bytes that each call carries there and back
-    #[arg(short = 'x', value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(short = 'x', value_name = "BYTES", default_value_t = 0)]
     #[arg(value_parser = crate::whole(0..=PAYLOAD_BYTES_MAX))]
     payload_bytes: u64,
     /// Number of calls before those that are timed
     #[arg(short = 'w', value_name = "ITERATIONS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(0..=ITERATIONS_MAX), allow_negative_numbers = true)]
+    #[arg(value_parser = crate::whole(0..=ITERATIONS_MAX))]
     warmup_iterations: u64,
     /// Give each call a deadline of 2 seconds
     #[arg(short = 'T')]
@@ -61,11 +60,6 @@ impl Program for Latency {
 
     fn options(&self) -> &Options {
         &self.options
-    }
-
-    fn arguments(&self) -> Vec<OsString> {
-        let bytes = self.payload_bytes.to_string();
-        ["-i", "1", "-x", &bytes].map(OsString::from).to_vec()
     }
 
     fn config(&self, usual: Config) -> Config {
@@ -130,7 +124,8 @@ impl Program for Latency {
         let called = endpoint.stats().calls_count;
         endpoint.call::<_, ()>(peer, STOP, &called)?;
         if !ticks.is_empty() {
-            self.table(ticks.into_iter().map(clock::ns).collect(), out)?;
+            let seconds = |ticks| clock::ns(ticks) as f64 / 1e9;
+            self.table(ticks.into_iter().map(seconds).collect(), out)?;
         }
         // Relaxed: the flag publishes no other data.
         match interrupted.load(Ordering::Relaxed) {
@@ -154,17 +149,15 @@ impl Latency {
         }
     }
 
-    fn table(&self, mut took_ns: Vec<u64>, out: &mut dyn Write) -> anyhow::Result<()> {
-        took_ns.sort_unstable();
-        let s = |ns: f64| ns / 1e9;
-        let at = |share: f64| s(quantile(&took_ns, share));
-        let sum: u128 = took_ns.iter().map(|ns| u128::from(*ns)).sum();
-        let avg = s(sum as f64 / took_ns.len() as f64);
+    fn table(&self, mut took_s: Vec<f64>, out: &mut dyn Write) -> anyhow::Result<()> {
+        took_s.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| quantile_sorted(&took_s, share);
+        let avg = took_s.iter().sum::<f64>() / took_s.len() as f64;
         writeln!(
             out,
             "# <op> <iterations> <warmup_iterations> <size> <min> <q1> <med> <avg> <q3> <max>"
         )?;
-        let (count, warmup, size) = (took_ns.len(), self.warmup_iterations, self.payload_bytes);
+        let (count, warmup, size) = (took_s.len(), self.warmup_iterations, self.payload_bytes);
         let [min, q1, med, q3, max] = [0.0, 0.25, 0.5, 0.75, 1.0].map(at);
         writeln!(
             out,
@@ -177,30 +170,5 @@ impl Latency {
         let (p99, p999, how) = (at(0.99), at(0.999), options.transport());
         writeln!(out, "#{p99:.9}\t{p999:.9}\t{how}\t{client}\t{server}\t{deadline}")?;
         Ok(())
-    }
-}
-
-/// Returns a quantile of sorted values, with linear interpolation.
-fn quantile(sorted: &[u64], share: f64) -> f64 {
-    let last = sorted.len() - 1;
-    let at = share * last as f64;
-    let (below, above) = (at.floor() as usize, at.ceil() as usize);
-    let (low, high) = (sorted[below] as f64, sorted[above.min(last)] as f64);
-    low + (high - low) * (at - below as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_stay_within_the_samples() {
-        assert_eq!([0.0, 0.25, 0.5, 1.0].map(|it| quantile(&[7], it)), [7.0; 4]);
-        let five = [10, 20, 30, 40, 50];
-        assert_eq!(
-            [0.0, 0.25, 0.5, 0.75, 1.0].map(|it| quantile(&five, it)),
-            [10.0, 20.0, 30.0, 40.0, 50.0]
-        );
-        assert_eq!(quantile(&[10, 20], 0.5), 15.0);
     }
 }

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::summary::{Row, Share};
 
-/// Relative distance from the share due from which on the reason is told.
+/// Relative distance from the share due from which on the reason is printed.
 const OFF_MIN: f64 = 0.05;
 /// Part of the link's rate below which it counts as not full.
 const FULL_MIN: f64 = 0.95;

@@ -3,7 +3,7 @@
 use crate::commands;
 use crate::exit::{self, usage};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use handover_base::topology::Placement;
 use handover_base::units::Span;
 use handover_classic::names;
@@ -290,14 +290,24 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Returns the parser. A negative number is a value of any option, so that the error names the option's range.
+fn parser() -> clap::Command {
+    App::command().mut_subcommands(|command| {
+        command.mut_args(|arg| match arg.get_action().takes_values() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
+    })
+}
+
 /// Parses the command line, runs the command, and returns the exit code.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
-    let mut words = match as_subcommand(words.collect()) {
-        Ok(words) => words,
-        Err(error) => return exit::code(Err(error)),
-    };
+    let mut words = as_subcommand(words.collect());
     handover_classic::Program::reorder(&mut words);
-    match App::try_parse_from(&words) {
+    let mut parser = parser();
+    let parsed = parser.try_get_matches_from_mut(&words);
+    let parsed = parsed.and_then(|mut matches| App::from_arg_matches_mut(&mut matches));
+    match parsed.map_err(|refused| refused.format(&mut parser)) {
         Ok(app) => exit::code(dispatch(app)),
         Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
         Err(help) => exit::code(console::print_help(&help).map_err(anyhow::Error::from)),
@@ -333,24 +343,18 @@ fn one_line(refused: &clap::Error) -> String {
 
 /// Replaces the program's name by a subcommand: called by a classic program's name, by that
 /// program; called by cargo, by `handover bench`.
-fn as_subcommand(mut words: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_some_and(|called| names::is_cargos(called)) {
         // Cargo repeats the subcommand's name.
         let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
         words.splice(0..=repeated, ["handover".into(), "bench".into()]);
-        return Ok(words);
+        return words;
     }
     let Some(classic) = words.first().and_then(|called| names::called_as(called)) else {
-        return Ok(words);
+        return words;
     };
-    if !classic.here {
-        return Err(usage(format!(
-            "{} is not in this version yet; `handover --help` lists what is",
-            classic.command
-        )));
-    }
     words.splice(0..1, ["handover".into(), classic.command.into()]);
-    Ok(words)
+    words
 }
 
 fn dispatch(app: App) -> anyhow::Result<()> {
@@ -395,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        App::command().debug_assert();
+        parser().debug_assert();
         let app = App::parse_from(["handover", "run", "lock", "--set", "a=1"]);
         assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
     }

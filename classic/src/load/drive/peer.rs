@@ -44,7 +44,7 @@ impl Buffers {
 pub(crate) struct Peer {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
-    pub(crate) secure: Option<Box<dyn Encryption>>,
+    pub(crate) secure: Option<Box<Encryption>>,
     /// Due times of its messages in an open loop.
     pub(crate) schedule: Option<Schedule>,
     /// Bytes that the kernel has not taken yet; the first `unsent_written` of them have been sent.
@@ -73,7 +73,7 @@ impl Peer {
     pub(crate) fn new(
         fd: OwnedFd,
         client: Client,
-        secure: Option<Box<dyn Encryption>>,
+        secure: Option<Box<Encryption>>,
         now_ns: u64,
     ) -> Self {
         Self {

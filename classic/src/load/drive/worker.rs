@@ -82,7 +82,7 @@ impl Worker {
             Work::Timed { .. } => self.report.elapsed_ns,
             Work::Counted { .. } => self.now_ns(),
         };
-        self.report.stopped = self.is_stopped();
+        self.report.is_stopped = self.is_stopped();
         self.send_event(Event::Ended);
         self.report
     }
@@ -119,8 +119,8 @@ impl Worker {
             Ok(epoll) => epoll,
             Err(errno) => {
                 let fault = Fault::Refused { call: "epoll_create", errno };
-                self.send_event(Event::Failed(fault.clone()));
-                self.report.fault(fault);
+                self.report.fault(&fault);
+                self.send_event(Event::Failed(fault));
                 return false;
             }
         };
@@ -345,8 +345,8 @@ impl Worker {
 
     fn record_fault(&mut self, connections: &mut Connections, fault: Fault, peer: Option<&Peer>) {
         connections.faults += 1;
-        self.send_event(Event::Failed(fault.clone()));
-        self.report.fault(fault);
+        self.report.fault(&fault);
+        self.send_event(Event::Failed(fault));
         if let Some(peer) = peer {
             self.count(&peer.client);
         }

@@ -4,7 +4,7 @@
 use crate::app::Links;
 use crate::exit::usage;
 use anyhow::Context;
-use handover_classic::names::{CARGOS, CLASSICS};
+use handover_classic::names::{CARGOS, CLASSICS, Classic};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;
@@ -16,10 +16,11 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
     if folder.exists() && !folder.is_dir() {
         return Err(usage(format!("{}: not a folder; name one, or a new one", folder.display())));
     }
-    let paths = || CLASSICS.iter().flat_map(|classic| classic.links).chain([&CARGOS]);
+    let paths: Vec<String> =
+        CLASSICS.iter().flat_map(Classic::links).chain([CARGOS.to_string()]).collect();
     // Everything is checked before anything is created: a file that is not a link is never
     // replaced, and a refusal leaves no links behind.
-    for path in paths() {
+    for path in &paths {
         let link = folder.join(path);
         if link.symlink_metadata().is_ok_and(|it| !it.is_symlink()) {
             let shown = link.display();
@@ -31,16 +32,11 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
     fs::create_dir_all(folder).map_err(|error| {
         usage(format!("{}: cannot be made: {error}; name another folder", folder.display()))
     })?;
-    for path in paths() {
+    for path in &paths {
         make(&folder.join(path), &binary)?;
     }
-    let count = paths().count();
+    let count = paths.len();
     writeln!(out, "{count} links to {} in {}", binary.display(), folder.display())?;
-    let later: Vec<_> =
-        CLASSICS.iter().filter(|classic| !classic.here).map(|classic| classic.command).collect();
-    if !later.is_empty() {
-        writeln!(out, "not in this version yet: {}", later.join(", "))?;
-    }
     Ok(())
 }
 

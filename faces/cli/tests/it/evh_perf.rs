@@ -498,7 +498,7 @@ fn silent_server_is_given_up() {
     let home = Home::new();
     let (serving, port) = server(&home, "");
     serving.signal(Signal::STOP);
-    let said = client(port, "--timeout 0.3").code(1).tells(&["nothing came back for 300ms"]);
+    let said = client(port, "--timeout 0.3").code(1).tells(&["no echo within 300ms"]);
     assert!(said.took < Duration::from_secs(100), "{said}");
     serving.signal(Signal::CONT);
     serving.signal(Signal::TERM);
@@ -680,7 +680,7 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
     let theirs = Home::new();
     // With no connections to hold, there is no request to press Enter.
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
-    let said = said.tells(&["nobody listens there", "evh_perf -e"]);
+    let said = said.tells(&["no server listens there", "evh_perf -e"]);
     assert!(!said.out.contains("Holding"), "{said}");
 }
 

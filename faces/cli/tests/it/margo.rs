@@ -1,10 +1,10 @@
 //! margo's programs: alone, as ranks of a launcher, and across hosts.
 
 use crate::common::{Home, Running, Said, free_address, said, skipped, wait_until};
+use handover_rpc::{Address, Calling as _, Config, Endpoint, Method};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -230,7 +230,7 @@ fn margo_p2p_bw_ends_when_it_is_interrupted_or_its_partner_is_killed() {
             _ => {
                 rustix::process::kill_process(crate::common::pid(partner), signal)
                     .expect("it is ours");
-                running.finish().code(1).tells(&["rank 0 is gone"]);
+                running.finish().code(1).tells(&["rank 0 has disconnected"]);
             }
         }
         wait_until("nobody is left", || home.processes().is_empty());
@@ -305,19 +305,17 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
     let free = free_address();
     let line = format!("{LATENCY} --wait 600 --rendezvous {free} --rank 0");
     let server = home.start(home.shell(&format!("exec {line}")));
-    let mut stream = None;
+    let mut rank_1 = Endpoint::new(Config::default()).expect("an endpoint");
+    let at = Address::Tcp(free.to_string());
+    let mut met = None;
     wait_until("it waits there", || {
-        stream = std::net::TcpStream::connect(free).ok();
-        stream.is_some()
+        met = rank_1.connect(&at).ok();
+        met.is_some()
     });
-    let mut stream = stream.expect("it is there");
-    let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
-    let mut heard = || lines.next().expect("a line").expect("text");
-    stream.write_all(b"handover-rendezvous 1 ask 7 margo-p2p-latency.-\n").expect("it hears");
-    assert_eq!(heard(), "handover-rendezvous 1 hear 7");
-    stream.write_all(b"handover-rendezvous 1 come 7\n").expect("it hears");
-    assert!(heard().starts_with("handover-rendezvous 1 tell 7 "));
-    drop((stream, lines));
+    let (met, meet) = (met.expect("it is there"), Method::named("meet"));
+    let told: String = rank_1.call(met, meet, "margo-p2p-latency.-").expect("its address");
+    assert!(told.contains(" sm://"), "{told}");
+    drop(rank_1);
     server.finish().code(1).tells(&["rank 1 has ended before it connected"]);
 
     let (home, folder) = (self::home(), home.path().join("run"));
@@ -336,16 +334,16 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
 }
 
 #[test]
-fn rank_1_does_not_connect_to_itself() {
+fn rank_1_that_waits_for_rank_0_does_not_connect_to_itself() {
     let home = home();
-    // A network namespace of its own, with two ports to connect from.
+    // A network namespace of its own, with two ports to connect from, one of them rank 0's.
     let line = format!(
         "ip link set lo up && echo '40000 40001' >/proc/sys/net/ipv4/ip_local_port_range || exit 77
-        for port in 40000 40001; do
-            {LATENCY} --wait 1 --rank 1 --rendezvous 127.0.0.1:$port
-            {LATENCY} --wait 1 --rank 1 --rendezvous '[::1]':$port
-        done
-        grep -c ' 06 \\| 01 ' /proc/net/tcp /proc/net/tcp6; true"
+        for host in 127.0.0.1 '[::1]'; do
+            {LATENCY} --wait 60 --rank 1 --rendezvous $host:40000 &
+            sleep 0.3
+            {LATENCY} --wait 60 --rank 0 --rendezvous $host:40000 && wait $! || exit 1
+        done"
     );
     let shell = home.shell(&line);
     let mut command = home.program("unshare");
@@ -359,8 +357,8 @@ fn rank_1_does_not_connect_to_itself() {
     if said.err.contains("unshare: ") || said.status.code() == Some(77) {
         return skipped("a network of its own", "none can be made here");
     }
-    // A socket connected to itself would wait for late packets for a minute.
-    assert_eq!(said.out, "/proc/net/tcp:0\n/proc/net/tcp6:0\n", "{said}");
+    let said = said.code(0);
+    assert_eq!(said.out.matches("\nnoop\t20\t100\t0\t").count(), 2, "{said}");
 }
 
 #[test]
@@ -411,8 +409,8 @@ fn killed_rank_is_an_error_of_the_other_rank() {
         let homes = [home(), home()];
         let [server, client] = under_way(&homes);
         let (killed, other, words) = match killed {
-            0 => (server, client, "rank 0 is gone"),
-            _ => (client, server, "rank 1 is gone"),
+            0 => (server, client, "rank 0 has disconnected"),
+            _ => (client, server, "rank 1 has disconnected"),
         };
         killed.signal(Signal::KILL);
         other.finish().code(1).tells(&[words]);
@@ -606,7 +604,7 @@ fn rank_of_mpiexec_that_is_killed_ends_the_other_and_the_launcher() {
         for killed in [0, 1] {
             let home = home();
             let line = "mpiexec -n 2 ./margo-p2p-latency -n sm:// -i 1000000000 -w 0";
-            let running = home.start(launched(&home, mpiexec, line));
+            let mut running = home.start(launched(&home, mpiexec, line));
             let mut ranks = Vec::new();
             wait_until("both ranks", || {
                 let command = |id: &u32| {
@@ -614,8 +612,9 @@ fn rank_of_mpiexec_that_is_killed_ends_the_other_and_the_launcher() {
                         .is_ok_and(|line| line.starts_with(b"./margo-p2p-latency"))
                 };
                 ranks = home.processes().into_iter().filter(command).collect();
-                ranks.len() == 2
+                ranks.len() == 2 || running.has_ended()
             });
+            assert_eq!(ranks.len(), 2, "{}", running.told());
             ranks.sort_unstable();
             at_work(ranks[killed]);
             let id = crate::common::pid(ranks[killed]);

@@ -180,7 +180,7 @@ const CLASSIC: &[Refusal] = &[
     ("abt-eventual-bench -i -1", &["-i", "-1", "0.001..=3600000"]),
     ("abt-eventual-bench -i nan", &["-i", "nan", "0.001..=3600000"]),
     ("abt-eventual-bench -i inf", &["-i", "inf", "0.001..=3600000"]),
-    ("abt-eventual-bench -i often", &["-i", "often", "number of milliseconds"]),
+    ("abt-eventual-bench -i often", &["-i", "often", "must be a number in 0.001..=3600000"]),
     ("abt-eventual-bench --workers 0", &["--workers", "0", "1..=1024"]),
     ("abt-eventual-bench many", &["many"]),
     ("sweep-abt-eventual-bench --from 0", &["--from", "0", "1..=1000000"]),

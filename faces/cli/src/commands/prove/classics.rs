@@ -46,37 +46,16 @@ struct Program {
 
 /// A figure of a classic program, and the suite's figure for the same operation.
 struct Pair {
-    figure: Figure,
+    /// Name of the figure in the program's output; empty if it is the only one.
+    figure: &'static str,
+    read: ReadNs,
     suite: Suite,
     /// Reason why the ratio is not 1; empty if it must be.
     why: &'static str,
 }
 
-/// Function that returns the time of an operation, in ns, from a program's output.
-#[derive(Clone, Copy)]
-enum Figure {
-    /// Of the only figure in the output.
-    Only(fn(&str) -> Option<f64>),
-    /// Of the figure with that name.
-    Named(&'static str, fn(&str, &str) -> Option<f64>),
-}
-
-impl Figure {
-    fn name(self) -> &'static str {
-        match self {
-            Figure::Only(_) => "",
-            Figure::Named(name, _) => name,
-        }
-    }
-
-    fn read_ns(self, output: &str) -> Option<f64> {
-        let found = match self {
-            Figure::Only(read) => read(output),
-            Figure::Named(name, read) => read(output, name),
-        };
-        found.filter(|ns| ns.is_finite() && *ns > 0.0)
-    }
-}
+/// Function that returns the time of an operation, in ns, from a program's output and a figure's name.
+type ReadNs = fn(&str, &str) -> Option<f64>;
 
 /// A figure of the suite.
 #[derive(Clone, Copy)]
@@ -89,17 +68,12 @@ const fn of(id: &'static str, contender: &'static str) -> Suite {
     Suite { id, contender }
 }
 
-const fn only(read: fn(&str) -> Option<f64>, suite: Suite, why: &'static str) -> Pair {
-    Pair { figure: Figure::Only(read), suite, why }
+const fn only(read: ReadNs, suite: Suite, why: &'static str) -> Pair {
+    named("", read, suite, why)
 }
 
-const fn named(
-    name: &'static str,
-    read: fn(&str, &str) -> Option<f64>,
-    suite: Suite,
-    why: &'static str,
-) -> Pair {
-    Pair { figure: Figure::Named(name, read), suite, why }
+const fn named(figure: &'static str, read: ReadNs, suite: Suite, why: &'static str) -> Pair {
+    Pair { figure, read, suite, why }
 }
 
 const LINK: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
@@ -224,7 +198,7 @@ fn number_after(output: &str, label: &str) -> Option<f64> {
     rest[..end.unwrap_or(rest.len())].trim_end_matches(',').replace(',', "").parse().ok()
 }
 
-fn latency(output: &str) -> Option<f64> {
+fn latency(output: &str, _: &str) -> Option<f64> {
     column(output, "noop", 6).map(|median_s| median_s * 1e9)
 }
 
@@ -234,7 +208,7 @@ fn transfer(output: &str, direction: &str) -> Option<f64> {
 }
 
 /// The line `N messages in S s: ...`, after its header.
-fn messages(output: &str) -> Option<f64> {
+fn messages(output: &str, _: &str) -> Option<f64> {
     let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
     let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
     let seconds: f64 = after.split(' ').next()?.parse().ok()?;
@@ -242,11 +216,11 @@ fn messages(output: &str) -> Option<f64> {
 }
 
 /// Two messages each: both are counted where they are handled.
-fn round_trips(output: &str) -> Option<f64> {
-    messages(output).map(|each_ns| 2.0 * each_ns)
+fn round_trips(output: &str, _: &str) -> Option<f64> {
+    messages(output, "").map(|each_ns| 2.0 * each_ns)
 }
 
-fn tries(output: &str) -> Option<f64> {
+fn tries(output: &str, _: &str) -> Option<f64> {
     number_after(output, "per-thread").map(|per_s| 1e9 / per_s)
 }
 
@@ -255,7 +229,7 @@ fn side(output: &str, side: &str) -> Option<f64> {
 }
 
 /// The row of client 0, whose unit is in the head of its column.
-fn packets(output: &str) -> Option<f64> {
+fn packets(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
     let unit_per_s = match unit {
@@ -284,12 +258,12 @@ fn call(output: &str, section: &str, row: &str) -> Option<f64> {
     words.get(unit.checked_sub(1)?)?.parse().ok()
 }
 
-fn echoes(output: &str) -> Option<f64> {
+fn echoes(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
 /// The time of one loop of each of the fibers.
-fn loops(output: &str) -> Option<f64> {
+fn loops(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
     Some(number(0)? * 1e9 / number(3)?)
@@ -377,10 +351,10 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         for program in PROGRAMS {
             let output = run_program(program.line, is_smoke, &interrupted)?;
             for it in compared.iter_mut().filter(|it| std::ptr::eq(it.line, program.line)) {
-                let figure = it.pair.figure;
-                it.classic_ns.push(figure.read_ns(&output).with_context(|| {
-                    let name = figure.name();
-                    format!("handover {}: no figure {name:?} in its output:\n{output}", it.line)
+                let Pair { figure, read, .. } = it.pair;
+                let found = read(&output, figure).filter(|ns| ns.is_finite() && *ns > 0.0);
+                it.classic_ns.push(found.with_context(|| {
+                    format!("handover {}: no figure {figure:?} in its output:\n{output}", it.line)
                 })?);
             }
         }
@@ -513,9 +487,9 @@ impl Server {
 }
 
 fn json(it: &Compared) -> serde_json::Value {
-    let Pair { figure, suite, why } = it.pair;
+    let Pair { figure, suite, why, .. } = it.pair;
     serde_json::json!({
-        "classic": it.line, "figure": figure.name(), "classic_ns": it.classic_ns,
+        "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
         "suite": suite.id, "contender": suite.contender, "suite_ns": it.suite_ns,
         "ratio": it.ratio(), "reason": why, "differs": it.verdict() == Verdict::Differs,
     })
@@ -525,7 +499,7 @@ fn table(compared: &[Compared], is_smoke: bool) -> String {
     let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_string)];
     for it in compared {
-        let Pair { figure, suite, why } = it.pair;
+        let Pair { figure, suite, why, .. } = it.pair;
         let verdict = match it.verdict() {
             _ if is_smoke => "–",
             Verdict::Same => "the same",
@@ -534,7 +508,7 @@ fn table(compared: &[Compared], is_smoke: bool) -> String {
             Verdict::Differs => "DIFFERS",
         };
         lines.push([
-            format!("{} {}", it.line, figure.name()).trim_end().to_string(),
+            format!("{} {figure}", it.line).trim_end().to_string(),
             shown(&it.classic_ns),
             format!("{} [{}]", suite.id, suite.contender),
             shown(&it.suite_ns),
@@ -586,29 +560,35 @@ mod tests {
         };
         let margo =
             "# <op> <iterations>\nnoop\t9\t100\t0\t0.1\t0.2\t0.000000130\t0.3\t0.4\t0.5\n#x\n";
-        close(latency(margo), 130.0);
+        close(latency(margo, ""), 130.0);
         let bw = "<op>\t<x>\nPULL\t1\t1\t0\t65536\t99\t1.0\t20000.0\t1\t0\nPUSH\t1\t1\t0\t65536\t99\t1.0\t10000.0\t1\t0\n";
         close(transfer(bw, "PULL"), 3125.0);
         close(transfer(bw, "PUSH"), 6250.0);
         let hello = "[1.0|2|DEMO1EVM] QUIT timer expired (4 messages sent)!\n\
                      [1.0|2|DEMO1EVM] 2000000 messages in 0.500 s: 4.00 M/s, 250 ns each\n";
-        close(messages(hello), 250.0);
-        close(round_trips(hello), 500.0);
-        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n"), 50.0);
+        close(messages(hello, ""), 250.0);
+        close(round_trips(hello, ""), 500.0);
+        close(tries("x main [158] BUSY: total 4.0e+07 ops, per-thread 2.000e+07 ops\n", ""), 50.0);
         let notify = "0 snd_body [158] sender rate 1.000e+07 ops\n\
                       0 rcv_body [160] receiver rate 2.500e+06 ops, #wakeups 44306\n";
         close(side(notify, "sender"), 100.0);
         close(side(notify, "receiver"), 400.0);
-        close(packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n"), 250.0);
-        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n"), 25.0);
+        close(
+            packets("client packets kpps\n     0  13947  4000.0  327.9 0 0 100.00 %\n", ""),
+            250.0,
+        );
+        close(packets("client packets Mpps\n     0  13947  40.00  327.9 0 0 100.00 %\n", ""), 25.0);
         let calls = "Compiled with -O0\n  Function call (here): 6.3 cycles 2.57 ns\n\n\
                      Compiled with -O3\n  Function call (here): 5.0 cycles 1.50 ns (+0.1)\n\n\
                      With probes (Rust, optimised)\n  Function call with two probes, off: 4 cycles 1.75 ns\n";
         close(call_in_c(calls, "(here)"), 1.5);
         close(call_with_probes(calls, "two probes, off"), 1.75);
         assert_eq!(call_in_c(calls, "two probes, off"), None);
-        close(echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n"), 1000.0);
-        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n"), 2_000_000.0);
+        close(
+            echoes("(INFO)  messages_per_second=[1,000,000],average_latency=[1.06us]\n", ""),
+            1000.0,
+        );
+        close(loops("#<num_ults>\n16\t1\t1\t8000.000000\t0.1\n#late\n", ""), 2_000_000.0);
         let small_rows =
             "#<test case>\n# \"mpi_wtime\": no MPI library\n\"gettid\"\t1\t0.1\t10.0\t99.5\n";
         close(small(small_rows, "gettid"), 99.5);

@@ -73,7 +73,7 @@ enum Kind {
 }
 
 /// A row of the table, with the results of its rounds.
-pub(super) struct Lane {
+pub(super) struct LoopRow {
     pub group: &'static str,
     /// Short name of the group.
     pub mark: &'static str,
@@ -90,10 +90,10 @@ pub(super) struct Lane {
 }
 
 /// Returns every row of every table.
-pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
-    let mut lanes = Vec::new();
+pub(super) fn rows(places: &Places) -> anyhow::Result<Vec<LoopRow>> {
+    let mut loops = Vec::new();
     for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
-        let same_file = lanes.len();
+        let same_file = loops.len();
         for (text, way, is_compared) in C_ROWS {
             let kind = Kind::C(c_loop(way, level).context(text)?);
             let text = match (way, level) {
@@ -101,10 +101,10 @@ pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
                 (Way::Empty, Level::O3) => format!("{text} (calls removed)"),
                 _ => text.to_string(),
             };
-            lanes.push(lane(group, mark, text, is_compared.then_some(same_file), kind));
+            loops.push(row(group, mark, text, is_compared.then_some(same_file), kind));
         }
     }
-    let same_file = lanes.len();
+    let same_file = loops.len();
     for (text, inside, trace) in PROBED_ROWS {
         let text = match trace {
             Trace::Streamed(medium) if !places.has(medium) => continue,
@@ -112,58 +112,58 @@ pub(super) fn all(places: &Places) -> anyhow::Result<Vec<Lane>> {
             _ => text.to_string(),
         };
         let beyond = (inside != Inside::Nothing).then_some(same_file);
-        lanes.push(lane(PROBED, "probes", text, beyond, Kind::Rust(inside, trace)));
+        loops.push(row(PROBED, "probes", text, beyond, Kind::Rust(inside, trace)));
     }
-    Ok(lanes)
+    Ok(loops)
 }
 
-fn lane(
+fn row(
     group: &'static str,
     mark: &'static str,
     text: String,
     beyond: Option<usize>,
     kind: Kind,
-) -> Lane {
+) -> LoopRow {
     let (rounds, recorded) = (Vec::new(), Recorded::default());
-    Lane { group, mark, text, beyond, kind, rounds, recorded, refused: None }
+    LoopRow { group, mark, text, beyond, kind, rounds, recorded, refused: None }
 }
 
-/// Measures every lane once a round; each round starts with the next lane. A lane that records
-/// events makes at most `recorded_max` calls a round. A lane whose recording fails has no further
+/// Measures every row once a round; each round starts with the next row. A row that records
+/// events makes at most `recorded_max` calls a round. A row whose recording fails has no further
 /// rounds.
 pub(super) fn measure(
-    lanes: &mut [Lane],
+    loops: &mut [LoopRow],
     calls_count: u64,
     recorded_max: u64,
     places: &Places,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<()> {
-    let count = lanes.len();
+    let count = loops.len();
     for round in 0..ROUNDS_COUNT as usize {
         for turn in 0..count {
-            let lane = &mut lanes[(round + turn) % count];
-            if lane.refused.is_some() {
+            let row = &mut loops[(round + turn) % count];
+            if row.refused.is_some() {
                 continue;
             }
             // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
                 return Err(Stopped.into());
             }
-            match &lane.kind {
-                Kind::C(run) => lane.rounds.push(timed(|n| run(n), &lane.text, calls_count)?),
+            match &row.kind {
+                Kind::C(run) => row.rounds.push(timed(|n| run(n), &row.text, calls_count)?),
                 Kind::Rust(inside, trace) => {
                     let is_recorded = matches!(trace, Trace::Newest | Trace::Streamed(_));
                     let calls =
                         if is_recorded { calls_count.min(recorded_max) } else { calls_count };
                     let inside = *inside;
-                    let run = || timed(|n| turns(inside, n), &lane.text, calls);
+                    let run = || timed(|n| turns(inside, n), &row.text, calls);
                     match recorded(*trace, places, run) {
                         Ok((ticks, recorded)) => {
-                            lane.rounds.push(ticks?);
-                            lane.recorded.events_count += recorded.events_count;
-                            lane.recorded.lost_count += recorded.lost_count;
+                            row.rounds.push(ticks?);
+                            row.recorded.events_count += recorded.events_count;
+                            row.recorded.lost_count += recorded.lost_count;
                         }
-                        Err(refused) => lane.refused = Some(refused.to_string()),
+                        Err(refused) => row.refused = Some(refused.to_string()),
                     }
                 }
             }
@@ -194,7 +194,7 @@ fn recorded<T>(
 
 /// Returns the ticks per call.
 fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
-    // Untimed warm-up: the lane before has left its own state in caches and branch predictors.
+    // Untimed warm-up: the row before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));
     let began = clock::ticks();
     let counted = run(black_box(calls_count));

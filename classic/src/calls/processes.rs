@@ -1,7 +1,7 @@
 //! Costs of whole processes, from start to end: the rows, and their runs.
 
 use super::costed::{Cost, Subject, Task, Tool, cost};
-use super::lanes::TWO_PROBES;
+use super::loops::TWO_PROBES;
 use super::places::{Medium, Places};
 use handover_program::console;
 use handover_program::exit::{Stopped, chain};
@@ -24,7 +24,7 @@ const ROWS: [(Subject, &str, &[Tool]); 5] = [
 const ALL_TOOLS: [Tool; 5] = [Tool::Off, Tool::Filtered, Tool::Newest, Tool::AtEnd, Tool::Streamed];
 
 /// A process's row, with the costs of its runs.
-pub(super) struct Whole {
+pub(super) struct ProcessRow {
     pub text: String,
     pub task: Task,
     /// Sorted by wall time.
@@ -32,7 +32,7 @@ pub(super) struct Whole {
     pub refused: Option<String>,
 }
 
-impl Whole {
+impl ProcessRow {
     /// Returns the run with the least wall time.
     pub fn best(&self) -> Cost {
         self.runs.first().copied().unwrap_or_default()
@@ -51,7 +51,7 @@ impl Whole {
 
     /// Returns the maximum resident memory of all runs, in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        self.runs.iter().map(|it| it.spent.usage.rss_max_bytes).max().unwrap_or_default()
+        self.runs.iter().map(|it| it.resources.usage.rss_max_bytes).max().unwrap_or_default()
     }
 
     /// Returns the mean counts of all runs.
@@ -79,7 +79,7 @@ pub(super) fn measure_programs(
     runs_count: u64,
     places: &Places,
     interrupted: &AtomicBool,
-) -> anyhow::Result<Vec<Whole>> {
+) -> anyhow::Result<Vec<ProcessRow>> {
     let mut rows = Vec::new();
     for (subject, of_subject, tools) in ROWS {
         if subject.entries().is_some() && LIBRARY.is_empty() {
@@ -117,7 +117,7 @@ pub(super) fn measure_empty_programs(
     runs_count: u64,
     places: &Places,
     interrupted: &AtomicBool,
-) -> anyhow::Result<Vec<Whole>> {
+) -> anyhow::Result<Vec<ProcessRow>> {
     let task = |tool, medium| Task { subject: Subject::Probes, tool, medium };
     let mut rows = vec![("without probes on".to_string(), task(Tool::Off, Medium::Memory))];
     for medium in [Medium::Memory, Medium::Dir] {
@@ -137,10 +137,10 @@ fn measured(
     runs_count: u64,
     places: &Places,
     interrupted: &AtomicBool,
-) -> anyhow::Result<Vec<Whole>> {
-    let whole = |(text, task)| Whole { text, task, runs: Vec::new(), refused: None };
-    let mut wholes: Vec<Whole> = rows.into_iter().map(whole).collect();
-    let count = wholes.len();
+) -> anyhow::Result<Vec<ProcessRow>> {
+    let whole = |(text, task)| ProcessRow { text, task, runs: Vec::new(), refused: None };
+    let mut processes: Vec<ProcessRow> = rows.into_iter().map(whole).collect();
+    let count = processes.len();
     let target = match console::bar_wanted() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
@@ -148,7 +148,7 @@ fn measured(
     let bar = ProgressBar::with_draw_target(Some(runs_count * count as u64), target);
     for round in 0..runs_count as usize {
         for turn in 0..count {
-            let it = &mut wholes[(round + turn) % count];
+            let it = &mut processes[(round + turn) % count];
             if it.refused.is_none() {
                 match cost(it.task, calls, places) {
                     Ok(cost) => it.runs.push(cost),
@@ -163,8 +163,8 @@ fn measured(
         }
     }
     bar.finish_and_clear();
-    for it in &mut wholes {
+    for it in &mut processes {
         it.runs.sort_unstable_by_key(|it| it.wall_ticks);
     }
-    Ok(wholes)
+    Ok(processes)
 }

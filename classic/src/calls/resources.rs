@@ -4,7 +4,7 @@ use handover_base::usage::Usage;
 
 /// Resources that a process has used, processes that it has waited for included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spent {
+pub(super) struct ResourceUsage {
     pub usage: Usage,
     /// Blocks of 512 bytes read from and written to file systems on disks.
     pub blocks_in: u64,
@@ -13,9 +13,9 @@ pub(super) struct Spent {
     pub swaps: u64,
 }
 
-impl Spent {
+impl ResourceUsage {
     /// Returns the two lines that `/usr/bin/time` prints, for a process that took `wall_ns`.
-    pub fn as_time_prints(&self, wall_ns: u64) -> [String; 2] {
+    pub fn time_lines(&self, wall_ns: u64) -> [String; 2] {
         let hundredths = |ns: u64| {
             let all = ns / 10_000_000;
             (all / 100, all % 100)
@@ -30,7 +30,7 @@ impl Spent {
         let percent = self.usage.cpu_ns() * 100 / wall_ns.max(1);
         let resident = self.usage.rss_max_bytes / 1024;
         let Usage { faults_major, faults_minor, .. } = self.usage;
-        let Spent { blocks_in, blocks_out, swaps, .. } = self;
+        let ResourceUsage { blocks_in, blocks_out, swaps, .. } = self;
         [
             format!(
                 "{user}.{user_part:02}user {system}.{system_part:02}system {elapsed}elapsed \
@@ -57,15 +57,15 @@ mod tests {
             faults_minor: 3366,
             ..Usage::default()
         };
-        let spent = Spent { usage, blocks_out: 3_125_032, ..Spent::default() };
+        let resources = ResourceUsage { usage, blocks_out: 3_125_032, ..ResourceUsage::default() };
         assert_eq!(
-            spent.as_time_prints(12_500_000_000),
+            resources.time_lines(12_500_000_000),
             [
                 "8.21user 3.70system 0:12.50elapsed 95%CPU (0avgtext+0avgdata 3770624maxresident)k",
                 "0inputs+3125032outputs (0major+3366minor)pagefaults 0swaps",
             ]
         );
-        let [first, _] = Spent::default().as_time_prints(3_725_000_000_000);
+        let [first, _] = ResourceUsage::default().time_lines(3_725_000_000_000);
         assert!(first.contains(" 1:02:05elapsed 0%CPU "), "{first}");
     }
 }
