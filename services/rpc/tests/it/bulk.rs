@@ -371,6 +371,28 @@ fn an_owner_that_is_gone_is_noticed_by_transfers_that_are_done_at_once() {
 }
 
 #[test]
+fn transfer_beyond_transfers_max_is_refused_and_moves_nothing() {
+    for mut way in ways() {
+        way.config.transfers_max = 1;
+        let server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let (ours, part) = (BulkMemory::plain(vec![0; 100]), BulkPart::of(100));
+        // The first transfer attaches the memory; later ones may be done as soon as they are started.
+        client.pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
+        let first =
+            client.start_pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
+        let second = client.start_pull(peer, &handle, &ours, part);
+        assert_eq!(second.map(drop), Err(BulkError::Full), "{}", way.how);
+        client.wait_transfer(first).unwrap();
+        assert_eq!(ours.to_vec(), [0; 100], "{}", way.how);
+        let second = client.start_pull(peer, &handle, &ours, part).unwrap();
+        client.wait_transfer(second).unwrap();
+        assert_eq!(ours.to_vec(), pattern(OWNED_BYTES)[..100], "{}", way.how);
+    }
+}
+
+#[test]
 fn a_transfer_that_is_cancelled_leaves_the_memory_to_its_owner() {
     for way in ways() {
         let server = Server::new(&way);

@@ -90,6 +90,12 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
+    /// Returns `true` if there is no number for another transfer.
+    #[inline]
+    pub(crate) fn is_full(&self, max: u32) -> bool {
+        self.free.is_empty() && self.slots.len() >= max as usize
+    }
+
     #[inline]
     fn free_index(&mut self, max: u32) -> Option<u32> {
         self.free.pop().or_else(|| {
