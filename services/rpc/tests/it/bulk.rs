@@ -3,7 +3,7 @@
 use crate::gate::gate;
 use handover_rpc::{
     Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Calling,
-    Config, Context, Endpoint, Failure, Method, Peer, Rights, Stopper, WithdrawError,
+    Config, Context, Endpoint, Failure, MemoryError, Method, Peer, Rights, Stopper, WithdrawError,
 };
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -294,6 +294,18 @@ fn deadline_ends_a_transfer_that_is_only_polled_while_the_owner_is_busy() {
         assert_eq!(ours.to_vec()[3..103], pattern(107)[7..]);
         assert_eq!(ours.to_vec()[103..], [0; 4897], "what came late went nowhere");
     }
+}
+
+#[test]
+fn memory_beyond_memories_max_is_refused_until_another_is_withdrawn() {
+    let config = Config { memories_max: 1, ..Config::default() };
+    let mut endpoint = Endpoint::new(config).unwrap();
+    let memory = BulkMemory::plain(vec![0; 10]);
+    let first = endpoint.register_memory(&memory, Rights::Read).unwrap();
+    let refused = endpoint.register_memory(&memory, Rights::Read).unwrap_err();
+    assert_eq!(refused, MemoryError::Full { memories_max: 1 });
+    endpoint.withdraw_memory(&first, LIVENESS).unwrap();
+    endpoint.register_memory(&memory, Rights::Read).unwrap();
 }
 
 #[test]
