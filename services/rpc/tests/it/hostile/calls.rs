@@ -435,6 +435,40 @@ fn answers_to_deferred_requests_are_queued_within_the_limit() {
 }
 
 #[test]
+fn peer_that_reads_neither_answers_nor_refusals_is_disconnected() {
+    // Far more than are answered, deferred, and refused within the limit.
+    const REQUESTS_COUNT: u64 = 20_000;
+    const ANSWER_BYTES: usize = 1 << 13;
+    const QUEUED_BYTES_MAX: usize = 1 << 16;
+    let long = Method::named("long");
+    let config = Config { queued_bytes_max: QUEUED_BYTES_MAX as u32, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let answer_at_length = |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
+        answer.resize(ANSWER_BYTES, 0);
+        Ok(())
+    };
+    server.register_bytes("long", 0, answer_at_length).unwrap();
+    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    let (open, wait) = gate();
+    let peer = std::thread::spawn(move || {
+        let mut wire = Wire::that_takes(1 << 14, &place);
+        for call in 0..REQUESTS_COUNT {
+            wire.say(Kind::Request, long.word(), call, &[]);
+        }
+        wait();
+    });
+    let began = Instant::now();
+    while server.stats().closed_count == 0 {
+        assert!(began.elapsed() < SOON, "{:?}", server.dump());
+        server.progress(MS);
+        let queued_bytes = server.dump().peers.iter().map(|it| it.queued_bytes).max();
+        assert!(queued_bytes <= Some(QUEUED_BYTES_MAX), "{queued_bytes:?}");
+    }
+    drop(open);
+    peer.join().unwrap();
+}
+
+#[test]
 fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
     const REQUESTS: u64 = 300;
     let order = Arc::new(Mutex::new(Vec::new()));
