@@ -6,6 +6,7 @@ pub mod circles;
 pub mod crates;
 pub mod documents;
 pub mod facade;
+pub mod limits;
 pub mod orderings;
 pub mod rooms;
 pub mod rungs;
@@ -73,6 +74,11 @@ pub const RULES: &[Rule] = &[
         name: documents::NAME,
         asks: "the documents name what stands, and their links lead somewhere",
         check: documents::check,
+    },
+    Rule {
+        name: limits::NAME,
+        asks: "each limit of a service is in docs/SECURITY.md with its default",
+        check: limits::check,
     },
     Rule {
         name: summaries::NAME,

@@ -3,6 +3,7 @@
 use crate::sync::CachePadded;
 use crate::sync::shared::{AtomicU32, Ordering};
 use crate::usage::{Usage, UsageScope};
+use core::ptr;
 use std::io::{self, ErrorKind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,8 +40,10 @@ static QUEUES: [CachePadded<Queue>; QUEUES_COUNT] =
 
 /// Returns the address of a word and its queue.
 fn queue_of(word: &AtomicU32) -> (usize, &'static Queue) {
-    let address = core::ptr::from_ref(word).addr();
-    (address, &QUEUES[address / size_of::<u32>() % QUEUES_COUNT])
+    let address = ptr::from_ref(word).addr();
+    // Fibonacci hashing: words on cache lines of their own differ in the upper bits alone.
+    let hash = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (address, &QUEUES[(hash >> (u64::BITS - QUEUES_COUNT.ilog2())) as usize])
 }
 
 /// Sleeps while `word` holds `expected`; an error of kind `WouldBlock` if it does not, or
@@ -139,4 +142,18 @@ pub(crate) fn clock_ticks_per_second() -> u64 {
 /// Returns `false`.
 pub(crate) fn is_counter_forbidden() -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_on_cache_lines_of_their_own_have_different_queues() {
+        let words = [const { CachePadded::new(AtomicU32::new(0)) }; QUEUES_COUNT];
+        let mut queues: Vec<_> = words.iter().map(|word| ptr::from_ref(queue_of(word).1)).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        assert!(queues.len() > QUEUES_COUNT / 2, "{} queues", queues.len());
+    }
 }

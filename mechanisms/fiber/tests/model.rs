@@ -10,6 +10,7 @@
 //! | model | calls |
 //! |---|---|
 //! | gate_waiter_is_woken_.. | claim, set / enqueue |
+//! | reader_that_finds_the_gate_open_.. | claim, set / is_set |
 //! | two_waiters_.. | enqueue / enqueue / set |
 //! | exactly_one_of_two_setters_.. | claim, set / claim, set |
 //! | dropped_handle_and_ended_fiber_.. | abandon / set |
@@ -31,7 +32,8 @@
 //!
 //! Seen to fail: workers that check whether all fibers have ended without a fence after their own
 //! count; a gate that is closed while a waiter that gives up holds the list of the others; an owner
-//! that announces without its fence, or a thief that looks for offers before it declares itself idle.
+//! that announces without its fence, or a thief that looks for offers before it declares itself idle;
+//! a relaxed `is_set`.
 //!
 //! The membarrier with which a thief makes all threads pass a fence is modelled as a fence on both
 //! sides, since loom knows no other. A kernel without membarrier gets the same.
@@ -153,6 +155,20 @@ fn gate_waiter_is_woken_and_sees_earlier_writes() {
         value.store(7, Ordering::Relaxed);
         assert!(open(&gate));
         waits.join().unwrap();
+    });
+}
+
+#[test]
+fn reader_that_finds_the_gate_open_sees_earlier_writes() {
+    loom::model(|| {
+        let gate = Arc::new(Gate::<Flag>::new());
+        let value = Arc::new(AtomicU32::new(0));
+        let (its, seen) = (Arc::clone(&gate), Arc::clone(&value));
+        let reads = thread::spawn(move || its.is_set().then(|| seen.load(Ordering::Relaxed)));
+        assert!(gate.claim());
+        value.store(7, Ordering::Relaxed);
+        assert!(open(&gate));
+        assert!(matches!(reads.join().unwrap(), None | Some(7)));
     });
 }
 

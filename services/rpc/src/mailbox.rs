@@ -147,8 +147,8 @@ impl<A, P> Mailbox<A, P> {
 
     /// Returns `true` if the endpoint was told to stop since the last call.
     pub fn take_stop(&self) -> bool {
-        // Relaxed: ordered by the exchange of `any` in take().
-        self.stop.swap(false, Ordering::Relaxed)
+        // Relaxed both: ordered by the exchange of `any` in take().
+        self.stop.load(Ordering::Relaxed) && self.stop.swap(false, Ordering::Relaxed)
     }
 }
 

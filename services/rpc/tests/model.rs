@@ -18,7 +18,8 @@
 //! | post_after_the_close_.. | post / close, open, take; sleep |
 //!
 //! Seen to fail, each by a deadlock: no fence in `ParkWord::declare`; `take` that clears the flag after
-//! it has taken what waits; an announcement that stores the flag instead of exchanging it.
+//! it has taken what waits; an announcement that stores the flag instead of exchanging it, that is
+//! relaxed or has no fence; `take` that is relaxed; `stop` that is announced before it is set.
 #![cfg(handover_loom)]
 
 use handover_base::sync::{Arc, thread};

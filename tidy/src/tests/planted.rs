@@ -299,6 +299,13 @@ planted! {
         "documents" at "Cargo.toml:14",
         |tree| replace(tree, "docs/decisions/0002-libraries.md", "`toml`", "It");
 
+    a_limit_without_a_row_is_found:
+        "limits" at "docs/SECURITY.md:3",
+        |tree| add_limits(tree, "| `read_bytes` | 65,536 bytes | - |\n");
+    a_limit_with_another_default_is_found:
+        "limits" at "docs/SECURITY.md:6",
+        |tree| add_limits(tree, "| `read_bytes` | 65,536 bytes | - |\n| `linger_ms` | 20,000 ms | - |\n");
+
     a_summary_that_is_a_riddle_is_found:
         "summaries" at "lab/suite/src/lock.rs:2",
         |tree| append(tree, "lab/suite/src/lock.rs", "/// Whose turn it is.\n/// Which is so.\nstruct Turn;\n");
@@ -311,6 +318,14 @@ planted! {
     a_listed_file_without_the_words_is_found:
         "words" at "tidy/src/lists.rs:1",
         |tree| tree.lists.spelling = &[Listed { path: "README.md", reason: "" }];
+}
+
+/// Adds a service with two limits, and the page with these rows about them.
+fn add_limits(tree: &mut Tree, rows: &str) {
+    let code = "impl Default for Config {\n    read_bytes: 1 << 16,\n    linger_ms: 2_000,\n}\n";
+    tree.insert("services/net/src/config.rs", code);
+    let page = format!("# Security\n\n| limit of net | default | - |\n|---|---|---|\n{rows}");
+    tree.insert("docs/SECURITY.md", &page);
 }
 
 /// Every ban, with a file and code that violate it.

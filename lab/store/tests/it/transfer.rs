@@ -201,6 +201,15 @@ fn bad_line_error_names_the_line_and_the_problem() {
             format!("{run_line}\n{}", record_line.replace("\"ladder\":true,", "")),
             "line 2: missing field `ladder`",
         ),
+        (
+            // The first number that an i64 cannot hold.
+            run_line.replace("\"started_unix_ns\":1,", "\"started_unix_ns\":9223372036854775808,"),
+            "line 1: invalid value: integer `9223372036854775808`",
+        ),
+        (
+            run_line.replace("\"started_unix_ns\":1,", "\"started_unix_ns\":-9223372036854775809,"),
+            "line 1: invalid type: floating point `-9.223372036854776e+18`",
+        ),
         (run_line.replace("\"new\"", "\"last\""), "line 1: run id \"last\""),
         (run_line.replace("\"new\"", "\"\\u001b[2J\""), "line 1: run id \"\\u{1b}[2J\""),
         (format!("{{\"type\":{}", "[".repeat(100_000)), "line 1: "),

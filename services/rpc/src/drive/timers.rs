@@ -47,6 +47,11 @@ impl<C> Timers<C> {
         started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
     }
 
+    /// Returns `true` if no other timer can be started.
+    pub(crate) fn is_full(&self, timers_max: u32) -> bool {
+        self.count() >= timers_max as usize
+    }
+
     pub(crate) fn cancel(&mut self, timer: Timer) -> bool {
         self.wheel.as_mut().is_some_and(|wheel| wheel.cancel(timer.id).is_some())
     }

@@ -194,6 +194,40 @@ fn a_call_that_was_cancelled_is_forgotten_and_does_not_begin() {
 }
 
 #[test]
+fn request_that_is_cancelled_while_it_is_deferred_is_not_handled() {
+    let (tally, ask, begin) =
+        (Method::named("tally"), Method::named("ask"), Method::named("begin"));
+    for how in EACH {
+        let server = serve(how, Config::default(), |server| {
+            let mut handled_count = 0u32;
+            let tally = move |_: &mut handover_rpc::Context<'_>, ()| {
+                handled_count += 1;
+                Ok(handled_count)
+            };
+            server.register("tally", 0, tally).unwrap();
+            // Requests that arrive while it waits for the answer are deferred.
+            let ask = move |context: &mut handover_rpc::Context<'_>, ()| {
+                let peer = context.peer();
+                context
+                    .call::<_, ()>(peer, begin, &())
+                    .map_err(|it| Failure::new(1, it.to_string()))
+            };
+            server.register("ask", 0, ask).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        // Messages are read in order: the cancellation before the answer.
+        let begin = move |context: &mut handover_rpc::Context<'_>, ()| {
+            let started = context.start::<_, u32>(context.peer(), tally, &());
+            context.cancel(started.map_err(|it| Failure::new(2, it.to_string()))?);
+            Ok(())
+        };
+        client.register("begin", 0, begin).unwrap();
+        client.call::<_, ()>(peer, ask, &()).unwrap();
+        assert_eq!(client.call(peer, tally, &()), Ok(1u32), "{how}");
+    }
+}
+
+#[test]
 fn one_way_requests_arrive_in_order_and_are_not_answered() {
     for how in EACH {
         let (tell, told) = std::sync::mpsc::channel();
@@ -211,6 +245,36 @@ fn one_way_requests_arrive_in_order_and_are_not_answered() {
         client.call::<_, ()>(peer, ECHO, &()).unwrap();
         assert!(told.try_iter().eq(0..1000), "{how}");
         assert_eq!(client.stats().late_count, 0);
+    }
+}
+
+#[test]
+fn requests_that_arrive_together_are_all_handled_after_one_notification() {
+    const REQUESTS_COUNT: u32 = 200; // More than are handled in a turn.
+    // Shared memory has not as many slots: the rest would wait for the client.
+    for how in &EACH[1..] {
+        let (open, wait) = gate();
+        let (tell, told) = std::sync::mpsc::channel();
+        // While it spins, it would read streams without a notification.
+        let config = Config { spin_ns_max: 0, ..Config::default() };
+        let server = serve(how, config, |server| {
+            let note = move |_: &mut handover_rpc::Context<'_>, number: u32| {
+                if number == 0 {
+                    wait();
+                }
+                tell.send(number).unwrap();
+                Ok(())
+            };
+            server.register("note", 0, note).unwrap();
+        });
+        let (mut client, peer) = client(&server);
+        for number in 0..REQUESTS_COUNT {
+            client.send(peer, Method::named("note"), &number).unwrap();
+        }
+        drop(open);
+        for number in 0..REQUESTS_COUNT {
+            assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(number), "{how}");
+        }
     }
 }
 
@@ -593,7 +657,9 @@ fn request_is_handled_before_all_that_wait_are_accepted() {
     if !has_room_for(STRANGERS as u64) {
         return;
     }
-    let mut server = Endpoint::new(Config::default()).unwrap();
+    // While it spins, it would read the peer's stream before it asks for connections.
+    let config = Config { spin_ns_max: 0, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
     let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();
     let there = address.clone();
     server.register("waiting", 0, move |_, ()| Ok(waiting_count(&there))).unwrap();

@@ -3,7 +3,7 @@
 use crate::gate::gate;
 use handover_rpc::{
     Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Calling,
-    Config, Context, Endpoint, Failure, Method, Peer, Rights, Stopper, WithdrawError,
+    Config, Context, Endpoint, Failure, MemoryError, Method, Peer, Rights, Stopper, WithdrawError,
 };
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -297,6 +297,18 @@ fn deadline_ends_a_transfer_that_is_only_polled_while_the_owner_is_busy() {
 }
 
 #[test]
+fn memory_beyond_memories_max_is_refused_until_another_is_withdrawn() {
+    let config = Config { memories_max: 1, ..Config::default() };
+    let mut endpoint = Endpoint::new(config).unwrap();
+    let memory = BulkMemory::plain(vec![0; 10]);
+    let first = endpoint.register_memory(&memory, Rights::Read).unwrap();
+    let refused = endpoint.register_memory(&memory, Rights::Read).unwrap_err();
+    assert_eq!(refused, MemoryError::Full { memories_max: 1 });
+    endpoint.withdraw_memory(&first, LIVENESS).unwrap();
+    endpoint.register_memory(&memory, Rights::Read).unwrap();
+}
+
+#[test]
 fn memory_of_no_bytes_is_made_in_every_way() {
     for memory in [BulkMemory::shared(0), BulkMemory::in_folder(&std::env::temp_dir(), 0)] {
         assert_eq!(memory.map(|it| it.to_vec()), Ok(Vec::new()));
@@ -368,6 +380,28 @@ fn an_owner_that_is_gone_is_noticed_by_transfers_that_are_done_at_once() {
         }
     };
     assert!(matches!(gone, Err(BulkError::Gone(_) | BulkError::Stale)), "{gone:?}");
+}
+
+#[test]
+fn transfer_beyond_transfers_max_is_refused_and_moves_nothing() {
+    for mut way in ways() {
+        way.config.transfers_max = 1;
+        let server = Server::new(&way);
+        let (mut client, peer) = server.client(&way);
+        let handle: BulkHandle = client.call(peer, HANDLE, &()).unwrap();
+        let (ours, part) = (BulkMemory::plain(vec![0; 100]), BulkPart::of(100));
+        // The first transfer attaches the memory; later ones may be done as soon as they are started.
+        client.pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
+        let first =
+            client.start_pull(peer, &handle, &BulkMemory::plain(vec![0; 100]), part).unwrap();
+        let second = client.start_pull(peer, &handle, &ours, part);
+        assert_eq!(second.map(drop), Err(BulkError::Full), "{}", way.how);
+        client.wait_transfer(first).unwrap();
+        assert_eq!(ours.to_vec(), [0; 100], "{}", way.how);
+        let second = client.start_pull(peer, &handle, &ours, part).unwrap();
+        client.wait_transfer(second).unwrap();
+        assert_eq!(ours.to_vec(), pattern(OWNED_BYTES)[..100], "{}", way.how);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::gate::gate;
 use handover_rpc::{
     Address, Bulk, BulkMemory, BulkPart, CallError, Calling, Config, Endpoint, Failure, Method,
-    Progress, Rights,
+    Progress, Rights, Timing,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const MEET: Method = Method::named("meet");
 const DOUBLE: Method = Method::named("double");
 const HELD: Method = Method::named("held");
+const TALLY: Method = Method::named("tally");
+const HOUR: Duration = Duration::from_secs(3600);
 
 fn server(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> (Progress, Address) {
     let mut server = Endpoint::new(config).unwrap();
@@ -214,6 +216,25 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
             Poll::Pending => thread::park_timeout(Duration::from_secs(20)),
         }
     }
+}
+
+#[test]
+fn call_whose_deadline_finds_no_timer_is_refused_and_not_sent() {
+    let handled_count = AtomicU32::new(0);
+    let (_server, address) = server("sm://", Config::default(), move |server| {
+        let tally = move |_: &mut handover_rpc::Context<'_>, ()| {
+            Ok(handled_count.fetch_add(1, Ordering::Relaxed) + 1)
+        };
+        server.register("tally", 0, tally).unwrap();
+    });
+    let mut client = Endpoint::new(Config { timers_max: 1, ..Config::default() }).unwrap();
+    let peer = client.connect(&address).unwrap();
+    client.start_timer(HOUR, |_| unreachable!("not within this test")).unwrap();
+    let client = client.start_progress().unwrap();
+    let caller = client.caller();
+    let refused = caller.call_within::<_, u32>(peer, TALLY, &(), HOUR);
+    assert_eq!(refused, Err(CallError::Full));
+    assert_eq!(caller.call(peer, TALLY, &()), Ok(1u32), "the refused call was handled");
 }
 
 #[test]

@@ -129,11 +129,14 @@ impl Exchange<'_> {
 
     #[inline]
     pub(crate) fn start(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
+        let max = self.config.transfers_max;
+        if self.tables.transfers.is_full(max) {
+            return Err(BulkError::Full); // Before anything is copied.
+        }
         // First, as it checks for itself: a copy of a few KiB takes as long as the checks.
         match self.copy_at_once(request) {
             Some(done) => {
                 done?;
-                let max = self.config.transfers_max;
                 self.tables.transfers.insert_done(max).ok_or(BulkError::Full)
             }
             None => self.start_for_later(request),

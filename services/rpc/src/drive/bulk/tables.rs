@@ -81,9 +81,15 @@ enum TransferSlot {
 pub(crate) struct Transfers(Slab<TransferSlot>);
 
 impl Transfers {
+    /// Returns `true` if there is no number for another transfer.
+    #[inline]
+    pub(crate) fn is_full(&self, max: u32) -> bool {
+        self.0.len() >= max
+    }
+
     #[inline]
     fn put(&mut self, slot: TransferSlot, max: u32) -> Option<TransferId> {
-        if self.0.len() >= max {
+        if self.is_full(max) {
             return None;
         }
         self.0.insert(slot).ok().map(TransferId::new)

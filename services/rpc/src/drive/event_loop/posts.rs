@@ -55,6 +55,9 @@ impl EventLoop {
 
     fn start_posted(&mut self, posted: PostedCall) {
         let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
+        if deadline_ns != u64::MAX && self.timers.is_full(self.config.timers_max) {
+            return promise.keep(Err(CallError::Full)); // Before anything is sent.
+        }
         let id = match self.start(peer, method.word(), &arguments, deadline_ns) {
             Ok(id) => id,
             Err(error) => return promise.keep(Err(error)),

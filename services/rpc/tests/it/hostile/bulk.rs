@@ -29,10 +29,14 @@ struct Lender {
 
 impl Lender {
     fn new(how: &str) -> Self {
+        Self::configured(how, Config::default())
+    }
+
+    fn configured(how: &str, config: Config) -> Self {
         let pattern: Vec<u8> = (0..LENT_BYTES).map(|at| at as u8).collect();
         let (read, written) = (BulkMemory::plain(pattern), BulkMemory::plain(vec![9; LENT_BYTES]));
         let mut handles = Vec::new();
-        let house = House::with(how, |server| {
+        let house = House::configured(how, config, |server| {
             for (memory, rights) in [(&read, Rights::Read), (&written, Rights::Write)] {
                 handles.push(server.register_memory(memory, rights).unwrap());
             }
@@ -569,6 +573,26 @@ fn memory_that_was_withdrawn_is_free_although_a_piece_of_it_is_on_its_way() {
     }
     let came_bytes = slow.join().unwrap();
     assert!((1..BYTES).contains(&came_bytes), "{came_bytes}");
+}
+
+#[test]
+fn transfers_of_a_peer_beyond_transfers_max_are_refused() {
+    for how in EACH {
+        let config = Config { transfers_max: 3, ..Config::default() };
+        let mut lender = Lender::configured(how, config);
+        let mut stranger = lender.stranger(how);
+        let (handle, offset, bytes) = (lender.write, 0, 10);
+        for transfer in 0..4 {
+            stranger.says(&BulkMessage::Write { transfer, handle, offset, bytes });
+        }
+        let refused = BulkMessage::Refused { transfer: 3, why: BulkRefusal::Full };
+        assert_eq!(stranger.hears_bulk(), Some(refused), "{how}");
+        stranger.says(&BulkMessage::Cancel { transfer: 0 });
+        stranger.says(&BulkMessage::Write { transfer: 4, handle, offset, bytes });
+        // The next message is no refusal.
+        stranger.is_served();
+        lender.house.is_in_order();
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests with handshakes, messages and answers that lie.
 
 use super::peers::*;
+use crate::gate::gate;
 use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
 use handover_rpc::{
     Bulk, BulkError, BulkMemory, BulkPart, CallError, Calling, Config, Context, Endpoint, Method,
@@ -206,7 +207,15 @@ fn whoever_lies_on_a_stream_is_disconnected() {
 
 #[test]
 fn answers_that_nobody_asked_for_are_dropped() {
-    let mut house = House::new("tcp://127.0.0.1:0");
+    let (open, wait) = gate();
+    let held = Method::named("held");
+    let mut house = House::with("tcp://127.0.0.1:0", |server| {
+        let held = move |_: &mut Context<'_>, number: u64| {
+            wait();
+            Ok(number)
+        };
+        server.register("held", 0, held).unwrap();
+    });
     // A hostile server: a client makes one call, and gets other answers too.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", listener.local_addr().unwrap());
@@ -229,11 +238,13 @@ fn answers_that_nobody_asked_for_are_dropped() {
         // Waits until the other end is closed.
         let _ = stream.read(&mut asked);
     });
-    let other = house.client.start::<_, u64>(house.peer, ECHO, &1u64).unwrap();
+    // Answered after the hostile answers to it have come.
+    let other = house.client.start::<_, u64>(house.peer, held, &1u64).unwrap();
     let peer = house.client.connect(&address.parse().unwrap()).unwrap();
     let asked = house.client.start::<_, u8>(peer, ECHO, &1u8).unwrap();
     let answered = house.client.wait(asked).unwrap();
     assert_ne!(answered, 99, "the second answer");
+    drop(open);
     assert_eq!(house.client.wait(other), Ok(1), "another peer's answer does not count");
     house.client.disconnect(peer);
     hostile.join().unwrap();
@@ -360,6 +371,101 @@ fn pooled_requests_of_a_peer_that_reads_no_answers_do_not_begin() {
 #[test]
 fn pooled_requests_on_fibers_of_a_peer_that_reads_no_answers_do_not_begin() {
     pooled_requests_of_a_peer_that_does_not_read(true);
+}
+
+#[test]
+fn answers_to_deferred_requests_are_queued_within_the_limit() {
+    // Far more than the sockets' buffers hold.
+    const REQUESTS_COUNT: u64 = 200;
+    const ANSWER_BYTES: usize = 1 << 19;
+    const QUEUED_BYTES_MAX: usize = 1 << 22;
+    // More than were sent or queued before.
+    const ANSWERS_BEFORE_PAUSE_COUNT: u64 = 40;
+    let long = Method::named("long");
+    let config = Config { queued_bytes_max: QUEUED_BYTES_MAX as u32, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let answer_at_length = |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
+        answer.resize(ANSWER_BYTES, 0);
+        Ok(())
+    };
+    server.register_bytes("long", 0, answer_at_length).unwrap();
+    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    let ((open, wait), (end_pause, pause)) = (gate(), gate());
+    let (tell, is_paused) = std::sync::mpsc::channel();
+    let peer = std::thread::spawn(move || {
+        let mut wire = Wire::that_takes(1 << 20, &place);
+        for call in 0..REQUESTS_COUNT {
+            wire.say(Kind::Request, long.word(), call, &[]);
+        }
+        wait();
+        for call in 0..REQUESTS_COUNT {
+            if call == ANSWERS_BEFORE_PAUSE_COUNT {
+                tell.send(()).unwrap();
+                pause();
+            }
+            let (header, body) = wire.hears().expect("it is served");
+            assert_eq!((header.call, body.len()), (call, ANSWER_BYTES));
+        }
+    });
+    let began = Instant::now();
+    let mut proceed = || {
+        assert!(began.elapsed() < SOON);
+        server.progress(MS);
+        let dump = server.dump();
+        let queued_bytes = dump.peers.iter().map(|it| it.queued_bytes).max();
+        assert!(queued_bytes <= Some(QUEUED_BYTES_MAX), "{queued_bytes:?}");
+        (dump.stats.requests_count, dump.requests_waiting_count as u64)
+    };
+    let deferred_count = loop {
+        let (handled_count, deferred_count) = proceed();
+        if handled_count + deferred_count == REQUESTS_COUNT {
+            break deferred_count;
+        }
+    };
+    assert!(deferred_count > 100, "{deferred_count}");
+    drop(open);
+    while is_paused.try_recv().is_err() {
+        proceed();
+    }
+    drop(end_pause);
+    while !peer.is_finished() {
+        proceed();
+    }
+    peer.join().unwrap();
+}
+
+#[test]
+fn peer_that_reads_neither_answers_nor_refusals_is_disconnected() {
+    // Far more than are answered, deferred, and refused within the limit.
+    const REQUESTS_COUNT: u64 = 20_000;
+    const ANSWER_BYTES: usize = 1 << 13;
+    const QUEUED_BYTES_MAX: usize = 1 << 16;
+    let long = Method::named("long");
+    let config = Config { queued_bytes_max: QUEUED_BYTES_MAX as u32, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let answer_at_length = |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
+        answer.resize(ANSWER_BYTES, 0);
+        Ok(())
+    };
+    server.register_bytes("long", 0, answer_at_length).unwrap();
+    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    let (open, wait) = gate();
+    let peer = std::thread::spawn(move || {
+        let mut wire = Wire::that_takes(1 << 14, &place);
+        for call in 0..REQUESTS_COUNT {
+            wire.say(Kind::Request, long.word(), call, &[]);
+        }
+        wait();
+    });
+    let began = Instant::now();
+    while server.stats().closed_count == 0 {
+        assert!(began.elapsed() < SOON, "{:?}", server.dump());
+        server.progress(MS);
+        let queued_bytes = server.dump().peers.iter().map(|it| it.queued_bytes).max();
+        assert!(queued_bytes <= Some(QUEUED_BYTES_MAX), "{queued_bytes:?}");
+    }
+    drop(open);
+    peer.join().unwrap();
 }
 
 #[test]

@@ -1,0 +1,102 @@
+//! Limits of the services in docs/SECURITY.md: each limit of a configuration has a row there, with
+//! its default.
+
+use crate::{Tree, Violation};
+
+/// The rule's name.
+pub const NAME: &str = "limits";
+
+const PAGE: &str = "docs/SECURITY.md";
+
+/// The head of each table, and the configuration whose limits it lists.
+const TABLES: &[(&str, &str)] = &[
+    ("| limit of rpc |", "services/rpc/src/config.rs"),
+    ("| limit of net |", "services/net/src/config.rs"),
+];
+
+/// Ends of the names of limits.
+const ENDS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
+
+/// Fields with such an end that limit nothing that a peer can do.
+const OTHERS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
+
+/// Finds limits that have no row with their default.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for &(head, config) in TABLES {
+        let Some(code) = tree.text(config) else { continue };
+        let page = tree.text(PAGE).unwrap_or_default();
+        let lines = page.lines().zip(1..).skip_while(|(line, _)| !line.starts_with(head));
+        let table: Vec<(&str, usize)> =
+            lines.take_while(|(line, _)| line.starts_with('|')).collect();
+        for (name, default) in limits(code) {
+            let quoted = format!("`{name}`");
+            let mut rows = table.iter().filter(|(row, _)| row.contains(&quoted));
+            let (what, line) = match rows.clone().next() {
+                None => ("has no row", table.first().map_or(1, |it| it.1)),
+                Some(_) if rows.any(|(row, _)| has_number(row, &default)) => continue,
+                Some(&(_, line)) => ("has another default there", line),
+            };
+            let what = format!("`{name}`, {default} in {config}, {what}");
+            let instead = "say there what the limit is by default, and what happens beyond it";
+            found.push(Violation::new(NAME, PAGE, line, what, instead));
+        }
+    }
+    found
+}
+
+/// Returns the names and defaults of the limits in the source of a configuration; defaults have
+/// commas between thousands.
+fn limits(code: &str) -> Vec<(&str, String)> {
+    let defaults = code.lines().skip_while(|line| !line.contains("impl Default for Config"));
+    let fields = defaults.take_while(|line| *line != "}").filter_map(|line| {
+        let (name, value) = line.trim().strip_suffix(',')?.split_once(": ")?;
+        let is_limit = ENDS.iter().any(|end| name.ends_with(end)) && !OTHERS.contains(&name);
+        is_limit.then_some((name, with_commas(number(value)?)))
+    });
+    fields.collect()
+}
+
+/// Returns the value of an integer or of a shifted one: `65_536` or `1 << 16`.
+fn number(text: &str) -> Option<u64> {
+    let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
+    match text.split_once(" << ") {
+        Some((value, places)) => integer(value)?.checked_shl(places.parse().ok()?),
+        None => integer(text),
+    }
+}
+
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
+}
+
+/// Returns `true` if a row has that number, and not only as a part of another.
+fn has_number(row: &str, number: &str) -> bool {
+    row.split(|c: char| !c.is_ascii_digit() && c != ',')
+        .any(|word| word.trim_end_matches(',') == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_with_their_defaults() {
+        let code = "const X_MAX: u32 = 1;\nimpl Default for Config {\n    fn default() -> Self {\n        \
+                    Self {\n            peers_max: 4096,\n            read_bytes: 1 << 20,\n            \
+                    spin_ns_max: 5,\n            bulk_maps: true,\n            pool_threads: 2,\n            \
+                    linger_ms: 2_000,\n        }\n    }\n}\nimpl X { last_max: 3,\n}\n";
+        let expected =
+            [("peers_max", "4,096"), ("read_bytes", "1,048,576"), ("linger_ms", "2,000")];
+        assert_eq!(limits(code), expected.map(|(name, value)| (name, value.to_string())));
+    }
+
+    #[test]
+    fn a_number_is_found_as_a_whole() {
+        assert!(has_number("| 16 MiB (16,777,216 bytes) |", "16,777,216"));
+        assert!(has_number("| 64, of 128 bytes |", "64") && has_number("0: none", "0"));
+        assert!(!has_number("| 16,777,216 |", "777") && !has_number("| 165 |", "16"));
+    }
+}
