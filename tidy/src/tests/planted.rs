@@ -5,8 +5,8 @@ use crate::rules::banned::BANS;
 use crate::rules::{self, RULES};
 use crate::{Listed, Tree};
 
-/// A workspace of six crates that keeps every rule.
-const SOUND: &[(&str, &str)] = &[
+/// Workspace of six crates without violations.
+const CONFORMING: &[(&str, &str)] = &[
     (
         "Cargo.toml",
         "[workspace]\nmembers = [\n    \"base\",\n    \"mechanisms/lock\",\n    \"mechanisms/notify\",\n    \
@@ -84,8 +84,8 @@ use manifest;
 const RAW: &[Listed] = &[Listed { path: "mechanisms/lock/src/raw.rs", reason: "the cell" }];
 const RAW_AND_FUTEX: &[Listed] = &[RAW[0], Listed { path: "base/src/futex.rs", reason: "a word" }];
 
-fn sound() -> Tree {
-    let mut tree = Tree::new(SOUND.iter().copied());
+fn conforming() -> Tree {
+    let mut tree = Tree::new(CONFORMING.iter().copied());
     tree.lists.raw = RAW;
     tree
 }
@@ -103,8 +103,8 @@ fn next_line(tree: &Tree, path: &str) -> usize {
 
 #[track_caller]
 fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
-    let text = tree.remove(path).expect("the sound house has the file");
-    assert!(text.contains(from), "{path} does not hold {from:?}");
+    let text = tree.remove(path).expect("a file of the conforming workspace");
+    assert!(text.contains(from), "{path} does not contain {from:?}");
     tree.insert(path, text.replacen(from, to, 1));
 }
 
@@ -115,7 +115,7 @@ macro_rules! planted {
         $(
             #[test]
             fn $name() {
-                let mut tree = sound();
+                let mut tree = conforming();
                 let plant: fn(&mut Tree) = $plant;
                 plant(&mut tree);
                 assert_found(&tree, $rule, $at);
@@ -131,7 +131,7 @@ fn assert_found(tree: &Tree, rule: &str, at: &str) {
     let places: Vec<String> =
         found.iter().map(|one| format!("{} at {}:{}", one.rule, one.path, one.line)).collect();
     assert_eq!(places, [format!("{rule} at {at}")], "reported:{}", shown.concat());
-    assert!(!found[0].instead.is_empty(), "the report names no way out: {}", found[0]);
+    assert!(!found[0].instead.is_empty(), "the report names no remedy: {}", found[0]);
 }
 
 planted! {
@@ -163,13 +163,13 @@ planted! {
         };
 
     a_mechanism_that_is_not_measured_is_found:
-        "rooms" at "mechanisms/lock/Cargo.toml:1",
+        "layout" at "mechanisms/lock/Cargo.toml:1",
         |tree| drop(tree.remove("lab/suite/src/lock.rs"));
     a_library_without_a_page_is_found:
-        "rooms" at "base/Cargo.toml:1",
+        "layout" at "base/Cargo.toml:1",
         |tree| drop(tree.remove("base/README.md"));
     a_page_that_is_not_the_rustdoc_is_found:
-        "rooms" at "base/src/lib.rs:1",
+        "layout" at "base/src/lib.rs:1",
         |tree| replace(tree, "base/src/lib.rs", "#![doc = include_str!(\"../README.md\")]",
             "// #![doc = include_str!(\"../README.md\")]");
 
@@ -334,7 +334,7 @@ fn every_ban_is_found_and_names_its_replacement() {
     for ban in BANS {
         let broken = BROKEN.iter().find(|(pattern, ..)| *pattern == ban.pattern);
         let (_, path, code) = broken.unwrap_or_else(|| panic!("{} is not planted", ban.pattern));
-        let mut tree = sound();
+        let mut tree = conforming();
         let line = next_line(&tree, path);
         append(&mut tree, path, code);
         assert_found(&tree, "banned", &format!("{path}:{line}"));
@@ -343,29 +343,29 @@ fn every_ban_is_found_and_names_its_replacement() {
 }
 
 #[test]
-fn anyhow_in_a_librarys_manifest_is_found() {
-    let mut tree = sound();
+fn anyhow_in_the_manifest_of_a_library_is_found() {
+    let mut tree = conforming();
     let line = next_line(&tree, "base/Cargo.toml");
     append(&mut tree, "base/Cargo.toml", "anyhow.workspace = true\n");
     assert_found(&tree, "banned", &format!("base/Cargo.toml:{line}"));
 }
 
 #[test]
-fn the_sound_house_keeps_every_rule() {
-    let found: Vec<String> = rules::check(&sound()).iter().map(ToString::to_string).collect();
+fn conforming_workspace_has_no_violations() {
+    let found: Vec<String> = rules::check(&conforming()).iter().map(ToString::to_string).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
-fn every_rule_is_planted() {
+fn every_rule_has_a_planted_violation() {
     for rule in RULES.iter().filter(|rule| rule.name != "banned") {
         assert!(PLANTED.contains(&rule.name), "{} has not been seen to fail", rule.name);
     }
 }
 
 #[test]
-fn a_long_file_is_warned_about_before_it_is_too_long() {
-    let mut tree = sound();
+fn long_file_causes_a_warning_before_a_violation() {
+    let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(801));
     let warned = rules::sizes::warnings(&tree);
     assert_eq!(warned.len(), 1, "{warned:?}");
@@ -375,7 +375,7 @@ fn a_long_file_is_warned_about_before_it_is_too_long() {
 
 #[test]
 fn tests_and_tables_may_be_long() {
-    let mut tree = sound();
+    let mut tree = conforming();
     tree.insert("mechanisms/lock/tests/contract.rs", "f();\n".repeat(2000));
     tree.insert("base/data/units.tsv", "1\t2\n".repeat(2000));
     let tests = format!("mod a;\n#[cfg(test)]\nmod tests {{\n{}}}\n", "f();\n".repeat(2000));
@@ -385,8 +385,8 @@ fn tests_and_tables_may_be_long() {
 }
 
 #[test]
-fn a_long_file_with_its_reason_is_only_warned_about() {
-    let mut tree = sound();
+fn listed_long_file_causes_only_a_warning() {
+    let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1600));
     tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "one table" }];
     assert!(rules::check(&tree).is_empty());
@@ -406,8 +406,8 @@ fn plant_circle(tree: &mut Tree) {
 }
 
 #[test]
-fn imports_of_tests_and_through_reexports_close_no_circle() {
-    let mut tree = sound();
+fn imports_of_tests_and_reexports_form_no_circle() {
+    let mut tree = conforming();
     plant_circle(&mut tree);
     tree.insert("mechanisms/lock/src/c.rs", "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n");
     assert!(rules::check(&tree).is_empty());
@@ -418,8 +418,8 @@ fn imports_of_tests_and_through_reexports_close_no_circle() {
 }
 
 #[test]
-fn the_rules_look_at_code_and_not_at_text() {
-    let mut tree = sound();
+fn strings_and_comments_cause_no_violations() {
+    let mut tree = conforming();
     let text = "// todo!() dbg!(x) unsafe { }\nconst A: &str = r#\"process::exit(1); anyhow\"#;\n\
                 /* #[ignore] println!() */\n";
     append(&mut tree, "lab/suite/src/lock.rs", text);
