@@ -11,11 +11,11 @@ use crate::workspace::Workspace;
 
 /// Options of `bench-twice`.
 #[derive(clap::Args, Debug)]
-pub struct Options {
-    /// Duration of the measuring
+pub struct BenchTwiceOptions {
+    /// Length of the measurement: smoke, quick or full
     #[arg(long, default_value = "quick")]
     profile: String,
-    /// Benchmarks; without any, the ladder
+    /// Benchmarks [default: the ladder]
     patterns: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ const FLAGGED_SHARE_MAX: f64 = 0.20;
 const NOISE: [&str; 7] = ["steal", "switches", "slowed", "wide", "drift", "bimodal", "few"];
 
 /// Runs twice and compares; exit code 1 if the two runs do not agree.
-pub fn bench_twice(options: &Options) -> Result<ExitCode> {
+pub fn bench_twice(options: &BenchTwiceOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     build(&workspace, "release")?;
     let binary = workspace.binary("release");
@@ -46,7 +46,7 @@ pub fn bench_twice(options: &Options) -> Result<ExitCode> {
             .args(["--db"])
             .args([&store])
             .within(folder.path())
-            .pass()?;
+            .run()?;
         runs.push(show(&binary, &store)?.records);
     }
     let pairs = pairs(&runs[0], &runs[1]);
@@ -57,7 +57,7 @@ pub fn bench_twice(options: &Options) -> Result<ExitCode> {
     Ok(if verdict.good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One figure, measured twice.
+/// Figure that was measured twice.
 #[derive(Debug)]
 struct Pair {
     id: String,
@@ -152,7 +152,7 @@ fn verdict(pairs: &[Pair]) -> Verdict {
         AGREE_SHARE_MIN * 100.0,
         flagged * 100.0,
         FLAGGED_SHARE_MAX * 100.0,
-        if good { "the two runs tell the same" } else { "the two runs do not tell the same" },
+        if good { "the two runs agree" } else { "the two runs do not agree" },
     );
     Verdict { good, text }
 }
@@ -160,9 +160,9 @@ fn verdict(pairs: &[Pair]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::binary::Document;
+    use crate::steps::binary::StoredRun;
 
-    fn document(median: f64, ratio: f64, code: &str) -> Result<Document> {
+    fn document(median: f64, ratio: f64, code: &str) -> Result<StoredRun> {
         let text = format!(
             r#"{{"schema": 1, "run": {{}}, "host": {{}}, "records": [
             {{"id": "clock/now", "contender": "ours", "summary": {{"median": {median}}},
@@ -174,7 +174,7 @@ mod tests {
         Ok(serde_json::from_str(&text)?)
     }
 
-    fn judge(a: Document, b: Document) -> Verdict {
+    fn verdict_of(a: StoredRun, b: StoredRun) -> Verdict {
         verdict(&pairs(&a.records, &b.records))
     }
 
@@ -190,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn the_same_twice_is_good_and_noise_everywhere_is_not() -> Result<()> {
-        assert!(judge(document(10.0, 2.0, "smoke")?, document(10.4, 2.0, "smoke")?).good);
-        assert!(!judge(document(10.0, 2.0, "smoke")?, document(10.0, 2.0, "steal")?).good);
-        assert!(!judge(document(10.0, 2.0, "smoke")?, document(10.6, 2.0, "smoke")?).good);
+    fn equal_runs_agree_and_runs_with_noise_everywhere_do_not() -> Result<()> {
+        assert!(verdict_of(document(10.0, 2.0, "smoke")?, document(10.4, 2.0, "smoke")?).good);
+        assert!(!verdict_of(document(10.0, 2.0, "smoke")?, document(10.0, 2.0, "steal")?).good);
+        assert!(!verdict_of(document(10.0, 2.0, "smoke")?, document(10.6, 2.0, "smoke")?).good);
         Ok(())
     }
 }

@@ -25,15 +25,15 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run every check.
-    Test(test::Options),
+    Test(test::TestOptions),
     /// Write shell completions and the man page into dist/.
-    Dist(dist::Options),
-    /// Link one commit several times, its functions in another order each time.
-    Layouts(layouts::Options),
-    /// Run the ladder twice and say whether this machine says the same twice.
-    BenchTwice(bench_twice::Options),
-    /// Install other tracers and run them beside ours, on the same C program.
-    Peers(peers::Options),
+    Dist(dist::DistOptions),
+    /// Link one commit several times, each time with another order of functions.
+    Layouts(layouts::LayoutsOptions),
+    /// Run the ladder twice and check that the figures agree.
+    BenchTwice(bench_twice::BenchTwiceOptions),
+    /// Compare other tracers with ours on the same C program.
+    Peers(peers::PeersOptions),
 }
 
 fn main() -> ExitCode {
@@ -55,7 +55,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_definition_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

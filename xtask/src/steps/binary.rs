@@ -51,7 +51,7 @@ pub fn ladder(context: &mut Context) -> Result<Ladder> {
 /// Builds the binary.
 pub fn build(workspace: &Workspace, profile: &str) -> Result<()> {
     let line = format!("cargo build -p handover --profile {profile}");
-    Run::new(&line).within(&workspace.root).pass()
+    Run::new(&line).within(&workspace.root).run()
 }
 
 fn smoke(binary: &Path, folder: &Path) -> Result<()> {
@@ -59,8 +59,8 @@ fn smoke(binary: &Path, folder: &Path) -> Result<()> {
         .args(["run", "--profile", "smoke", "--db", STORE])
         .within(folder)
         .at_most(SMOKE_MAX)
-        .count_whole()?;
-    ensure!(folder.join(STORE).exists(), "the ladder left no {STORE}");
+        .count_with_buffered_output()?;
+    ensure!(folder.join(STORE).exists(), "the ladder wrote no {STORE}");
     Ok(())
 }
 
@@ -83,25 +83,25 @@ impl Ladder {
     }
 
     /// Reads the run that was stored.
-    pub fn document(&self) -> Result<Document> {
+    pub fn document(&self) -> Result<StoredRun> {
         show(&self.binary, &self.folder.join(STORE))
     }
 }
 
 /// Returns the last run in a store, as printed by `handover show --json`.
-pub fn show(binary: &Path, store: &Path) -> Result<Document> {
+pub fn show(binary: &Path, store: &Path) -> Result<StoredRun> {
     let text = Run::program(binary).args(["show", "--json", "--db"]).args([store]).read()?;
-    serde_json::from_str(&text).context("reading what `handover show --json` printed")
+    serde_json::from_str(&text).context("read the output of `handover show --json`")
 }
 
-/// A run and its records.
+/// Run with its records.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Document {
+pub struct StoredRun {
     /// The records, in the order in which they were measured.
     pub records: Vec<Record>,
 }
 
-/// One figure of one contender.
+/// Figure of one contender.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Record {
     /// Id of the figure.
@@ -113,7 +113,7 @@ pub struct Record {
     /// Ratio to the floor.
     pub floor: Option<Ratio>,
     /// Participants of the measurement.
-    pub parties: Parties,
+    pub parties: Participants,
     /// Warnings about the figure.
     pub warnings: Vec<Warning>,
 }
@@ -125,7 +125,7 @@ pub struct Summary {
     pub median: f64,
 }
 
-/// A ratio to another figure.
+/// Ratio to another figure.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ratio {
     /// This figure divided by the other.
@@ -134,12 +134,12 @@ pub struct Ratio {
 
 /// Participants of a measurement.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Parties {
+pub struct Participants {
     /// CPU of each participant.
     pub cpus: Vec<u32>,
 }
 
-/// A warning.
+/// Warning about a figure.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Warning {
     /// Kind of the warning.
