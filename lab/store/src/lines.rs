@@ -99,7 +99,7 @@ impl<'a> Lines<'a> {
             }
             if !self.buffer.trim_ascii().is_empty() {
                 let parsed = parse(&self.buffer, self.run.as_deref())
-                    .map_err(|why| ImportError::BadLine { line: self.number, why })?;
+                    .map_err(|reason| ImportError::BadLine { line: self.number, reason })?;
                 if let Line::Run(run, _) = &parsed {
                     self.run = Some(run.id.clone());
                 }
@@ -148,7 +148,7 @@ fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((why, _)) => format!("{} (column {column})", shortened(why)),
+        Some((reason, _)) => format!("{} (column {column})", shortened(reason)),
         None => text,
     }
 }
