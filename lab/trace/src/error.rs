@@ -19,7 +19,7 @@ pub enum TraceError {
     },
     /// The folder of a trace could not be read to find the traces of its children.
     #[error("{}: cannot search its folder for the traces of its children", path.display())]
-    Beside {
+    Folder {
         /// Path of the trace.
         path: PathBuf,
         /// Cause.

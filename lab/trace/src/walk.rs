@@ -223,7 +223,7 @@ impl<V: Visitor> Walk<'_, V> {
         for event in events.by_ref() {
             let name = self.names.of(process, event.site);
             at.ns = trace.ns(event.ticks).max(at.ns);
-            if self.names.is_chosen(name) {
+            if self.names.is_selected(name) {
                 self.step(&at, name, &event)?;
             }
         }
