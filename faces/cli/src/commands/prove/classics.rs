@@ -46,7 +46,7 @@ struct Program {
 
 /// A figure of a classic program, and the suite's figure for the same operation.
 struct Pair {
-    figure: Figure,
+    figure: FigureReader,
     suite: Suite,
     /// Reason why the ratio is not 1; empty if it must be.
     why: &'static str,
@@ -54,25 +54,25 @@ struct Pair {
 
 /// Function that returns the time of an operation, in ns, from a program's output.
 #[derive(Clone, Copy)]
-enum Figure {
+enum FigureReader {
     /// Of the only figure in the output.
     Only(fn(&str) -> Option<f64>),
     /// Of the figure with that name.
     Named(&'static str, fn(&str, &str) -> Option<f64>),
 }
 
-impl Figure {
+impl FigureReader {
     fn name(self) -> &'static str {
         match self {
-            Figure::Only(_) => "",
-            Figure::Named(name, _) => name,
+            FigureReader::Only(_) => "",
+            FigureReader::Named(name, _) => name,
         }
     }
 
     fn read_ns(self, output: &str) -> Option<f64> {
         let found = match self {
-            Figure::Only(read) => read(output),
-            Figure::Named(name, read) => read(output, name),
+            FigureReader::Only(read) => read(output),
+            FigureReader::Named(name, read) => read(output, name),
         };
         found.filter(|ns| ns.is_finite() && *ns > 0.0)
     }
@@ -90,7 +90,7 @@ const fn of(id: &'static str, contender: &'static str) -> Suite {
 }
 
 const fn only(read: fn(&str) -> Option<f64>, suite: Suite, why: &'static str) -> Pair {
-    Pair { figure: Figure::Only(read), suite, why }
+    Pair { figure: FigureReader::Only(read), suite, why }
 }
 
 const fn named(
@@ -99,7 +99,7 @@ const fn named(
     suite: Suite,
     why: &'static str,
 ) -> Pair {
-    Pair { figure: Figure::Named(name, read), suite, why }
+    Pair { figure: FigureReader::Named(name, read), suite, why }
 }
 
 const LINK: &str = "a link (-b) makes the arbiter mark packet by packet; without one, as in the suite, it marks runs of packets";
@@ -241,7 +241,7 @@ fn messages(output: &str) -> Option<f64> {
     Some(seconds * 1e9 / count)
 }
 
-/// Two messages each: both are counted where they are handled.
+/// Returns the time of a message: a round trip has two, each counted by its receiver.
 fn round_trips(output: &str) -> Option<f64> {
     messages(output).map(|each_ns| 2.0 * each_ns)
 }
@@ -336,9 +336,9 @@ impl Compared {
 enum Verdict {
     /// The ratio of the medians lies within [`BOUND`].
     Same,
-    /// It does not, and the pair has a reason.
+    /// The ratio of the medians lies outside [`BOUND`], and the pair has a reason.
     Explained,
-    /// It does not, but that of two rounds does: the machine changed meanwhile.
+    /// The ratio of the medians lies outside [`BOUND`], but that of two rounds within: the machine was unsteady.
     Unsteady,
     Differs,
 }
@@ -404,7 +404,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     match compared.iter().filter(|it| it.verdict() == Verdict::Differs).count() {
         _ if is_smoke => {
-            console::tell("a smoke run shows that it works, and judges nothing");
+            console::print_error("a smoke run has no verdicts");
             Ok(())
         }
         0 => Ok(()),
