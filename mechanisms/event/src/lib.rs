@@ -31,7 +31,7 @@ pub use config::{Config, OnPanic, ParkOn, ThreadConfig, WakeWhen, WhenFull};
 pub use drive::{
     address::{Address, Stopper},
     context::Context,
-    group::{Group, Joined},
+    group::{Group, GroupMember},
     machine::{Closed, Machine},
     member::{FnHandler, Handler, handler},
     signals::Signals,

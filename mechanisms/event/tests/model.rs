@@ -11,27 +11,27 @@
 //!
 //! | model | threads | calls |
 //! |---|---|---|
-//! | each_message_passed_to_a_sleeping_machine_.. | 1 | pass, pass; sleep |
-//! | called_message_is_handled_.. | 1 | call, pass; sleep |
-//! | passed_message_is_handled_behind_an_unfinished_call | 2 | call / pass; sleep |
-//! | two_senders_call_a_machine_.. | 2 | call, pass / call, pass; sleep |
+//! | each_message_sent_to_a_sleeping_machine_.. | 1 | send, send; sleep |
+//! | quiet_message_is_handled_.. | 1 | send_quiet, send; sleep |
+//! | message_behind_an_unfinished_push_is_handled | 2 | send_quiet / send; sleep |
+//! | two_senders_send_quietly_.. | 2 | send_quiet, send / send_quiet, send; sleep |
 //! | stop_ends_a_sleep | 1 | stop; sleep |
-//! | closing_refuses_.. | 2 | pass / pass; close |
-//! | each_message_passed_to_a_sleeping_group_.. | 1 | pass, pass; group's sleep |
-//! | full_queue_.. | 1 | pass, pass, pass, with one slot for marked machines; group's sleep |
-//! | passed_message_wakes_a_group_.. | 2 | call / pass, to one mark over two inboxes; group's sleep |
-//! | passed_message_.._to_another_machine | 2 | call to one machine / pass to another; group's sleep |
-//! | passed_message_to_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
-//! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
-//! | each_sender_that_waits_for_room_.. | 2 | pass / pass, to an inbox of one message; pop, admit; sleep |
-//! | sender_that_gives_up_.. | 2 | pass with a time limit / pass, to an inbox of one message; pop, admit; sleep |
-//! | senders_that_wait_for_room_.. | 2 | pass / pass, to a full inbox; pop, admit, close |
-//! | inbox_that_drops_.. | 2 | pass, pass / call, pass, to an inbox of one message; pop; sleep |
-//! | closing_an_inbox_.. | 2 | pass / pass; pop, close |
+//! | closing_refuses_.. | 2 | send / send; close |
+//! | each_message_sent_to_a_sleeping_group_.. | 1 | send, send; group's sleep |
+//! | full_queue_.. | 1 | send, send, send, with one slot for marked machines; group's sleep |
+//! | message_wakes_a_group_.. | 2 | send_quiet / send, to one mark over two inboxes; group's sleep |
+//! | message_behind_.._to_another_machine | 2 | send_quiet to one machine / send to another; group's sleep |
+//! | message_to_a_group_.. | 2 | send_quiet / send, to one inbox; group's sleep |
+//! | two_senders_send_quietly_to_one_.. | 2 | send_quiet first, send second / send_quiet second, send first; group's sleep |
+//! | each_sender_that_waits_for_room_.. | 2 | send / send, to an inbox of one message; pop, admit; sleep |
+//! | sender_that_gives_up_.. | 2 | send with a time limit / send, to an inbox of one message; pop, admit; sleep |
+//! | senders_that_wait_for_room_.. | 2 | send / send, to a full inbox; pop, admit, close |
+//! | inbox_that_drops_.. | 2 | send, send / send_quiet, send, to an inbox of one message; pop; sleep |
+//! | closing_an_inbox_.. | 2 | send / send; pop, close |
 //! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
-//! Seen to fail: a group whose caller does not read the mark again after it has enqueued its
-//! machine (`Marking::call`), which is why that check exists; a thread that sleeps while a push has
+//! Seen to fail: a group whose quiet sender does not read the mark again after it has enqueued its
+//! machine (`Marking::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
 //! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`Marked::pop`).
 //! Also `Room` without the fence in `wait` or in `has_waiting`.
 #![cfg(handover_loom)]
@@ -113,7 +113,7 @@ impl Door {
 }
 
 #[test]
-fn each_message_passed_to_a_sleeping_machine_is_handled() {
+fn each_message_sent_to_a_sleeping_machine_is_handled() {
     model(4, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(2);
@@ -141,15 +141,15 @@ fn each_message_passed_to_a_sleeping_machine_is_handled() {
 }
 
 #[test]
-fn called_message_is_handled_with_the_passed_one_behind_it() {
+fn quiet_message_is_handled_with_the_waking_one_behind_it() {
     model(4, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
-                producer.push("call").expect("room");
-                producer.push("pass").expect("room");
+                producer.push("quiet").expect("room");
+                producer.push("waking").expect("room");
                 door.ring();
                 producer
             }
@@ -161,61 +161,64 @@ fn called_message_is_handled_with_the_passed_one_behind_it() {
                 None => door.park(&mut consumer),
             }
         }
-        assert_eq!(handled, ["call", "pass"]);
+        assert_eq!(handled, ["quiet", "waking"]);
         drop(sender.join().expect("the sender"));
     });
 }
 
-/// A caller that has taken its slot in the inbox, but has not filled it yet, hides the message of a
-/// passer behind it; the passer wakes the machine in vain, and the caller wakes no thread.
+/// A quiet sender that has taken its slot in the inbox, but has not filled it yet, hides the message
+/// of a waking sender behind it; that sender wakes the machine in vain, and the quiet one wakes no thread.
 #[test]
-fn passed_message_is_handled_behind_an_unfinished_call() {
+fn message_behind_an_unfinished_push_is_handled() {
     model(3, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(2);
-        let caller = thread::spawn({
+        let quiet_sender = thread::spawn({
             let producer = Arc::clone(&producer);
             move || {
-                producer.push("call").expect("room");
+                producer.push("quiet").expect("room");
                 producer
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
-                producer.push("pass").expect("room");
+                producer.push("waking").expect("room");
                 door.ring();
                 producer
             }
         });
         loop {
             match consumer.pop() {
-                Some("pass") => break,
+                Some("waking") => break,
                 Some(_) => {}
                 None => door.park(&mut consumer),
             }
         }
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
 #[test]
-fn two_senders_call_a_machine_and_then_pass_to_it() {
+fn two_senders_send_quietly_and_then_wake_a_machine() {
     model(2, || {
         let door = Arc::new(Door::default());
         let (producer, mut consumer) = inbox(4);
         let senders = [(); 2].map(|()| {
             let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
             thread::spawn(move || {
-                producer.push(CALLED).expect("room");
-                producer.push(PASSED).expect("room");
+                producer.push(QUIET).expect("room");
+                producer.push(WAKING).expect("room");
                 door.ring();
             })
         });
-        let mut passed = 0;
-        while passed < 2 {
+        let mut waking = 0;
+        while waking < 2 {
             match consumer.pop() {
-                Some(message) => passed += usize::from(message == PASSED),
+                Some(message) => waking += usize::from(message == WAKING),
                 None => door.park(&mut consumer),
             }
         }
@@ -286,10 +289,10 @@ struct Shown {
     marks: Vec<Mark>,
 }
 
-/// Message sent by `call`.
-const CALLED: u32 = 1;
-/// Message sent by `pass`.
-const PASSED: u32 = 2;
+/// Message sent by `send_quiet`.
+const QUIET: u32 = 1;
+/// Message sent by `send`.
+const WAKING: u32 = 2;
 
 impl Shown {
     /// Makes `machines_count` machines, and room for as many in the queue of marked machines.
@@ -299,29 +302,29 @@ impl Shown {
         (Arc::new(Self { door: Door::default(), marking, marks }), marked)
     }
 
-    fn call(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
+    fn send_quiet(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
         inbox.push(message).expect("room");
-        if self.marking.call(&self.marks[machine], machine as u32) {
+        if self.marking.announce_quietly(&self.marks[machine], machine as u32) {
             self.door.ring();
         }
     }
 
-    fn pass(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
+    fn send(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
         inbox.push(message).expect("room");
-        if self.marking.pass(&self.marks[machine], machine as u32) {
+        if self.marking.announce(&self.marks[machine], machine as u32) {
             self.door.ring();
         }
     }
 }
 
-/// Runs the group until `passed_count` messages sent by `pass` have been handled.
-fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], passed_count: usize) {
-    let mut passed = 0;
-    while passed < passed_count {
+/// Runs the group until `waking_count` messages sent by `send` have been handled.
+fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], waking_count: usize) {
+    let mut waking = 0;
+    while waking < waking_count {
         match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
             Some(machine) => {
                 while let Some(message) = inboxes[machine as usize].pop() {
-                    passed += usize::from(message == PASSED);
+                    waking += usize::from(message == WAKING);
                 }
             }
             None => {
@@ -332,15 +335,15 @@ fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], pas
 }
 
 #[test]
-fn each_message_passed_to_a_sleeping_group_is_handled() {
+fn each_message_sent_to_a_sleeping_group_is_handled() {
     model(4, || {
         let (shown, mut marked) = Shown::new(2);
         let (producer, consumer) = inbox(2);
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, PASSED);
-                shown.pass(0, &producer, PASSED);
+                shown.send(0, &producer, WAKING);
+                shown.send(0, &producer, WAKING);
                 producer
             }
         });
@@ -360,9 +363,9 @@ fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared()
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, CALLED);
-                shown.pass(0, &producer, PASSED);
-                shown.pass(0, &producer, PASSED);
+                shown.send(0, &producer, QUIET);
+                shown.send(0, &producer, WAKING);
+                shown.send(0, &producer, WAKING);
                 producer
             }
         });
@@ -372,109 +375,117 @@ fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared()
     });
 }
 
-/// A caller that has set the mark, but has not enqueued the machine yet, must not cause the
-/// passer's wake to be lost.
+/// A quiet sender that has set the mark, but has not enqueued the machine yet, must not cause the
+/// wake-up of a waking sender to be lost.
 #[test]
-fn passed_message_wakes_a_group_although_a_call_has_set_the_mark() {
+fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
     model(3, || {
         let (shown, mut marked) = Shown::new(2);
-        let (calls, mut called) = inbox(1);
-        let (passes, mut passed) = inbox(1);
-        let caller = thread::spawn({
+        let (quiet_producer, mut quiet) = inbox(1);
+        let (waking_producer, mut waking) = inbox(1);
+        let quiet_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.call(0, &calls, 1);
-                calls
+                shown.send_quiet(0, &quiet_producer, 1);
+                quiet_producer
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &passes, 2);
-                passes
+                shown.send(0, &waking_producer, 2);
+                waking_producer
             }
         });
-        // One machine with two inboxes, so that the passed message is distinguished from the called
+        // One machine with two inboxes, so that the waking message is distinguished from the quiet
         // one.
-        while passed.pop().is_none() {
+        while waking.pop().is_none() {
             match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
-                Some(_) => drop(called.pop()),
-                None => shown.door.park(&mut marked.incoming(|_| called.len().max(passed.len()))),
+                Some(_) => drop(quiet.pop()),
+                None => shown.door.park(&mut marked.incoming(|_| quiet.len().max(waking.len()))),
             }
         }
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
-/// Machine 0 gets a call and machine 1 a pass: both are in the group's one queue of marked
+/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of marked
 /// machines.
 #[test]
-fn passed_message_is_handled_behind_an_unfinished_call_to_another_machine() {
+fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
     model(3, || {
         let (shown, mut marked) = Shown::new(2);
-        let (to_called, called) = inbox(1);
-        let (to_passed, passed) = inbox(1);
-        let caller = thread::spawn({
+        let (to_quiet, quiet) = inbox(1);
+        let (to_waking, waking) = inbox(1);
+        let quiet_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.call(0, &to_called, CALLED);
-                to_called
+                shown.send_quiet(0, &to_quiet, QUIET);
+                to_quiet
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(1, &to_passed, PASSED);
-                to_passed
+                shown.send(1, &to_waking, WAKING);
+                to_waking
             }
         });
-        let mut inboxes = [called, passed];
+        let mut inboxes = [quiet, waking];
         run_group(&shown, &mut marked, &mut inboxes, 1);
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
 /// Both messages are in the same machine's inbox.
 #[test]
-fn passed_message_to_a_group_is_handled_behind_an_unfinished_call() {
+fn message_to_a_group_behind_an_unfinished_push_is_handled() {
     model(3, || {
         let (shown, mut marked) = Shown::new(1);
         let (producer, consumer) = inbox(2);
-        let caller = thread::spawn({
+        let quiet_sender = thread::spawn({
             let (shown, producer) = (Arc::clone(&shown), Arc::clone(&producer));
             move || {
-                shown.call(0, &producer, CALLED);
+                shown.send_quiet(0, &producer, QUIET);
                 producer
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, PASSED);
+                shown.send(0, &producer, WAKING);
                 producer
             }
         });
         let mut inboxes = [consumer];
         run_group(&shown, &mut marked, &mut inboxes, 1);
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
 #[test]
-fn two_senders_call_one_machine_of_a_group_and_pass_to_the_other() {
+fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
     model(2, || {
         let (shown, mut marked) = Shown::new(2);
         let (to_first, first) = inbox(2);
         let (to_second, second) = inbox(2);
-        let send =
-            |called: usize, to_called: &Arc<Entrance<u32>>, to_passed: &Arc<Entrance<u32>>| {
-                let shown = Arc::clone(&shown);
-                let (to_called, to_passed) = (Arc::clone(to_called), Arc::clone(to_passed));
-                thread::spawn(move || {
-                    shown.call(called, &to_called, CALLED);
-                    shown.pass(1 - called, &to_passed, PASSED);
-                })
-            };
+        let send = |quiet: usize, to_quiet: &Arc<Entrance<u32>>, to_waking: &Arc<Entrance<u32>>| {
+            let shown = Arc::clone(&shown);
+            let (to_quiet, to_waking) = (Arc::clone(to_quiet), Arc::clone(to_waking));
+            thread::spawn(move || {
+                shown.send_quiet(quiet, &to_quiet, QUIET);
+                shown.send(1 - quiet, &to_waking, WAKING);
+            })
+        };
         let senders = [send(0, &to_first, &to_second), send(1, &to_second, &to_first)];
         let mut inboxes = [first, second];
         run_group(&shown, &mut marked, &mut inboxes, 2);
@@ -501,8 +512,8 @@ impl Crowded {
         (Arc::new(Self { door, room, waiters, entrance }), inbox)
     }
 
-    /// Sends as `Address::pass` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
-    fn pass(&self, message: u32, sleeps_max: usize) -> Result<(), PushError<u32>> {
+    /// Sends as `Address::send` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
+    fn send(&self, message: u32, sleeps_max: usize) -> Result<(), PushError<u32>> {
         let pushed = match self.entrance.push(message) {
             Err(PushError::Full(message)) => {
                 let mut sleeps_left = sleeps_max;
@@ -550,7 +561,7 @@ fn each_sender_that_waits_for_room_gets_it() {
         let (crowded, mut inbox) = Crowded::new();
         let senders = [1, 2].map(|message| {
             let crowded = Arc::clone(&crowded);
-            thread::spawn(move || crowded.pass(message, usize::MAX).expect("not closed"))
+            thread::spawn(move || crowded.send(message, usize::MAX).expect("not closed"))
         });
         let mut sum = 0;
         while sum < 1 + 2 {
@@ -576,11 +587,11 @@ fn sender_that_gives_up_lets_another_one_in() {
         crowded.entrance.push(0).expect("room");
         let impatient = thread::spawn({
             let crowded = Arc::clone(&crowded);
-            move || crowded.pass(1, 0).is_ok()
+            move || crowded.send(1, 0).is_ok()
         });
         let patient = thread::spawn({
             let crowded = Arc::clone(&crowded);
-            move || crowded.pass(2, usize::MAX).expect("not closed")
+            move || crowded.send(2, usize::MAX).expect("not closed")
         });
         let mut handled = Vec::new();
         while !handled.contains(&2) {
@@ -606,7 +617,7 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
         crowded.entrance.push(0).expect("room");
         let senders = [1, 2].map(|message| {
             let crowded = Arc::clone(&crowded);
-            thread::spawn(move || crowded.pass(message, usize::MAX).is_ok())
+            thread::spawn(move || crowded.send(message, usize::MAX).is_ok())
         });
         let mut handled = usize::from(inbox.pop().is_some());
         crowded.admit_one(&inbox);
@@ -638,7 +649,7 @@ fn dropping() -> (Arc<(Door, Entrance<u32>)>, Inbox<u32>) {
 fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
     model(2, || {
         let (shared, mut inbox) = dropping();
-        // The second message of each sender is passed.
+        // The second message of each sender wakes the machine.
         let senders = [[10, 11], [20, 21]].map(|messages| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -652,7 +663,7 @@ fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
             })
         });
         let (mut handled, mut latest) = (0, 0);
-        // The last message to be pushed is one that is passed, and is never dropped.
+        // The last message to be pushed is a waking one, and is never dropped.
         while handled + inbox.dropped() < 4 {
             match inbox.pop() {
                 Some(message) => {

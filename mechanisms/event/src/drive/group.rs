@@ -25,7 +25,7 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// Machines that share a thread, its sleep and its descriptors.
 ///
 /// Messages between machines of a group that are sent through a [`Context`]
-/// ([`pass_to`](Context::pass_to)) need no synchronisation. Machines with messages from other
+/// ([`send_to`](Context::send_to)) need no synchronisation. Machines with messages from other
 /// threads are found through a queue, so idle machines cost nothing, whatever their number.
 ///
 /// ```
@@ -36,9 +36,9 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// }), Config::default())?;
 /// let to_pong = pong.address().clone();
 /// let ping = group.add(handler(move |hops_left: u32, cx| {
-///     cx.pass_to(&to_pong, hops_left - 1).expect("room"); // on this thread: a push to a queue
+///     cx.send_to(&to_pong, hops_left - 1).expect("room"); // on this thread: a push to a queue
 /// }), Config::default())?;
-/// ping.address().pass(1)?;
+/// ping.address().send(1)?;
 /// group.run()?;
 /// assert_eq!(group.stats(&pong).unwrap().handled, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -70,13 +70,13 @@ struct Deadline {
 }
 
 /// Handle of a machine in a group: holds its address, and names it to the group.
-pub struct Joined<H: Handler> {
+pub struct GroupMember<H: Handler> {
     address: Address<H::Message>,
     machine: u32,
     is: PhantomData<fn() -> H>,
 }
 
-impl<H: Handler> Joined<H> {
+impl<H: Handler> GroupMember<H> {
     /// Returns the machine's address; clone it to hand it out.
     #[must_use]
     pub fn address(&self) -> &Address<H::Message> {
@@ -84,7 +84,7 @@ impl<H: Handler> Joined<H> {
     }
 }
 
-impl<H: Handler> fmt::Debug for Joined<H> {
+impl<H: Handler> fmt::Debug for GroupMember<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Joined({})", self.machine)
     }
@@ -239,7 +239,7 @@ impl Group {
     ///
     /// # Errors
     /// [`MachineError`]: the configuration is not valid, the group is full, or memory is exhausted.
-    pub fn add<H>(&mut self, handler: H, config: Config) -> Result<Joined<H>, MachineError>
+    pub fn add<H>(&mut self, handler: H, config: Config) -> Result<GroupMember<H>, MachineError>
     where
         H: Handler + Send + 'static,
     {
@@ -260,7 +260,7 @@ impl Group {
         self.deadlines.push(None);
         self.has_blocking |= matches!(config.when_full, WhenFull::Block { .. });
         self.home.list(machine); // messages put into its context before the run are found
-        Ok(Joined { address, machine, is: PhantomData })
+        Ok(GroupMember { address, machine, is: PhantomData })
     }
 
     /// Returns a handle that stops the group from any thread.
@@ -286,7 +286,7 @@ impl Group {
 
     /// Returns a machine's handler; `None` if the machine was removed or belongs to another group.
     #[must_use]
-    pub fn handler<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&H> {
+    pub fn handler<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&H> {
         Some(&self.member(which)?.handler)
     }
 
@@ -294,7 +294,7 @@ impl Group {
     /// [`handler`](Self::handler).
     pub fn handler_mut<H: Handler + Send + 'static>(
         &mut self,
-        which: &Joined<H>,
+        which: &GroupMember<H>,
     ) -> Option<&mut H> {
         self.member(which)?;
         let member = self.members[which.machine as usize].as_mut()?;
@@ -305,7 +305,7 @@ impl Group {
     /// as for [`handler`](Self::handler).
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
-        which: &Joined<H>,
+        which: &GroupMember<H>,
     ) -> Option<Context<'_, H::Message>> {
         self.member(which)?;
         self.home.list(which.machine);
@@ -317,7 +317,7 @@ impl Group {
     /// Returns a machine's counters; parks, wake-ups and spins are those of the thread. `None` as
     /// for [`handler`](Self::handler).
     #[must_use]
-    pub fn stats<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<Stats> {
+    pub fn stats<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<Stats> {
         let member = self.member(which)?;
         let mut stats = member.desk.stats();
         let local = &self.home.locals[which.machine as usize].queue;
@@ -330,7 +330,10 @@ impl Group {
 
     /// Removes and closes a machine, ends its timers and watches, and returns the messages that
     /// were not handled. `None` as for [`handler`](Self::handler).
-    pub fn remove<H: Handler + Send + 'static>(&mut self, which: &Joined<H>) -> Option<Closed<H>> {
+    pub fn remove<H: Handler + Send + 'static>(
+        &mut self,
+        which: &GroupMember<H>,
+    ) -> Option<Closed<H>> {
         self.member(which)?;
         let place = which.machine as usize;
         let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
@@ -346,7 +349,7 @@ impl Group {
         Some(Closed::of(member, &self.home))
     }
 
-    fn member<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&Member<H>> {
+    fn member<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&Member<H>> {
         if !Arc::ptr_eq(&which.address.mail().door, &self.home.door) {
             return None;
         }

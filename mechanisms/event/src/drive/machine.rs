@@ -23,7 +23,7 @@ use std::sync::Arc;
 ///
 /// # Sleeping
 /// An idle run polls for some 0.1 µs, then spins for as long as spinning has paid recently (see
-/// [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is passed, a
+/// [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is sent, a
 /// descriptor is ready, or the next timer is due. There are no ticks.
 pub struct Machine<H: Handler> {
     member: Member<H>,

@@ -38,7 +38,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// let mut machine = Machine::new(Counter { count: 0 }, Config::default())?;
 /// let address = machine.address().clone();
-/// let other = std::thread::spawn(move || address.pass(Message::Add(2)));
+/// let other = std::thread::spawn(move || address.send(Message::Add(2)));
 /// other.join().unwrap()?;
 /// machine.run()?;
 /// assert_eq!(machine.handler().count, 2);
@@ -65,11 +65,11 @@ pub trait Handler {
 /// let mut machine = Machine::new(
 ///     handler(|number: u32, cx| {
 ///         sum += number;
-///         if number == 0 { cx.stop() } else { cx.call(number - 1).expect("room") }
+///         if number == 0 { cx.stop() } else { cx.send_quiet(number - 1).expect("room") }
 ///     }),
 ///     Config::default(),
 /// )?;
-/// machine.context().call(4)?;
+/// machine.context().send_quiet(4)?;
 /// machine.run()?;
 /// drop(machine);
 /// assert_eq!(sum, 4 + 3 + 2 + 1);
