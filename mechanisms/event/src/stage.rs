@@ -167,7 +167,7 @@ mod tests {
         // it looks once more and need not be woken.
         let stat = format!("/proc/self/task/{}/stat", id.recv().expect("it runs").as_raw_pid());
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
-        while !address.mail().door.bell().is_asleep() || !is_in_kernel() {
+        while !address.mail().door.unparker().is_asleep() || !is_in_kernel() {
             thread::yield_now();
         }
         match posts {

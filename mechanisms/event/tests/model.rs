@@ -31,22 +31,23 @@
 //! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
 //! Seen to fail: a group whose quiet sender does not read the mark again after it has enqueued its
-//! machine (`Marking::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
-//! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`Marked::pop`).
-//! Also `Room` without the fence in `wait` or in `has_waiting`.
+//! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
+//! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`ReadyQueue::pop`).
+//! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
-    Entrance, Inbox, Incoming, Mark, Marked, Marking, Pool, Room, Shared, marks, newest,
+    Inbox, InboxSender, Incoming, Mark, Pool, ReadyQueue, ReadySender, Shared, WaitingSenders,
+    marks, newest,
 };
 use handover_notify::{ParkWord, Sleep};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
 
 /// Makes an inbox and its senders' shared end.
-fn inbox<M>(messages_max: u32) -> (Arc<Entrance<M>>, Inbox<M>) {
+fn inbox<M>(messages_max: u32) -> (Arc<InboxSender<M>>, Inbox<M>) {
     let (entrance, inbox) = handover_event::inbox(messages_max).expect("small");
     (Arc::new(entrance), inbox)
 }
@@ -84,14 +85,14 @@ impl Futex {
 
 /// State of a machine's thread that other threads access, without kernel and clock.
 #[derive(Default)]
-struct Door {
+struct SharedThreadState {
     park: ParkWord,
     futex: Futex,
     stop: AtomicU32,
 }
 
-impl Door {
-    fn ring(&self) {
+impl SharedThreadState {
+    fn wake(&self) {
         if self.park.must_wake(|| Some(0)).is_some() {
             self.futex.wake();
         }
@@ -115,14 +116,14 @@ impl Door {
 #[test]
 fn each_message_sent_to_a_sleeping_machine_is_handled() {
     model(4, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
                 for number in 0..2 {
                     producer.push(number).expect("room");
-                    door.ring();
+                    door.wake();
                 }
                 producer // returned, so that the queue is not closed yet
             }
@@ -143,14 +144,14 @@ fn each_message_sent_to_a_sleeping_machine_is_handled() {
 #[test]
 fn quiet_message_is_handled_with_the_waking_one_behind_it() {
     model(4, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
                 producer.push("quiet").expect("room");
                 producer.push("waking").expect("room");
-                door.ring();
+                door.wake();
                 producer
             }
         });
@@ -171,7 +172,7 @@ fn quiet_message_is_handled_with_the_waking_one_behind_it() {
 #[test]
 fn message_behind_an_unfinished_push_is_handled() {
     model(3, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let quiet_sender = thread::spawn({
             let producer = Arc::clone(&producer);
@@ -184,7 +185,7 @@ fn message_behind_an_unfinished_push_is_handled() {
             let door = Arc::clone(&door);
             move || {
                 producer.push("waking").expect("room");
-                door.ring();
+                door.wake();
                 producer
             }
         });
@@ -205,14 +206,14 @@ fn message_behind_an_unfinished_push_is_handled() {
 #[test]
 fn two_senders_send_quietly_and_then_wake_a_machine() {
     model(2, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders = [(); 2].map(|()| {
             let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
             thread::spawn(move || {
                 producer.push(QUIET).expect("room");
                 producer.push(WAKING).expect("room");
-                door.ring();
+                door.wake();
             })
         });
         let mut waking = 0;
@@ -231,13 +232,13 @@ fn two_senders_send_quietly_and_then_wake_a_machine() {
 #[test]
 fn stop_ends_a_sleep() {
     model(4, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (_producer, mut consumer) = inbox::<u32>(1);
         let stopper = thread::spawn({
             let door = Arc::clone(&door);
             move || {
                 door.stop.store(1, Relaxed);
-                door.ring();
+                door.wake();
             }
         });
         while door.stop.load(Relaxed) == 0 {
@@ -250,14 +251,14 @@ fn stop_ends_a_sleep() {
 #[test]
 fn closing_refuses_or_returns_each_message() {
     model(3, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders: Vec<_> = (0..2)
             .map(|number| {
                 let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
                 thread::spawn(move || match producer.push(number) {
                     Ok(()) => {
-                        door.ring();
+                        door.wake();
                         true
                     }
                     Err(PushError::Closed(back)) => {
@@ -282,10 +283,10 @@ fn closing_refuses_or_returns_each_message() {
     });
 }
 
-/// The machines of a group: their door and their marks, as other threads see them.
+/// Machines of a group: the thread's shared state and their marks.
 struct Shown {
-    door: Door,
-    marking: Marking,
+    door: SharedThreadState,
+    marking: ReadySender,
     marks: Vec<Mark>,
 }
 
@@ -296,29 +297,34 @@ const WAKING: u32 = 2;
 
 impl Shown {
     /// Makes `machines_count` machines, and room for as many in the queue of marked machines.
-    fn new(machines_count: u32) -> (Arc<Self>, Marked) {
+    fn new(machines_count: u32) -> (Arc<Self>, ReadyQueue) {
         let (marking, marked) = marks(machines_count).expect("small");
         let marks = (0..machines_count).map(|_| Mark::new()).collect();
-        (Arc::new(Self { door: Door::default(), marking, marks }), marked)
+        (Arc::new(Self { door: SharedThreadState::default(), marking, marks }), marked)
     }
 
-    fn send_quiet(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
+    fn send_quiet(&self, machine: usize, inbox: &InboxSender<u32>, message: u32) {
         inbox.push(message).expect("room");
         if self.marking.announce_quietly(&self.marks[machine], machine as u32) {
-            self.door.ring();
+            self.door.wake();
         }
     }
 
-    fn send(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
+    fn send(&self, machine: usize, inbox: &InboxSender<u32>, message: u32) {
         inbox.push(message).expect("room");
         if self.marking.announce(&self.marks[machine], machine as u32) {
-            self.door.ring();
+            self.door.wake();
         }
     }
 }
 
 /// Runs the group until `waking_count` messages sent by `send` have been handled.
-fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], waking_count: usize) {
+fn run_group(
+    shown: &Shown,
+    marked: &mut ReadyQueue,
+    inboxes: &mut [Inbox<u32>],
+    waking_count: usize,
+) {
     let mut waking = 0;
     while waking < waking_count {
         match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
@@ -478,14 +484,15 @@ fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
         let (shown, mut marked) = Shown::new(2);
         let (to_first, first) = inbox(2);
         let (to_second, second) = inbox(2);
-        let send = |quiet: usize, to_quiet: &Arc<Entrance<u32>>, to_waking: &Arc<Entrance<u32>>| {
-            let shown = Arc::clone(&shown);
-            let (to_quiet, to_waking) = (Arc::clone(to_quiet), Arc::clone(to_waking));
-            thread::spawn(move || {
-                shown.send_quiet(quiet, &to_quiet, QUIET);
-                shown.send(1 - quiet, &to_waking, WAKING);
-            })
-        };
+        let send =
+            |quiet: usize, to_quiet: &Arc<InboxSender<u32>>, to_waking: &Arc<InboxSender<u32>>| {
+                let shown = Arc::clone(&shown);
+                let (to_quiet, to_waking) = (Arc::clone(to_quiet), Arc::clone(to_waking));
+                thread::spawn(move || {
+                    shown.send_quiet(quiet, &to_quiet, QUIET);
+                    shown.send(1 - quiet, &to_waking, WAKING);
+                })
+            };
         let senders = [send(0, &to_first, &to_second), send(1, &to_second, &to_first)];
         let mut inboxes = [first, second];
         run_group(&shown, &mut marked, &mut inboxes, 2);
@@ -497,18 +504,19 @@ fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
 
 /// Machine with a full inbox whose senders wait for room.
 struct Crowded {
-    door: Door,
-    room: Room,
+    door: SharedThreadState,
+    room: WaitingSenders,
     /// Model of the kernel's queue of waiting senders.
     waiters: Futex,
-    entrance: Entrance<u32>,
+    entrance: InboxSender<u32>,
 }
 
 impl Crowded {
     /// Makes a machine whose inbox holds one message.
     fn new() -> (Arc<Self>, Inbox<u32>) {
         let (entrance, inbox) = handover_event::inbox(1).expect("small");
-        let (door, room, waiters) = (Door::default(), Room::default(), Futex::default());
+        let (door, room, waiters) =
+            (SharedThreadState::default(), WaitingSenders::default(), Futex::default());
         (Arc::new(Self { door, room, waiters, entrance }), inbox)
     }
 
@@ -521,7 +529,7 @@ impl Crowded {
                     message,
                     |message| self.entrance.push(message),
                     |word, expected| {
-                        self.door.ring();
+                        self.door.wake();
                         let may_sleep = sleeps_left > 0;
                         if may_sleep {
                             sleeps_left -= 1;
@@ -533,7 +541,7 @@ impl Crowded {
             }
             answer => answer,
         };
-        pushed.inspect(|()| self.door.ring())
+        pushed.inspect(|()| self.door.wake())
     }
 
     /// Lets one of the waiting senders try again. Returns `true` if senders wait.
@@ -622,7 +630,7 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
         let mut handled = usize::from(inbox.pop().is_some());
         crowded.admit_one(&inbox);
         inbox.close();
-        // As Desk::close(), which wakes all.
+        // As MachineState::close(), which wakes all.
         crowded.room.admit(|_word| {
             crowded.waiters.wake();
             crowded.waiters.wake();
@@ -639,10 +647,10 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
     });
 }
 
-/// Inbox of one message that drops the oldest, and the door of its machine.
-fn dropping() -> (Arc<(Door, Entrance<u32>)>, Inbox<u32>) {
+/// Inbox of one message that drops the oldest, and the shared state of its thread.
+fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
     let (entrance, inbox) = newest(1);
-    (Arc::new((Door::default(), entrance)), inbox)
+    (Arc::new((SharedThreadState::default(), entrance)), inbox)
 }
 
 #[test]
@@ -657,7 +665,7 @@ fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
                 for message in messages {
                     entrance.push(message).expect("not closed");
                     if message != 20 {
-                        door.ring();
+                        door.wake();
                     }
                 }
             })

@@ -1,10 +1,10 @@
 //! Addresses, through which any thread sends messages to a machine.
 
-use super::door::Door;
+use super::door::SharedThreadState;
 use super::room;
-use crate::engine::inbox::Entrance;
+use crate::engine::inbox::InboxSender;
 use crate::engine::ready::Mark;
-use crate::engine::room::Room;
+use crate::engine::room::WaitingSenders;
 use crate::{SendError, WhenFull, stage};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -22,24 +22,24 @@ use std::sync::Arc;
 /// sent in the same way (by the address, or by a context); messages of different threads arrive in
 /// any order.
 pub struct Address<M> {
-    mail: Arc<Mail<M>>,
+    mail: Arc<AddressState<M>>,
 }
 
-pub(crate) struct Mail<M> {
-    entrance: Entrance<M>,
-    pub(crate) door: Arc<Door>,
+pub(crate) struct AddressState<M> {
+    entrance: InboxSender<M>,
+    pub(crate) door: Arc<SharedThreadState>,
     /// Index of the machine in its group; 0 for a single machine.
     pub(crate) machine: u32,
     pub(crate) mark: Mark,
     when_full: WhenFull,
-    pub(crate) room: Room,
+    pub(crate) room: WaitingSenders,
     refused: AtomicU64,
 }
 
-impl<M> Mail<M> {
+impl<M> AddressState<M> {
     pub(crate) fn new(
-        entrance: Entrance<M>,
-        door: Arc<Door>,
+        entrance: InboxSender<M>,
+        door: Arc<SharedThreadState>,
         machine: u32,
         when_full: WhenFull,
     ) -> Self {
@@ -49,7 +49,7 @@ impl<M> Mail<M> {
             machine,
             mark: Mark::new(),
             when_full,
-            room: Room::default(),
+            room: WaitingSenders::default(),
             refused: AtomicU64::new(0),
         }
     }
@@ -72,7 +72,7 @@ impl<M> Mail<M> {
             Some(marking) => marking.announce(&self.mark, self.machine),
         };
         if must_ring || self.door.notifies_each() {
-            self.door.ring();
+            self.door.wake();
         }
     }
 
@@ -82,7 +82,7 @@ impl<M> Mail<M> {
     fn publish(&self) {
         let marking = self.door.marking();
         if marking.is_some_and(|marking| marking.announce_quietly(&self.mark, self.machine)) {
-            self.door.ring();
+            self.door.wake();
         }
     }
 
@@ -116,12 +116,12 @@ impl<M> Mail<M> {
 }
 
 impl<M> Address<M> {
-    pub(crate) fn new(mail: Mail<M>) -> Self {
+    pub(crate) fn new(mail: AddressState<M>) -> Self {
         Self { mail: Arc::new(mail) }
     }
 
     #[inline]
-    pub(crate) fn mail(&self) -> &Mail<M> {
+    pub(crate) fn mail(&self) -> &AddressState<M> {
         &self.mail
     }
 
@@ -213,7 +213,7 @@ impl<M> fmt::Debug for Address<M> {
 /// machine or group is dropped.
 #[derive(Clone)]
 pub struct Stopper {
-    pub(crate) door: Arc<Door>,
+    pub(crate) door: Arc<SharedThreadState>,
 }
 
 impl Stopper {
@@ -252,7 +252,7 @@ mod tests {
             let calls = {
                 let address = address.clone();
                 thread::spawn(move || {
-                    let Entrance::Ring(producer) = &address.mail.entrance else { return };
+                    let InboxSender::Ring(producer) = &address.mail.entrance else { return };
                     let mut late = std::iter::once(QUIET)
                         .inspect(|_| is_to_finish.recv().expect("a request to finish"));
                     assert_eq!(producer.push_batch(&mut late), 1);

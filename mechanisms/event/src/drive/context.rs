@@ -1,8 +1,8 @@
 //! The context of a handler: sending, timers, descriptors, stopping.
 
 use super::address::{Address, Stopper};
-use super::desk::{Desk, Tick};
-use super::home::{self, Home};
+use super::desk::{MachineState, Tick};
+use super::home::{self, ThreadState};
 use super::near::LocalMachines;
 use super::reactor::Token;
 use crate::{
@@ -14,13 +14,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A machine's queues, timers and descriptors, as its handler gets them with each message.
+/// Access to a machine's queues, timers and descriptors, for its handler.
 ///
 /// `M` is the machine's message type. All methods are called on the thread that runs the machine,
 /// and its own data needs no synchronisation.
 pub struct Context<'a, M> {
-    pub(crate) desk: &'a mut Desk<M>,
-    pub(crate) home: &'a mut Home,
+    pub(crate) desk: &'a mut MachineState<M>,
+    pub(crate) home: &'a mut ThreadState,
 }
 
 impl<M: Send + 'static> Context<'_, M> {

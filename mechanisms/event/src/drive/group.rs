@@ -2,12 +2,12 @@
 
 use super::address::{Address, Stopper};
 use super::context::Context;
-use super::desk::Desk;
-use super::door::{Door, Inside};
-use super::home::{self, Home, Local};
+use super::desk::MachineState;
+use super::door::{RunGuard, SharedThreadState};
+use super::home::{self, Local, ThreadState};
 use super::machine::Closed;
 use super::member::{Handler, Member};
-use crate::engine::ready::{self, Mark, Marked};
+use crate::engine::ready::{self, Mark, ReadyQueue};
 use crate::raw::queue::AnyQueue;
 use crate::{
     Config, ConfigError, Ended, MachineError, Ready, Round, RunError, Signals, Stats, ThreadConfig,
@@ -54,8 +54,8 @@ pub struct Group {
     /// The next deadline of each machine that has timers.
     wheel: Wheel<u32>,
     deadlines: Vec<Option<Deadline>>,
-    home: Home,
-    marked: Marked,
+    home: ThreadState,
+    marked: ReadyQueue,
     machines_max: u32,
     /// Number of machines whose `started` has been called.
     started: usize,
@@ -99,10 +99,10 @@ struct Turn {
 }
 
 trait AnyMember: Send {
-    fn start(&mut self, home: &mut Home);
-    fn messages(&mut self, home: &mut Home) -> Turn;
-    fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn;
-    fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn;
+    fn start(&mut self, home: &mut ThreadState);
+    fn messages(&mut self, home: &mut ThreadState) -> Turn;
+    fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn;
+    fn descriptor(&mut self, home: &mut ThreadState, id: WatchId, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
     fn waiting_count(&self) -> usize;
     fn has_mail(&self) -> bool;
@@ -115,7 +115,7 @@ trait AnyMember: Send {
 impl<H: Handler + Send + 'static> Member<H> {
     /// Takes the messages that other machines on this thread have sent.
     #[inline]
-    fn take_local(&mut self, home: &mut Home) {
+    fn take_local(&mut self, home: &mut ThreadState) {
         let machine = self.desk.machine as usize;
         let Some(queue) = home.locals[machine].queue.get_mut() else { return };
         if self.desk.local.is_empty() {
@@ -127,7 +127,7 @@ impl<H: Handler + Send + 'static> Member<H> {
 
     /// Does the machine's turn, with messages of any number and of other threads, too.
     #[inline(never)]
-    fn long_turn(&mut self, home: &mut Home) -> Turn {
+    fn long_turn(&mut self, home: &mut ThreadState) -> Turn {
         let machine = self.desk.machine as usize;
         let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
         self.take_local(home);
@@ -152,11 +152,11 @@ impl<H: Handler + Send + 'static> Member<H> {
 }
 
 impl<H: Handler + Send + 'static> AnyMember for Member<H> {
-    fn start(&mut self, home: &mut Home) {
+    fn start(&mut self, home: &mut ThreadState) {
         Member::start(self, home);
     }
 
-    fn messages(&mut self, home: &mut Home) -> Turn {
+    fn messages(&mut self, home: &mut ThreadState) -> Turn {
         let local = &mut home.locals[self.desk.machine as usize];
         // As a rule a machine has one message, of another machine of the group.
         let only = match local.queue.get_mut::<H::Message>() {
@@ -170,12 +170,12 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.turn(1, !self.desk.local.is_empty())
     }
 
-    fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn {
+    fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn {
         let handled = Member::timers(self, home, now_ns);
         self.turn(handled, !self.desk.local.is_empty())
     }
 
-    fn descriptor(&mut self, home: &mut Home, id: WatchId, ready: Ready) -> Turn {
+    fn descriptor(&mut self, home: &mut ThreadState, id: WatchId, ready: Ready) -> Turn {
         let handled = Member::descriptor(self, home, id, ready);
         self.turn(handled, !self.desk.local.is_empty())
     }
@@ -217,7 +217,8 @@ impl Group {
     pub fn new(config: ThreadConfig) -> Result<Self, MachineError> {
         config.validate()?;
         let (marking, marked) = ready::marks(config.machines_max)?;
-        let home = Home::new(config, Door::new(Some(marking), config.wake_when))?;
+        let home =
+            ThreadState::new(config, SharedThreadState::new(Some(marking), config.wake_when))?;
         let timers = handover_timer::Config {
             timers_max: config.machines_max,
             ..handover_timer::Config::default()
@@ -248,7 +249,7 @@ impl Group {
             return Err(MachineError::GroupFull { machines_max: self.machines_max });
         }
         let machine = self.members.len() as u32; // below machines_max
-        let desk = Desk::new(config, &self.home.door, machine)?;
+        let desk = MachineState::new(config, &self.home.door, machine)?;
         let address = desk.address.clone();
         self.home.locals.push(Local {
             queue: AnyQueue::of::<H::Message>(),
@@ -406,7 +407,7 @@ impl Group {
         self.round()
     }
 
-    fn arrive(&mut self) -> Inside {
+    fn arrive(&mut self) -> RunGuard {
         let inside = self.home.door.enter();
         self.home.arrive();
         while self.started < self.members.len() {

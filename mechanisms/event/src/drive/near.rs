@@ -1,7 +1,7 @@
 //! Sending to machines on the sender's own thread, without synchronisation.
 
 use super::address::Address;
-use super::home::Home;
+use super::home::ThreadState;
 use crate::{SendError, stage};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The machines of a thread, for the one of them whose handler runs.
 pub(crate) struct LocalMachines<'a> {
-    pub(crate) home: &'a mut Home,
+    pub(crate) home: &'a mut ThreadState,
     /// Index of the machine whose handler runs.
     pub(crate) machine: u32,
     /// The local queue of that machine, a `VecDeque` of its message type.

@@ -1,7 +1,7 @@
 //! Topics: one value sent to many machines.
 
 use super::address::Address;
-use super::door::Door;
+use super::door::SharedThreadState;
 use super::near::LocalMachines;
 use crate::{Pool, PoolFull, Shared, Shares};
 use core::fmt;
@@ -48,7 +48,7 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
-    fn door(&self) -> &Door;
+    fn door(&self) -> &SharedThreadState;
     /// Sends the value; returns `true` if it was accepted.
     fn send(&self, value: Shared<T>) -> bool;
     /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on that
@@ -77,7 +77,7 @@ where
         self.address.id()
     }
 
-    fn door(&self) -> &Door {
+    fn door(&self) -> &SharedThreadState {
         &self.address.mail().door
     }
 
@@ -306,7 +306,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     }
 
     /// The threads of all subscribers, as of the last posting.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = &Door> {
+    pub(crate) fn doors(&self) -> impl Iterator<Item = &SharedThreadState> {
         self.subscribers.iter().map(|subscriber| subscriber.door())
     }
 

@@ -14,7 +14,7 @@
 //! hides the senders behind it; a waking sender behind it also wakes the thread in vain. So the thread
 //! does not sleep for long while a push has begun, into the queue or into the inbox of a machine that
 //! was in the queue: see [`Incoming`]. While the queue is blocked in this way, the thread looks for
-//! messages in the inboxes of all machines: see [`Marked::is_blocked`].
+//! messages in the inboxes of all machines: see [`ReadyQueue::is_blocked`].
 
 use super::incoming::Incoming;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
@@ -22,12 +22,12 @@ use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
 
 /// The senders' end, shared by all machines of a thread.
-pub struct Marking {
+pub struct ReadySender {
     marked: mpsc::Producer<u32>,
 }
 
 /// The thread's end.
-pub struct Marked {
+pub struct ReadyQueue {
     marked: mpsc::Consumer<u32>,
     /// The machines that were popped, each once. A machine is removed when its inbox is seen
     /// without a push that has begun.
@@ -38,7 +38,7 @@ pub struct Marked {
 
 /// The inboxes of a thread's machines.
 pub struct MarkedInboxes<'a, F> {
-    marked: &'a mut Marked,
+    marked: &'a mut ReadyQueue,
     waiting_count: F,
 }
 
@@ -55,10 +55,10 @@ const QUIET: u8 = 1;
 const WAKING: u8 = 2;
 
 /// Makes the queue, with room for all machines: each is in it at most once.
-pub fn marks(machines_max: u32) -> Result<(Marking, Marked), CapacityError> {
+pub fn marks(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
-    let marked = Marked { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
-    Ok((Marking { marked: producer }, marked))
+    let marked = ReadyQueue { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
+    Ok((ReadySender { marked: producer }, marked))
 }
 
 impl Mark {
@@ -67,13 +67,13 @@ impl Mark {
     }
 }
 
-impl Marking {
+impl ReadySender {
     /// Announces a message, called by the sender *after* the push into the inbox of `machine`:
     /// enqueues the machine, unless it is queued already. Returns `true` if the thread must be
     /// woken if it sleeps.
     #[inline]
     pub fn announce(&self, mark: &Mark, machine: u32) -> bool {
-        // SeqCst: pairs with the fence in Marked::pop(): either this thread sees that the mark was
+        // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the mark was
         // cleared, or the popping thread sees the message in the inbox.
         fence(Ordering::SeqCst);
         // Relaxed both: ordered by the fences here, in announce_quietly() and at the wake; the exchange decides
@@ -123,7 +123,7 @@ impl Marking {
     }
 }
 
-impl Marked {
+impl ReadyQueue {
     /// Pops the next machine to serve, and clears its mark, if it still has one. The caller must
     /// serve the machine until its inbox is empty, or remember it.
     #[inline]
@@ -133,7 +133,7 @@ impl Marked {
             // Relaxed: ordered by the fence.
             mark.state.store(NONE, Ordering::Relaxed);
         }
-        // SeqCst: pairs with the fences in Marking::announce() and announce_quietly().
+        // SeqCst: pairs with the fences in ReadySender::announce() and announce_quietly().
         fence(Ordering::SeqCst);
         self.remember(machine);
         Some(machine)
@@ -177,7 +177,7 @@ impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
     }
 
     fn has_begun_push(&mut self) -> bool {
-        let Marked { marked, popped, is_popped } = &mut *self.marked;
+        let ReadyQueue { marked, popped, is_popped } = &mut *self.marked;
         popped.retain(|&machine| {
             let is_kept = (self.waiting_count)(machine) != 0;
             is_popped[machine as usize] = is_kept;

@@ -416,7 +416,7 @@ fn publisher_without_a_free_slot_returns_the_value() {
 }
 
 /// Message of a group's machine in the tests of postings.
-enum Mail {
+enum AddressState {
     /// Request to post the number.
     Post(u32),
     /// A value that was posted.
@@ -429,7 +429,7 @@ enum Mail {
 /// what it receives.
 struct Poster {
     publisher: Publisher<u32>,
-    other: Option<Address<Mail>>,
+    other: Option<Address<AddressState>>,
     posted: Option<Posted>,
     received: Vec<u32>,
 }
@@ -441,16 +441,16 @@ impl Poster {
 }
 
 impl Handler for Poster {
-    type Message = Mail;
+    type Message = AddressState;
 
-    fn handle(&mut self, mail: Mail, cx: &mut Context<'_, Mail>) {
+    fn handle(&mut self, mail: AddressState, cx: &mut Context<'_, AddressState>) {
         match mail {
-            Mail::News(number) => self.received.push(*number),
-            Mail::Passed(number) => self.received.push(number),
-            Mail::Post(number) => {
-                let pass = |cx: &mut Context<'_, Mail>, number| {
+            AddressState::News(number) => self.received.push(*number),
+            AddressState::Passed(number) => self.received.push(number),
+            AddressState::Post(number) => {
+                let pass = |cx: &mut Context<'_, AddressState>, number| {
                     if let Some(other) = &self.other {
-                        cx.send_to(other, Mail::Passed(number)).expect("room");
+                        cx.send_to(other, AddressState::Passed(number)).expect("room");
                     }
                 };
                 pass(cx, number - 1);
@@ -473,12 +473,12 @@ fn posting_from_a_handler_reaches_each_subscriber_of_its_thread_and_of_others_on
     let first = group.add(Poster::new(&topic), Config::default()).expect("room");
     let second = group.add(Poster::new(&topic), Config::default()).expect("room");
     let mut far = keeper(Config::default());
-    assert!(topic.subscribe(second.address(), Mail::News));
+    assert!(topic.subscribe(second.address(), AddressState::News));
     assert!(topic.subscribe(far.address(), |number| *number));
-    assert!(topic.subscribe(first.address(), Mail::News));
+    assert!(topic.subscribe(first.address(), AddressState::News));
     group.handler_mut(&first).expect("it is there").other = Some(second.address().clone());
     for number in [10, 20] {
-        first.address().send(Mail::Post(number)).expect("room");
+        first.address().send(AddressState::Post(number)).expect("room");
         settle(&mut group);
         far.poll().expect("runs");
     }
@@ -498,10 +498,10 @@ fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_re
     let narrow = Config { local_messages_max: 1, ..Config::default() };
     let [full, removed] =
         [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("room for two"));
-    assert!(topic.subscribe(full.address(), Mail::News));
-    assert!(topic.subscribe(removed.address(), Mail::News));
+    assert!(topic.subscribe(full.address(), AddressState::News));
+    assert!(topic.subscribe(removed.address(), AddressState::News));
     let post = |group: &mut Group, number| {
-        poster.address().send(Mail::Post(number)).expect("room");
+        poster.address().send(AddressState::Post(number)).expect("room");
         settle(group);
         group.handler(&poster).expect("it is there").posted
     };
@@ -510,7 +510,7 @@ fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_re
     assert_eq!(topic.subscribers_count(), 1, "the removed machine is unsubscribed");
     // A second posting in one turn finds the first one queued.
     for number in [20, 30] {
-        poster.address().send(Mail::Post(number)).expect("room");
+        poster.address().send(AddressState::Post(number)).expect("room");
     }
     settle(&mut group);
     let posted = group.handler(&poster).expect("it is there").posted;
