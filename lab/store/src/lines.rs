@@ -129,12 +129,11 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
             (Some(named), Some(open)) if named == open => {
                 Ok(Line::Record(serde_json::from_str(text).map_err(message_with_column)?))
             }
-            (Some(named), Some(open)) => Err(format!(
-                "a record of run {}, between the records of run {open}",
-                shortened(named)
-            )),
+            (Some(named), Some(open)) => {
+                Err(format!("a record of run {} among the records of run {open}", shortened(named)))
+            }
             (Some(_), None) => Err("a record before any run".to_string()),
-            (None, _) => Err("a record that names no run".to_string()),
+            (None, _) => Err("a record without a run".to_string()),
         },
         Some(other) => {
             Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))

@@ -69,7 +69,7 @@ pub struct Options {
     pub ring_bytes: u64,
     /// Patterns of functions and probes to record; all if empty.
     pub include: Vec<String>,
-    /// Patterns of functions and probes to leave out of those.
+    /// Patterns of functions and probes to leave out, also if a pattern of `include` matches them.
     pub exclude: Vec<String>,
     /// Maximum depth of recorded calls, up to 1023; deeper calls are left out.
     pub depth: u32,

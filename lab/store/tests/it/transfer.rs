@@ -174,11 +174,11 @@ fn bad_line_error_names_the_line_and_the_problem() {
         (record_line.into(), "line 1: a record before any run"),
         (
             format!("{run_line}\n\n{}", record_line.replace("\"run\":\"new\",", "")),
-            "line 3: a record that names no run",
+            "line 3: a record without a run",
         ),
         (
             format!("{run_line}\n{}", record_line.replace("\"run\":\"new\"", "\"run\":\"bb\"")),
-            "line 2: a record of run bb, between the records of run new",
+            "line 2: a record of run bb among the records of run new",
         ),
         (
             format!("{run_line}\n{}", &record_line[..record_line.len() - 9]),

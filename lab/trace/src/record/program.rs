@@ -27,7 +27,7 @@ pub struct TraceableProgram {
 #[non_exhaustive]
 pub enum Refusal {
     /// No program was given.
-    #[error("no program given: write it after --")]
+    #[error("no program given: write the program after --")]
     NoCommand,
     /// The program was not found.
     #[error("{}: no such program", name.display())]

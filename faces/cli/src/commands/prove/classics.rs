@@ -408,8 +408,8 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
             Ok(())
         }
         0 => Ok(()),
-        1 => bail!("1 figure differs from the suite's without a reason"),
-        count => bail!("{count} figures differ from the suite's without a reason"),
+        1 => bail!("1 figure differs from the suite's without a known reason"),
+        count => bail!("{count} figures differ from the suite's without a known reason"),
     }
 }
 
