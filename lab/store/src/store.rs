@@ -565,7 +565,7 @@ mod tests {
     use handover_record::Host;
 
     #[test]
-    fn full_store_reports_it_and_keeps_its_records() {
+    fn full_store_is_an_error_and_keeps_its_records() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut store = Store::open(folder.path().join("results.db")).expect("a store");
         // Simulates a full disk: the write fails at the same point.

@@ -304,7 +304,7 @@ fn watched_descriptor_is_handled_among_messages_until_unwatched() {
 }
 
 #[test]
-fn edge_is_reported_once_and_level_while_it_lasts() {
+fn edge_watch_reports_once_and_level_watch_in_each_round() {
     for (interest, expected) in [(Interest::READ, 3), (Interest::READ.by_edge(), 1)] {
         let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
         let mut machine = keeper(Config::default());
