@@ -89,7 +89,7 @@ const SWEEPS: &[Refusal] = &[
 const ANATOMIES: &[Refusal] = &[
     ("anatomy", &["<ID>"]),
     ("anatomy event/roundtrip", &["event/roundtrip", "no benchmark", "event/round-trip"]),
-    ("anatomy floor/memcpy", &["floor/memcpy", "no sites", "ring/mailbox", "lock/passed"]),
+    ("anatomy floor/memcpy", &["floor/memcpy", "no probe sites", "ring/mailbox", "lock/passed"]),
     ("anatomy ring", &["ring", "no benchmark", "ring/mailbox"]),
     ("anatomy ring/mailbox --contender rtrb", &["rtrb", "handover"]),
     ("anatomy ring/mailbox --seconds 0", &["--seconds", "0.1..=600"]),

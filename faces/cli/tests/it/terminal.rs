@@ -174,7 +174,10 @@ fn run_on_a_terminal_shows_the_live_view_then_the_table() {
     let (before, view) = view.split_once(ENTER).expect("the view is entered");
     assert!(view.contains("handover, smoke profile") && view.contains("lock/free"), "{view}");
     assert!(!before.contains("clock/now") && after.contains("clock/now"), "{after}");
-    assert!(after.contains("ratio to the floor's") && !after.contains(ENTER), "{after}");
+    assert!(
+        after.contains("A figure is the median over passes") && !after.contains(ENTER),
+        "{after}"
+    );
     assert!(!shown.contains("clock/now measured"), "no lines of a log beside it: {shown}");
 }
 
