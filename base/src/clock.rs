@@ -460,9 +460,9 @@ fn cost_ticks() -> f64 {
     batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
 }
 
-/// Step in which the counter advances, in ticks: some counters advance in steps (of a bus clock,
-/// say) that are coarser than their unit, and no whole number of them: the TSC of AMD's Zen, of 100
-/// MHz, advances by 24 or 25 ticks at 2.45 GHz.
+/// Returns the step in which the counter advances, in ticks. Some counters advance in steps of a
+/// slower clock, which need not be a whole number of ticks: the TSC of AMD's Zen at 2.45 GHz advances
+/// with a clock of 100 MHz, by 24 or 25 ticks.
 fn step_ticks() -> f64 {
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
     // A loop always as long would show its own length as the step.

@@ -83,7 +83,9 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupted()?;
     let places = Places::new(&args.dir)?;
     if places.memory.is_none() {
-        console::tell("calls: warning: no file can be made in /dev/shm; its rows are left out");
+        console::print_error(
+            "calls: warning: no file can be made in /dev/shm; its rows are left out",
+        );
     }
     let unit = Unit::of_this_clock();
     let mut loops = loops::rows(&places)?;

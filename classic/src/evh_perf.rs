@@ -16,7 +16,7 @@ mod stages;
 pub use options::EvhPerf;
 
 use handover_program::console;
-use handover_program::exit::{Interrupted, Passed};
+use handover_program::exit::{ChildExit, Interrupted};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Write;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Signals {
             std::io::Result::Ok(flag)
         });
         let terminated = terminated?;
-        console::raise_on_hangup(&terminated)?;
+        console::set_on_hangup(&terminated)?;
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
@@ -92,7 +92,7 @@ impl Signals {
     fn ended(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {
-            true => Err(Passed(130).into()),
+            true => Err(ChildExit(130).into()),
             false => Ok(()),
         }
     }
@@ -105,5 +105,5 @@ impl Signals {
 
 /// Prints a warning on standard error.
 fn warn(text: impl std::fmt::Display) {
-    console::tell(format_args!("evh_perf: warning: {text}"));
+    console::print_error(format_args!("evh_perf: warning: {text}"));
 }

@@ -94,7 +94,7 @@ impl Options {
         let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
         let placed = Topology::read()?.place(place, &topology::allowed(), parties_count);
         for note in &placed.notes {
-            handover_program::console::tell(format_args!("hello: warning: {note}"));
+            handover_program::console::print_error(format_args!("hello: warning: {note}"));
         }
         Ok(placed.cpus.into_iter().map(Some).collect())
     }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
-use handover_program::console::{self, tell};
+use handover_program::console::{self, print_error};
 use handover_program::end_with_parent;
 use handover_program::exit::usage;
 use handover_program::files;
@@ -352,7 +352,7 @@ impl Options {
     fn note_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
-            tell(format_args!("{program}: {text} stands for {meant} here"));
+            print_error(format_args!("{program}: {text} stands for {meant} here"));
         }
     }
 
@@ -415,10 +415,10 @@ impl Options {
             let is_shared = server_cpu == client_cpu;
             if side == Side::Client {
                 for note in &placed.notes {
-                    tell(format_args!("warning: {note}"));
+                    print_error(format_args!("warning: {note}"));
                 }
                 if is_shared && self.spins(Side::Client) && self.spins(Side::Server) {
-                    tell(format_args!(
+                    print_error(format_args!(
                         "warning: both ranks run on CPU {client_cpu}, where one that spins keeps the other \
                          waiting: they look for 20 us, then sleep"
                     ));

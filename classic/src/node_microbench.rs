@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::Args;
 use handover_base::clock;
 use handover_harness::Fault;
-use handover_program::console::tell;
+use handover_program::console::print_error;
 use handover_suite::call::{Level, Way, c_loop, library};
 use handover_suite::clock::{
     GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Reading, Realtime, RealtimeCoarse, readings,
@@ -197,7 +197,7 @@ fn set_variable() -> Option<CString> {
     let wanted = [SET, c"PATH"].into_iter().find(|&name| set.iter().any(|it| **it == *name));
     let name = wanted.map(CStr::to_owned).or_else(|| set.into_iter().next())?;
     if *name != *SET {
-        tell(format_args!("node-microbench: {SET:?} is not set: getenv looks for {name:?}"));
+        print_error(format_args!("node-microbench: {SET:?} is not set: getenv looks for {name:?}"));
     }
     Some(name)
 }

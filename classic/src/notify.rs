@@ -4,7 +4,7 @@ use super::stamp::{Stamp, e3, quantiles};
 use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
 use handover_notify::{Adaptive, Mechanism, Notify, Wait};
-use handover_program::console::tell;
+use handover_program::console::print_error;
 use handover_suite::notify::{EventFd, Futex, Pipe, notify_many, notify_timed, pause};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,7 +63,7 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let allowed = topology::allowed();
     let (sender, receiver) = place(args.sender, args.receiver, &allowed);
     if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
-        tell(format_args!("notify: warning: sender and receiver share CPU {sender}"));
+        print_error(format_args!("notify: warning: sender and receiver share CPU {sender}"));
     }
     let plan = Plan {
         count: thousands * 1000,

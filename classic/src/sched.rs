@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use handover_base::units::Rate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
-use handover_program::console::{self, tell};
+use handover_program::console::{self, print_error};
 use handover_program::exit::{Interrupted, usage};
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientRun, CopySink, FLOWS_MAX, Flows, IdlePolicy,
@@ -262,12 +262,12 @@ impl<'a> Plan<'a> {
             )));
         }
         for absent in program.clients_from(threads) {
-            tell(format_args!(
+            print_error(format_args!(
                 "sched: warning: thread {absent} is not there: its lines are ignored"
             ));
         }
         if flows_count < threads {
-            tell(format_args!(
+            print_error(format_args!(
                 "sched: warning: {flows_count} flows for {threads} threads: those from {flows_count} on \
                  have none, and send nothing"
             ));
@@ -383,7 +383,7 @@ impl Sched {
             None => first,
             Some(core) if allowed.contains(&core) => core,
             Some(core) => {
-                tell(format_args!(
+                print_error(format_args!(
                     "sched: warning: -a: this process may not use CPU {core}: the arbiter runs on {first}"
                 ));
                 first
@@ -397,7 +397,7 @@ impl Sched {
         let clients = (0..threads).map(|thread| others[thread % cpus]).collect();
         // The experiments have told it of all runs together.
         if (threads > cpus || others[0] == arbiter) && self.experiments.is_none() {
-            tell(format_args!(
+            print_error(format_args!(
                 "sched: warning: {threads} clients and the arbiter on {} CPUs: they share, and the figures \
                  are of sharing",
                 cpus + usize::from(others[0] != arbiter)

@@ -4,7 +4,7 @@ use super::stamp::{Stamp, e3, e6, quantiles};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
-use handover_program::console::tell;
+use handover_program::console::print_error;
 use handover_program::exit::usage;
 use handover_suite::lock::contend::{
     HandoverTryLock, Lock, PosixSem, PthreadMutex, PthreadSpin, RawCas,
@@ -106,7 +106,7 @@ impl Plan {
         let allowed = topology::allowed();
         if threads > allowed.len() {
             let count = allowed.len();
-            tell(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
+            print_error(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
         }
         let dump = match &args.dump {
             Some(path) => Some(BufWriter::new(File::create(path).map_err(|error| {

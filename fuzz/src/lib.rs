@@ -174,12 +174,12 @@ fn as_xml(page: &str) -> String {
 /// Asserts that a text cannot move a terminal's cursor, change its colours or the direction of
 /// writing.
 fn assert_is_text(text: &str) {
-    let steers = |char: char| match char {
+    let is_control = |char: char| match char {
         '\n' => false,
         '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         other => other.is_control(),
     };
-    assert!(!text.chars().any(steers), "{text:?}");
+    assert!(!text.chars().any(is_control), "{text:?}");
 }
 
 args! {

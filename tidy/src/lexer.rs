@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_sign_inside_a_string_opens_no_comment() {
+    fn comment_sign_in_a_string_starts_no_comment() {
         assert_code("let url = \"http://x\"; y", "let url = ; y");
         assert_eq!(lex("\"// no\" // yes").comments.trim(), "// yes");
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_reaches_to_the_end() {
+    fn unterminated_literal_or_comment_extends_to_the_end() {
         assert_code("a \"b", "a");
         assert_code("a r#\"b\"", "a");
         assert_code("a /* b /* c */", "a");
@@ -119,12 +119,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parting_any_text_keeps_its_length_and_lines(text in any::<String>()) {
+        fn splitting_any_text_keeps_its_length_and_lines(text in any::<String>()) {
             assert_parts(&text);
         }
 
         #[test]
-        fn parting_tricky_text_keeps_its_length_and_lines(text in tricky()) {
+        fn splitting_tricky_text_keeps_its_length_and_lines(text in tricky()) {
             assert_parts(&text);
         }
 

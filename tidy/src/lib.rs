@@ -10,7 +10,7 @@ mod tree;
 mod violation;
 
 pub use lexer::{Lexed, lex};
-pub use lists::{HOUSE, Listed, Lists};
+pub use lists::{Listed, Lists, WORKSPACE};
 pub use manifest::{Crate, Dependency, Entry, Manifest};
 pub use source::{Source, words};
 pub use tree::Tree;
@@ -18,6 +18,6 @@ pub use violation::Violation;
 
 #[cfg(test)]
 mod tests {
-    mod house;
     mod planted;
+    mod workspace;
 }

@@ -145,8 +145,8 @@ impl Crate {
     }
 
     /// Returns the folder of the parent crate: `mechanisms/probe` for `mechanisms/probe/macros`.
-    pub fn whole(&self) -> Option<&str> {
-        self.folder.rsplit_once('/').map(|(whole, _)| whole).filter(|whole| whole.contains('/'))
+    pub fn parent(&self) -> Option<&str> {
+        self.folder.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| parent.contains('/'))
     }
 }
 
@@ -189,14 +189,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_crate_has_its_name_behind_the_wholes() {
-        for (folder, name, whole) in [
+    fn subcrate_name_begins_with_the_parent_name() {
+        for (folder, name, parent) in [
             ("base", "base", None),
             ("mechanisms/probe", "probe", None),
             ("mechanisms/probe/macros", "probe-macros", Some("mechanisms/probe")),
         ] {
             let one = Crate::new(folder, Manifest::parse("Cargo.toml", ""));
-            assert_eq!((one.short_name().as_str(), one.whole()), (name, whole), "{folder}");
+            assert_eq!((one.short_name().as_str(), one.parent()), (name, parent), "{folder}");
         }
     }
 
@@ -225,7 +225,7 @@ anyhow = "1"
     }
 
     #[test]
-    fn the_members_of_a_table_are_found_once_each() {
+    fn each_member_of_a_table_is_found_once() {
         let manifest = Manifest::parse("Cargo.toml", TEXT);
         assert_eq!(manifest.members_of("dependencies"), [("handover-base", 7), ("other", 8)]);
         assert_eq!(manifest.members_of("workspace.dependencies"), [("anyhow", 14)]);
@@ -233,9 +233,9 @@ anyhow = "1"
     }
 
     #[test]
-    fn dependencies_of_every_kind_are_found_and_renames_seen_through() {
-        let house = Crate::new("mechanisms/lock", Manifest::parse("Cargo.toml", TEXT));
-        let found: Vec<_> = house
+    fn dependencies_of_every_kind_are_found_with_their_package_names() {
+        let krate = Crate::new("mechanisms/lock", Manifest::parse("Cargo.toml", TEXT));
+        let found: Vec<_> = krate
             .dependencies
             .iter()
             .map(|one| (one.package.as_str(), one.kind.as_str(), one.inherited, one.line))
@@ -249,7 +249,7 @@ anyhow = "1"
     }
 
     #[test]
-    fn a_text_that_is_not_toml_says_where() {
+    fn syntax_error_has_its_line() {
         let manifest = Manifest::parse("Cargo.toml", "[package]\nname = \n");
         assert_eq!(manifest.error.map(|(line, _)| line), Some(2));
     }

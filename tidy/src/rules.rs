@@ -6,9 +6,9 @@ pub mod circles;
 pub mod crates;
 pub mod documents;
 pub mod facade;
+pub mod layout;
 pub mod limits;
 pub mod orderings;
-pub mod rooms;
 pub mod rungs;
 pub mod sizes;
 pub mod summaries;
@@ -22,8 +22,8 @@ use crate::{Tree, Violation};
 pub struct Rule {
     /// The rule's name, as used in violations.
     pub name: &'static str,
-    /// Requirement of the rule, in a sentence.
-    pub asks: &'static str,
+    /// Requirement of the rule, as a sentence.
+    pub requirement: &'static str,
     /// Finds violations of the rule.
     pub check: fn(&Tree) -> Vec<Violation>,
 }
@@ -32,67 +32,63 @@ pub struct Rule {
 pub const RULES: &[Rule] = &[
     Rule {
         name: rungs::NAME,
-        asks: "no crate depends upwards, nor sideways; only faces join everything",
+        requirement: "a crate depends only on crates of lower rungs; only faces may use every crate",
         check: rungs::check,
     },
     Rule {
-        name: rooms::NAME,
-        asks: "every mechanism and service has its suite file, every library its page",
-        check: rooms::check,
+        name: layout::NAME,
+        requirement: "every mechanism and service has a suite file, every library a README as its rustdoc",
+        check: layout::check,
     },
     Rule {
         name: unsafe_code::NAME,
-        asks: "unsafe stands in listed private modules, and cites the fact at each block",
+        requirement: "unsafe code is in listed private modules, with a SAFETY comment at each block",
         check: unsafe_code::check,
     },
     Rule {
         name: facade::NAME,
-        asks: "a crate with a loom model takes its atomics from handover_base::sync",
+        requirement: "a crate with a loom model uses the atomics of handover_base::sync",
         check: facade::check,
     },
     Rule {
         name: sizes::NAME,
-        asks: "a file above 1,500 lines has its reason in the list",
+        requirement: "a file above 1,500 lines is listed with a reason",
         check: sizes::check,
     },
     Rule {
         name: crates::NAME,
-        asks: "a crate is named for its folder and inherits from the workspace",
+        requirement: "a crate is named after its folder and inherits its fields from the workspace",
         check: crates::check,
     },
-    Rule {
-        name: banned::NAME,
-        asks: "what has a better replacement here is not used",
-        check: banned::check,
-    },
+    Rule { name: banned::NAME, requirement: "no banned construct is used", check: banned::check },
     Rule {
         name: orderings::NAME,
-        asks: "an atomic ordering names its partner",
+        requirement: "a comment at each atomic ordering names its partner",
         check: orderings::check,
     },
     Rule {
         name: documents::NAME,
-        asks: "the documents name what stands, and their links lead somewhere",
+        requirement: "documents list all crates, decisions and libraries, and their links resolve",
         check: documents::check,
     },
     Rule {
         name: limits::NAME,
-        asks: "each limit of a service is in docs/SECURITY.md with its default",
+        requirement: "each limit of a service is in docs/SECURITY.md with its default",
         check: limits::check,
     },
     Rule {
         name: summaries::NAME,
-        asks: "a summary is a noun phrase or begins with a verb",
+        requirement: "a summary is a noun phrase or begins with a verb",
         check: summaries::check,
     },
     Rule {
         name: circles::NAME,
-        asks: "no more than two files of a crate import one another",
+        requirement: "no more than two files of a crate import one another",
         check: circles::check,
     },
     Rule {
         name: words::NAME,
-        asks: "public text has no private paths and no notes to self",
+        requirement: "public text has no paths of one machine and no notes of its authors",
         check: words::check,
     },
 ];

@@ -148,8 +148,9 @@ fn test_regions(code: &str) -> Vec<(usize, usize)> {
         let bracket = at + opener.len() - "[cfg(".len();
         let Some(end) = closing(code, bracket) else { continue };
         let condition = &code[bracket..end];
-        let asks = words(condition, "test").next().is_some() && !condition.contains("not(test");
-        if !asks {
+        let requirement =
+            words(condition, "test").next().is_some() && !condition.contains("not(test");
+        if !requirement {
             continue;
         }
         let last = if opener.starts_with("#!") { code.len() } else { item_end(code, end) };
@@ -196,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn words_are_whole() {
+    fn only_whole_words_match() {
         let text = "unsafe unsafe_code my_unsafe (unsafe)";
         assert_eq!(words(text, "unsafe").collect::<Vec<_>>(), [0, 29 + 1]);
         assert_eq!(words("eprintln!() println!()", "println!").collect::<Vec<_>>(), [12]);
@@ -216,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_found_in_paths_and_in_imports() {
+    fn pattern_is_found_in_paths_and_imports() {
         let source = Source::new("a.rs", "use std::process::{exit};\n\nstd::process::exit(1);\n");
         assert_eq!(source.lines_with("process::exit"), [1, 3]);
     }
 
     #[test]
-    fn test_code_is_told_from_the_rest() {
+    fn test_code_is_recognised() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() {}\n}\nfn c() {}\n\
                     #[cfg(not(test))]\nfn d() {}\n#[cfg(all(test, unix))]\nuse x;\nfn e() {}\n";
         let source = Source::new("src/a.rs", text);
@@ -234,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_parser(pieces in proptest::collection::vec(
+        fn parser_handles_any_text(pieces in proptest::collection::vec(
             proptest::sample::select(vec![
                 "use ", "{", "}", "(", ")", "[", "]", ",", ";", "::", "a", "é", "\n", " as ",
                 "#[cfg(", "#![cfg(", "test", "mod ", "\"", "//",

@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use crate::{Crate, HOUSE, Lists, Manifest, Source, Violation};
+use crate::{Crate, Lists, Manifest, Source, Violation, WORKSPACE};
 
-/// Folders with build output or downloads, never sources.
+/// Folders with build output or downloads instead of sources.
 const BUILT: [&str; 4] = [".git", "target", "dist", "node_modules"];
 
 /// A file tree, from path to text, with the exception lists of the rules.
@@ -48,7 +48,7 @@ impl Tree {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { files, lists: HOUSE })
+        Ok(Self { files, lists: WORKSPACE })
     }
 
     /// Returns the text of the file at `path`.
@@ -115,7 +115,7 @@ impl Tree {
         let quoted = format!("\"{entry}\"");
         let lines = self.text(LISTS).unwrap_or_default().lines();
         let line = lines.zip(1..).find(|(text, _)| text.contains(&quoted)).map_or(1, |(_, n)| n);
-        Violation::new(rule, LISTS, line, format!("`{entry}` {what}"), "strike it off the list")
+        Violation::new(rule, LISTS, line, format!("`{entry}` {what}"), "remove it from the list")
     }
 }
 
@@ -159,14 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_there_when_a_file_in_it_is() {
+    fn folder_exists_if_a_file_in_it_exists() {
         let tree = Tree::new([("a/b.md", ""), ("a-b/c.md", "")]);
         assert!(tree.has("a") && tree.has("a/") && tree.has("a/b.md") && tree.has("a-b"));
         assert!(!tree.has("a/b") && !tree.has("b") && !tree.has("a-"));
     }
 
     #[test]
-    fn without_git_the_tree_is_walked_past_what_is_built() -> io::Result<()> {
+    fn without_git_all_files_but_build_output_are_read() -> io::Result<()> {
         let root = tempfile::tempdir()?;
         fs::create_dir_all(root.path().join("target/debug"))?;
         fs::create_dir_all(root.path().join("base/src"))?;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_folders_hold_no_crate_of_the_house() {
+    fn excluded_folders_have_no_crates_of_the_workspace() {
         let tree = Tree::new([
             ("Cargo.toml", "[workspace]\nexclude = [\"fuzz\"]\n"),
             ("fuzz/Cargo.toml", "[package]\nname = \"fuzz\"\n"),

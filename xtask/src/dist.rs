@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 
 /// Options of `dist`.
 #[derive(clap::Args, Debug)]
-pub struct Options {
+pub struct DistOptions {
     /// Also build the smallest and fastest binary, with fat LTO (minutes)
     #[arg(long)]
     binary: bool,
@@ -28,7 +28,7 @@ const FILES: &[(&str, &[&str])] = &[
 ];
 
 /// Writes dist/.
-pub fn dist(options: &Options) -> Result<ExitCode> {
+pub fn dist(options: &DistOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let folder = workspace.root.join("dist");
     let profile = if options.binary { "dist" } else { "release" };
@@ -37,7 +37,7 @@ pub fn dist(options: &Options) -> Result<ExitCode> {
     write(&binary, &folder)?;
     if options.binary {
         let copy = folder.join("handover");
-        fs::copy(&binary, &copy).with_context(|| format!("copying to {}", copy.display()))?;
+        fs::copy(&binary, &copy).with_context(|| format!("copy to {}", copy.display()))?;
         println!("{}", copy.display());
     }
     Ok(ExitCode::SUCCESS)
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_holds_what_its_command_prints() -> Result<()> {
+    fn each_file_has_the_output_of_its_command() -> Result<()> {
         let folder = tempfile::tempdir()?;
         write(Path::new("/bin/echo"), folder.path())?;
         let text = fs::read_to_string(folder.path().join("completions/_handover"))?;
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_prints_nothing_is_an_error() -> Result<()> {
+    fn command_without_output_is_an_error() -> Result<()> {
         let folder = tempfile::tempdir()?;
         assert!(write(Path::new("/bin/true"), folder.path()).is_err());
         Ok(())

@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 
 /// Options of `layouts`: number of links, and the output folder.
 #[derive(clap::Args, Debug)]
-pub struct Options {
+pub struct LayoutsOptions {
     /// Folder for the binaries, named handover-1 and on
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
@@ -24,13 +24,13 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
     count: u32,
-    /// Seed of the first one's order; the others count on
+    /// Seed of the first binary's order; each further binary has the next seed
     #[arg(long, value_name = "SEED", default_value = "1")]
     seed: u32,
 }
 
 /// Links the release binary `count` times.
-pub fn layouts(options: &Options) -> Result<ExitCode> {
+pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     fs::create_dir_all(&options.folder)
         .with_context(|| format!("making {}", options.folder.display()))?;
@@ -39,20 +39,20 @@ pub fn layouts(options: &Options) -> Result<ExitCode> {
         Run::new("cargo rustc --release --package handover --bin handover --")
             .args(linker.arguments(options.seed + number))
             .within(&workspace.root)
-            .pass()?;
+            .run()?;
         let copy = options.folder.join(format!("handover-{}", number + 1));
         fs::copy(workspace.binary("release"), &copy)
-            .with_context(|| format!("copying to {}", copy.display()))?;
+            .with_context(|| format!("copy to {}", copy.display()))?;
         println!("{}", copy.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A linker that can shuffle functions.
+/// Linker that can shuffle functions.
 struct Linker {
-    /// Options that select it; none for the default linker.
-    chosen_by: Vec<String>,
-    /// Its option, up to the seed.
+    /// Options that select the linker; none for the default linker.
+    selected_by: Vec<String>,
+    /// Option for shuffling, up to the seed.
     shuffle: &'static str,
 }
 
@@ -60,30 +60,30 @@ impl Linker {
     /// Returns rustc's options for the order of this seed.
     fn arguments(&self, seed: u32) -> Vec<String> {
         let order = format!("{}{seed}", self.shuffle);
-        let links = self.chosen_by.iter().chain([&order]);
+        let links = self.selected_by.iter().chain([&order]);
         links.flat_map(|it| ["-C".to_string(), format!("link-arg={it}")]).collect()
     }
 }
 
-/// Returns the first linker here that can shuffle functions: the default (lld since Rust 1.90), the lld that comes with
+/// Returns the first linker on this machine that can shuffle functions: the default (lld since Rust 1.90), the lld that comes with
 /// the compiler, lld or mold.
 fn linker() -> Result<Linker> {
     let lld = "-Wl,--shuffle-sections=.text*=";
-    let mut linkers = vec![Linker { chosen_by: Vec::new(), shuffle: lld }];
+    let mut linkers = vec![Linker { selected_by: Vec::new(), shuffle: lld }];
     if let Ok(libraries) = Run::new("rustc --print target-libdir").read() {
         let folder = Path::new(libraries.trim()).with_file_name("bin").join("gcc-ld");
-        let chosen_by = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
-        linkers.push(Linker { chosen_by, shuffle: lld });
+        let selected_by = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
+        linkers.push(Linker { selected_by, shuffle: lld });
     }
     for (name, shuffle) in [("lld", lld), ("mold", "-Wl,--shuffle-sections=")] {
-        linkers.push(Linker { chosen_by: vec![format!("-fuse-ld={name}")], shuffle });
+        linkers.push(Linker { selected_by: vec![format!("-fuse-ld={name}")], shuffle });
     }
-    let folder = tempfile::tempdir().context("making a temporary folder")?;
+    let folder = tempfile::tempdir().context("create a temporary folder")?;
     let source = folder.path().join("empty.rs");
-    fs::write(&source, "fn main() {}").context("writing a program")?;
+    fs::write(&source, "fn main() {}").context("write a program")?;
     let links = |it: &Linker| link(&source, &it.arguments(1)).is_ok();
     linkers.into_iter().find(links).context(
-        "no linker here has --shuffle-sections: neither the compiler's default nor its lld, nor lld or mold; install one",
+        "no linker here has --shuffle-sections: neither the compiler's default nor its lld, nor lld or mold; install lld or mold",
     )
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_lie_in_an_order_that_the_seed_determines() {
+    fn function_order_is_determined_by_the_seed() {
         let Ok(linker) = linker() else {
             println!("skipped: layouts: no linker here has --shuffle-sections");
             return;

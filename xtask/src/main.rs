@@ -24,13 +24,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run every check.
-    Test(test::Options),
+    Test(test::TestOptions),
     /// Write shell completions and the man page into dist/.
-    Dist(dist::Options),
-    /// Link one commit several times, its functions in another order each time.
-    Layouts(layouts::Options),
-    /// Install other tracers and run them beside ours, on the same C program.
-    Peers(peers::Options),
+    Dist(dist::DistOptions),
+    /// Link one commit several times, each time with another order of functions.
+    Layouts(layouts::LayoutsOptions),
+    /// Compare other tracers with ours on the same C program.
+    Peers(peers::PeersOptions),
 }
 
 fn main() -> ExitCode {
@@ -51,7 +51,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_definition_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

@@ -16,20 +16,20 @@ use crate::workspace::Workspace;
 
 /// Options of `peers`.
 #[derive(clap::Args, Debug)]
-pub struct Options {
+pub struct PeersOptions {
     /// Calls that are traced in each run
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     calls: u64,
-    /// Runs of each tracer, in turn; the medians are shown
+    /// Runs of each tracer, in turn; the table has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Install nothing: leave out what is not there
+    /// Install nothing; leave out missing tracers
     #[arg(long)]
     no_install: bool,
-    /// This handover, rather than one that is built now
+    /// Binary of handover [default: a new release build]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Compare the classic programs instead: with plain C loops, and with --originals
+    /// Compare the classic programs instead, with plain C loops and with --originals
     #[arg(long)]
     classics: bool,
     /// Folder with the original programs (node-microbench, margo-p2p-latency, ...), built from source
@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 const PROGRAM: &str = include_str!("../c/peers.c");
-/// Maximum duration of a run; a longer one hangs.
+/// Maximum duration of a run; a longer run is killed.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
 const PATCHABLE: &str = "-fpatchable-function-entry=5";
@@ -49,15 +49,15 @@ const MCOUNT: &str = "-pg";
 const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
-/// A tracer, with the compiler flag that it needs.
+/// Tracer, with the compiler flag that it needs.
 struct Tracer {
     name: &'static str,
     flag: &'static str,
-    how: How,
+    kind: TracerKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum TracerKind {
     /// Runs without a tracer.
     Plain,
     /// Runs handover's recorder, with these options.
@@ -67,20 +67,28 @@ enum How {
 }
 
 const TRACERS: [Tracer; 9] = [
-    Tracer { name: "nobody", flag: "-O2", how: How::Plain },
-    Tracer { name: "handover", flag: PATCHABLE, how: How::Ours(&[]) },
-    Tracer { name: "handover", flag: HOOKS, how: How::Ours(&[]) },
-    Tracer { name: "handover, filtered", flag: PATCHABLE, how: How::Ours(&["--exclude", "work"]) },
-    Tracer { name: "handover, filtered", flag: HOOKS, how: How::Ours(&["--exclude", "work"]) },
-    Tracer { name: "uftrace", flag: MCOUNT, how: How::Uftrace(&[]) },
-    Tracer { name: "uftrace -P", flag: PATCHABLE, how: How::Uftrace(&["-P", "work"]) },
-    Tracer { name: "uftrace, filtered", flag: MCOUNT, how: How::Uftrace(&["-N", "work"]) },
-    Tracer { name: "LTTng-UST", flag: HOOKS, how: How::Lttng },
+    Tracer { name: "nobody", flag: "-O2", kind: TracerKind::Plain },
+    Tracer { name: "handover", flag: PATCHABLE, kind: TracerKind::Ours(&[]) },
+    Tracer { name: "handover", flag: HOOKS, kind: TracerKind::Ours(&[]) },
+    Tracer {
+        name: "handover, filtered",
+        flag: PATCHABLE,
+        kind: TracerKind::Ours(&["--exclude", "work"]),
+    },
+    Tracer {
+        name: "handover, filtered",
+        flag: HOOKS,
+        kind: TracerKind::Ours(&["--exclude", "work"]),
+    },
+    Tracer { name: "uftrace", flag: MCOUNT, kind: TracerKind::Uftrace(&[]) },
+    Tracer { name: "uftrace -P", flag: PATCHABLE, kind: TracerKind::Uftrace(&["-P", "work"]) },
+    Tracer { name: "uftrace, filtered", flag: MCOUNT, kind: TracerKind::Uftrace(&["-N", "work"]) },
+    Tracer { name: "LTTng-UST", flag: HOOKS, kind: TracerKind::Lttng },
 ];
 
 /// Figures of one run.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct TracerFigures {
     bare_cycles: f64,
     cycles: f64,
     wall_ns: f64,
@@ -88,7 +96,7 @@ struct Told {
 }
 
 /// Installs missing programs, runs all tracers in turn, and prints the table.
-pub fn peers(options: &Options) -> Result<ExitCode> {
+pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let binary = || match &options.binary {
         Some(binary) => anyhow::Ok(std::path::absolute(binary)?),
@@ -102,7 +110,7 @@ pub fn peers(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut left_out = Vec::new();
-    if !Run::new("cc --version").works() {
+    if !Run::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
     }
     let has_uftrace = has(options, "uftrace --version", &["uftrace"], &mut left_out);
@@ -112,9 +120,9 @@ pub fn peers(options: &Options) -> Result<ExitCode> {
     let binary = binary()?;
     let folder = tempfile::tempdir()?;
     let session = if has_lttng { Session::begin(&mut left_out) } else { None };
-    let is_there = |tracer: &&Tracer| match tracer.how {
-        How::Uftrace(_) => has_uftrace,
-        How::Lttng => session.is_some(),
+    let is_there = |tracer: &&Tracer| match tracer.kind {
+        TracerKind::Uftrace(_) => has_uftrace,
+        TracerKind::Lttng => session.is_some(),
         _ => true,
     };
     let tracers: Vec<&Tracer> = TRACERS.iter().filter(is_there).collect();
@@ -126,8 +134,8 @@ pub fn peers(options: &Options) -> Result<ExitCode> {
     for _ in 0..options.rounds {
         for (at, tracer) in tracers.iter().enumerate() {
             let run = TracedRun { binary: &binary, folder: folder.path(), calls: options.calls };
-            let told = run.told(tracer.how, &programs[at]);
-            all[at].push(told.with_context(|| format!("{}, {}", tracer.name, tracer.flag))?);
+            let measure = run.measure(tracer.kind, &programs[at]);
+            all[at].push(measure.with_context(|| format!("{}, {}", tracer.name, tracer.flag))?);
         }
     }
     drop(session);
@@ -139,14 +147,14 @@ pub fn peers(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn install(options: &Options, packages: &[&str]) -> Result<()> {
+fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
     ensure!(!options.no_install, "{} is not installed", packages.join(" and "));
     debian(packages)
 }
 
 /// Returns `true` if a program works here or has been installed; records the error otherwise.
-fn has(options: &Options, works: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
-    if Run::new(works).works() {
+fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
+    if Run::new(check).succeeds() {
         return true;
     }
     let installed = install(options, packages);
@@ -162,9 +170,10 @@ fn margo() -> Option<String> {
     let why = "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
                spack install mochi-margo); handover's own margo-* programs take its options";
     match Run::new("margo-p2p-latency -h").output() {
-        Ok(_) => {
-            Some("margo: it traces nothing; run margo-p2p-latency beside handover's".to_owned())
-        }
+        Ok(_) => Some(
+            "margo: not a tracer; compare margo-p2p-latency with handover's by --classics"
+                .to_owned(),
+        ),
         Err(_) => Some(why.to_owned()),
     }
 }
@@ -184,12 +193,12 @@ struct Session {
 
 impl Session {
     fn begin(left_out: &mut Vec<String>) -> Option<Self> {
-        if Run::new("lttng --no-sessiond list --userspace").works() {
+        if Run::new("lttng --no-sessiond list --userspace").succeeds() {
             return Some(Self { daemon: None });
         }
         let mut command = Command::new("lttng-sessiond");
         command.arg("--no-kernel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let started = command.spawn().context("lttng-sessiond does not start");
+        let started = command.spawn().context("cannot start lttng-sessiond");
         let mut session = match started {
             Ok(daemon) => Self { daemon: Some(daemon) },
             Err(error) => {
@@ -199,21 +208,21 @@ impl Session {
         };
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
-            if Run::new("lttng --no-sessiond list --userspace").works() {
+            if Run::new("lttng --no-sessiond list --userspace").succeeds() {
                 return Some(session);
             }
             std::thread::sleep(Duration::from_millis(100));
         }
         session.end();
-        left_out.push("LTTng-UST: lttng-sessiond does not answer".to_owned());
+        left_out.push("LTTng-UST: lttng-sessiond does not respond".to_owned());
         None
     }
 
     fn end(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             // SIGTERM rather than SIGKILL: the daemon has child daemons to stop.
-            let asked = Run::new("kill").args([daemon.id().to_string()]).works();
-            if !asked {
+            let stopped = Run::new("kill").args([daemon.id().to_string()]).succeeds();
+            if !stopped {
                 let _ = daemon.kill();
             }
             let _ = daemon.wait();
@@ -237,44 +246,46 @@ struct TracedRun<'a> {
 impl TracedRun<'_> {
     /// Runs the program and returns its figures. The time spans from before the tracer starts until
     /// its files are complete.
-    fn told(&self, how: How, program: &Path) -> Result<Told> {
+    fn measure(&self, kind: TracerKind, program: &Path) -> Result<TracerFigures> {
         let trace = self.folder.join("trace");
         let calls = self.calls.to_string();
         let begin = Instant::now();
-        let said = match how {
-            How::Plain => self.read(Run::program(program).args([&calls])),
-            How::Ours(options) => {
+        let output = match kind {
+            TracerKind::Plain => self.read(Run::program(program).args([&calls])),
+            TracerKind::Ours(options) => {
                 let run = Run::program(self.binary).args(["trace", "record", "-o"]).args([&trace]);
                 let run = run.args(options.iter().copied()).args(["--force", "--"]).args([program]);
                 self.read(run.args([&calls]))
             }
-            How::Uftrace(options) => {
+            TracerKind::Uftrace(options) => {
                 let run = Run::new("uftrace record --no-libcall -d").args([&trace]);
                 self.read(run.args(options.iter().copied()).args([program]).args([&calls]))
             }
-            How::Lttng => self.lttng(program, &trace),
+            TracerKind::Lttng => self.lttng(program, &trace),
         }?;
         let wall_ns = begin.elapsed().as_nanos() as f64;
         let bytes = bytes_of(&trace)? as f64;
         remove(&trace)?;
-        let numbers = said.lines().find_map(|line| line.strip_prefix("CYCLES "));
+        let numbers = output.lines().find_map(|line| line.strip_prefix("CYCLES "));
         let numbers: Vec<f64> = numbers
             .into_iter()
             .flat_map(str::split_whitespace)
             .filter_map(|number| number.parse().ok())
             .collect();
-        let [bare_cycles, cycles] = numbers[..] else { bail!("the program said {said:?}") };
-        Ok(Told { bare_cycles, cycles, wall_ns, bytes })
+        let [bare_cycles, cycles] = numbers[..] else {
+            bail!("unexpected output of the program: {output:?}")
+        };
+        Ok(TracerFigures { bare_cycles, cycles, wall_ns, bytes })
     }
 
     fn read(&self, run: Run) -> Result<String> {
         // The loop's figures are the program's only output.
         let output = run.at_most(RUN_MAX).output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if !said.contains("CYCLES ") {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !text.contains("CYCLES ") {
             bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
         }
-        Ok(said)
+        Ok(text)
     }
 
     fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
@@ -285,15 +296,15 @@ impl TracedRun<'_> {
                 .read()?;
             lttng("start").read()
         });
-        let said = ready.and_then(|_| {
+        let output = ready.and_then(|_| {
             let run = Run::program(program).set("LD_PRELOAD", LTTNG_HOOKS);
             self.read(run.args([self.calls.to_string()]))
         });
         // The session is destroyed even after an error.
         let destroyed = lttng("destroy handover-peers").read();
-        let said = said?;
+        let output = output?;
         destroyed?;
-        Ok(said)
+        Ok(output)
     }
 }
 
@@ -318,24 +329,24 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-fn median(told: &[Told], what: fn(&Told) -> f64) -> f64 {
-    let mut all: Vec<f64> = told.iter().map(what).collect();
+fn median(measure: &[TracerFigures], what: fn(&TracerFigures) -> f64) -> f64 {
+    let mut all: Vec<f64> = measure.iter().map(what).collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
-fn table(tracers: &[&Tracer], all: &[Vec<Told>], calls: u64) -> String {
+fn table(tracers: &[&Tracer], all: &[Vec<TracerFigures>], calls: u64) -> String {
     let mut text = format!(
         "{:<20} {:<30} {:>12} {:>14} {:>10}\n",
         "traced by", "compiled with", "cycles above", "whole, ns", "bytes an"
     );
     text +=
         &format!("{:<20} {:<30} {:>12} {:>14} {:>10}\n", "", "", "a bare call", "a call", "event");
-    let plain_ns = all.first().map_or(0.0, |told| median(told, |it| it.wall_ns));
-    for (tracer, told) in tracers.iter().zip(all) {
-        let above = median(told, |it| it.cycles - it.bare_cycles);
-        let whole_ns = (median(told, |it| it.wall_ns) - plain_ns) / calls as f64;
-        let bytes = median(told, |it| it.bytes) / (2 * calls) as f64;
+    let plain_ns = all.first().map_or(0.0, |measure| median(measure, |it| it.wall_ns));
+    for (tracer, measure) in tracers.iter().zip(all) {
+        let above = median(measure, |it| it.cycles - it.bare_cycles);
+        let whole_ns = (median(measure, |it| it.wall_ns) - plain_ns) / calls as f64;
+        let bytes = median(measure, |it| it.bytes) / (2 * calls) as f64;
         text += &format!(
             "{:<20} {:<30} {above:>12.1} {whole_ns:>14.1} {bytes:>10.2}\n",
             tracer.name, tracer.flag
@@ -351,11 +362,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_medians_and_the_untraced_run_is_taken_off() {
-        let told =
-            |cycles: f64, wall_ns: f64| Told { bare_cycles: 1.0, cycles, wall_ns, bytes: 800.0 };
-        let all =
-            [vec![told(1.0, 100.0)], vec![told(9.0, 1100.0), told(51.0, 2100.0), told(60.0, 9e9)]];
+    fn figures_are_medians_above_the_untraced_run() {
+        let measure = |cycles: f64, wall_ns: f64| TracerFigures {
+            bare_cycles: 1.0,
+            cycles,
+            wall_ns,
+            bytes: 800.0,
+        };
+        let all = [
+            vec![measure(1.0, 100.0)],
+            vec![measure(9.0, 1100.0), measure(51.0, 2100.0), measure(60.0, 9e9)],
+        ];
         let text = table(&[&TRACERS[0], &TRACERS[1]], &all, 100);
         let row = text.lines().find(|line| line.starts_with("handover")).unwrap_or_default();
         let words: Vec<_> = row.split_whitespace().collect();
@@ -363,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_measured_and_removed_and_what_is_not_there_is_nothing() -> Result<()> {
+    fn folder_size_is_measured_and_a_missing_folder_has_none() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let trace = folder.path().join("trace");
         assert_eq!(bytes_of(&trace)?, 0);

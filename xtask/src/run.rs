@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Most lines of a failed command's output in an error message.
+/// Maximum number of lines of a failed command's output in an error message.
 const END_LINES_MAX: usize = 120;
 
 /// A command to run. Its `Display` form is the line to type in a shell.
@@ -91,11 +91,11 @@ impl Run {
     ///
     /// # Errors
     /// If the command cannot be started, is killed, takes too long or exits with a failure.
-    pub fn pass(mut self) -> Result<()> {
+    pub fn run(mut self) -> Result<()> {
         println!("$ {self}");
         let mut child = self.spawn()?;
         let status = self.wait(&mut child)?;
-        self.demand(status.success(), &status.to_string())
+        self.ensure_success(status.success(), &status.to_string())
     }
 
     /// Runs the command with its output passing through, and counts the tests that passed by the
@@ -109,7 +109,7 @@ impl Run {
             thread::spawn(move || stdout.map_or(0, |from| pass_and_count(from, std::io::stdout())));
         let status = self.wait(&mut child)?;
         let passed = counter.join().unwrap_or(0);
-        self.demand(status.success(), &status.to_string())?;
+        self.ensure_success(status.success(), &status.to_string())?;
         Ok(passed)
     }
 
@@ -117,10 +117,10 @@ impl Run {
     /// commands that run in parallel with others.
     ///
     /// # Errors
-    /// As [`pass`](Self::pass). The message has the end of the output, so that a list of errors after many
-    /// commands' outputs tells what failed.
-    pub fn count_whole(mut self) -> Result<u64> {
-        let mut output = tempfile::tempfile().context("making a temporary file")?;
+    /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of errors at the end
+    /// of many commands' outputs identifies the failures.
+    pub fn count_with_buffered_output(mut self) -> Result<u64> {
+        let mut output = tempfile::tempfile().context("create a temporary file")?;
         self.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
         let start = Instant::now();
         let mut child = self.spawn()?;
@@ -133,7 +133,8 @@ impl Run {
         // Written in one piece, so that the output of other commands does not interleave. A closed
         // terminal must not fail the tests.
         let _ = std::io::stdout().lock().write_all(&text);
-        let ended = status.and_then(|status| self.demand(status.success(), &status.to_string()));
+        let ended =
+            status.and_then(|status| self.ensure_success(status.success(), &status.to_string()));
         let output = String::from_utf8_lossy(&text[header_bytes..]);
         ended.map_err(|error| anyhow!("{error:#}\n{}", end_of(&output)))?;
         Ok(passed)
@@ -142,22 +143,22 @@ impl Run {
     /// Runs the command, passes its standard error through, and returns its standard output.
     ///
     /// # Errors
-    /// The errors of [`pass`](Self::pass).
-    pub fn pass_and_read(mut self) -> Result<String> {
+    /// The errors of [`run`](Self::run).
+    pub fn run_and_read(mut self) -> Result<String> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
         let mut child = self.spawn()?;
         let stdout = child.stdout.take().map(read_all);
         let status = self.wait(&mut child)?;
         let text = stdout.and_then(|reader| reader.join().ok()).unwrap_or_default();
-        self.demand(status.success(), &status.to_string())?;
+        self.ensure_success(status.success(), &status.to_string())?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Runs the command silently and returns its standard output.
     ///
     /// # Errors
-    /// The errors of [`pass`](Self::pass), with the command's standard error in the message.
+    /// The errors of [`run`](Self::run), with the command's standard error in the message.
     pub fn read(self) -> Result<String> {
         let shown = self.to_string();
         let output = self.output()?;
@@ -185,13 +186,13 @@ impl Run {
     }
 
     /// Returns `true` if the command runs here and succeeds within 60 s; prints nothing.
-    pub fn works(self) -> bool {
+    pub fn succeeds(self) -> bool {
         self.at_most(Duration::from_secs(60)).output().is_ok_and(|output| output.status.success())
     }
 
     fn spawn(&mut self) -> Result<Child> {
         let shown = self.to_string();
-        self.command.spawn().with_context(|| format!("`{shown}` does not start"))
+        self.command.spawn().with_context(|| format!("cannot start `{shown}`"))
     }
 
     fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
@@ -210,7 +211,7 @@ impl Run {
         }
     }
 
-    fn demand(&self, success: bool, how: &str) -> Result<()> {
+    fn ensure_success(&self, success: bool, how: &str) -> Result<()> {
         if success { Ok(()) } else { bail!("`{self}` failed ({how})") }
     }
 }
@@ -258,7 +259,7 @@ fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
     passed
 }
 
-/// Last lines of a failed command's output; of the standard test runner's, the part about the tests that failed.
+/// Returns the last lines of a failed command's output; of the standard test runner, the part about the failed tests.
 fn end_of(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
@@ -266,7 +267,7 @@ fn end_of(output: &str) -> String {
     lines[start..].join("\n")
 }
 
-/// Number of tests that passed, by the last line that the standard runner prints.
+/// Returns the number of tests that passed, from the last line of the standard runner.
 fn passed_in(line: &str) -> u64 {
     let counted = line.trim_start().strip_prefix("test result: ok. ");
     counted.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
@@ -277,13 +278,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_shown_as_a_shell_takes_them() {
+    fn command_is_displayed_in_shell_syntax() {
         let run = Run::new("cargo doc --no-deps").set("RUSTDOCFLAGS", "-D warnings").args(["a b"]);
         assert_eq!(run.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'a b'");
     }
 
     #[test]
-    fn passed_tests_are_counted_by_the_runners_line() {
+    fn passed_tests_are_counted_from_the_runner_output() {
         assert_eq!(passed_in("test result: ok. 31 passed; 0 failed; 0 ignored\n"), 31);
         assert_eq!(passed_in("test result: FAILED. 2 passed; 1 failed\n"), 0);
         assert_eq!(passed_in("test api::works ... ok\n"), 0);
@@ -294,27 +295,27 @@ mod tests {
     }
 
     #[test]
-    fn error_of_failed_tests_shows_the_part_about_the_failures() {
+    fn error_of_failed_tests_contains_the_failures() {
         let passed = "test it ... ok\n".repeat(200);
         let part = "failures:\n---- bad ----\nleft: 1\n\nfailures:\n    bad\n";
         assert_eq!(end_of(&format!("{passed}{part}")), part.trim_end());
         assert_eq!(end_of(&passed).lines().count(), END_LINES_MAX);
-        let run = Run::new("sh -c").args(["echo why; exit 3"]).count_whole();
+        let run = Run::new("sh -c").args(["echo why; exit 3"]).count_with_buffered_output();
         let text = run.map_err(|error| format!("{error:#}"));
         assert!(text.is_err_and(|text| text.contains("why") && text.contains("status: 3")));
     }
 
     #[test]
-    fn what_fails_says_how() {
+    fn error_of_a_failed_command_has_its_status_and_output() {
         let error = Run::new("sh -c").args(["echo away >&2; exit 3"]).read();
         let text = error.map_err(|error| error.to_string());
         let expected = "`sh -c 'echo away >&2; exit 3'` failed (exit status: 3): away";
         assert_eq!(text, Err(expected.to_owned()));
-        assert!(!Run::new("handover-no-such-program").works());
+        assert!(!Run::new("handover-no-such-program").succeeds());
     }
 
     #[test]
-    fn what_takes_too_long_is_killed() {
+    fn command_beyond_its_timeout_is_killed() {
         let start = Instant::now();
         let run = Run::new("sleep 60").at_most(Duration::from_millis(50));
         assert!(run.output().is_err());

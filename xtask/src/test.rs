@@ -17,8 +17,8 @@ use crate::workspace::Workspace;
 
 /// Options of `test`.
 #[derive(clap::Args, Debug)]
-pub struct Options {
-    /// Also run what takes long: many seeds, fuzzing, a soak, fat LTO
+pub struct TestOptions {
+    /// Also run the slow checks: many seeds, fuzzing, a soak test, fat LTO
     #[arg(long)]
     long: bool,
     /// Test only the packages that were changed since their tests passed, and those below the faces that need one of them
@@ -37,7 +37,7 @@ pub enum Step {
     Fmt,
     /// Every test and example compiles, and clippy finds nothing in the crates that differ from origin/HEAD
     Build,
-    /// The house keeps its rules, and each rule has been seen to fail
+    /// The sources keep the rules, and each rule has been seen to fail
     Tidy,
     /// Every test passes
     Tests,
@@ -153,7 +153,7 @@ pub struct Context {
     pub only: bool,
     /// Names of the crates that differ from `origin/HEAD`.
     pub differing: BTreeSet<String>,
-    /// `true` if clippy is installed: what is built is linted in the same go.
+    /// `true` if clippy is installed: the build then also lints.
     pub has_clippy: bool,
     /// A folder that is removed at the end.
     pub temporary: PathBuf,
@@ -167,10 +167,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A command line of cargo's for the workspace in the profile of the tests. Clippy's driver compiles the crates that
-    /// differ from `origin/HEAD`, so that none is compiled once more to be linted; `--long` lints all. Where nobody edits
-    /// or debugs what is built (the variable `CI` is set), it has neither line tables nor the files of an incremental
-    /// build: a quarter less time for the workspace's crates.
+    /// Returns a cargo command for the workspace, in the profile of the tests. Clippy's driver compiles the crates that
+    /// differ from `origin/HEAD`, so that linting needs no second compilation; `--long` lints all crates. If the variable
+    /// `CI` is set, the build has neither line tables nor incremental files: a quarter less time for the workspace's
+    /// crates.
     pub fn cargo(&self, line: &str) -> Run {
         let mut run = Run::new(line).within(&self.workspace.root);
         if std::env::var_os("CI").is_some() {
@@ -186,11 +186,11 @@ impl Context {
     }
 
     /// Returns `true` if a package is to be tested.
-    pub fn concerns(&self, package: &str) -> bool {
+    pub fn includes(&self, package: &str) -> bool {
         self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }
 
-    /// Notes that something cannot run here, for the list at the end.
+    /// Adds a line to the list of skipped checks.
     pub fn skip(&mut self, what: &str, why: impl AsRef<str>) {
         let why = why.as_ref().trim().lines().next().unwrap_or_default();
         let line = format!("skipped: {what}: {why}");
@@ -199,7 +199,7 @@ impl Context {
     }
 }
 
-struct Done {
+struct StepResult {
     step: Step,
     time: Duration,
     tests: u64,
@@ -209,7 +209,7 @@ struct Done {
 /// The steps that ran, the lines about skipped checks, and the steps that failed.
 #[derive(Default)]
 struct Report {
-    done: Vec<Done>,
+    done: Vec<StepResult>,
     skipped: Vec<String>,
     failed: Vec<(Step, anyhow::Error)>,
 }
@@ -236,7 +236,7 @@ impl Report {
             };
             println!("== {} {outcome} in {}", step.name(), seconds(time));
             self.skipped.append(&mut context.skipped);
-            self.done.push(Done { step, time, tests: context.tests, outcome });
+            self.done.push(StepResult { step, time, tests: context.tests, outcome });
             if let Err(error) = result {
                 self.failed.push((step, error));
                 return;
@@ -274,9 +274,9 @@ impl Report {
 }
 
 /// Runs the steps; exit code 1 if one fails.
-pub fn test(options: &Options) -> Result<ExitCode> {
+pub fn test(options: &TestOptions) -> Result<ExitCode> {
     let start = Instant::now();
-    let temporary = TempDir::with_prefix("handover-test-").context("making a temporary folder")?;
+    let temporary = TempDir::with_prefix("handover-test-").context("create a temporary folder")?;
     let mut context = Context {
         workspace: Workspace::find()?,
         long: options.long,
@@ -323,9 +323,9 @@ pub fn test(options: &Options) -> Result<ExitCode> {
 
 /// Formats a table of the steps with their times and tests, the total elapsed time (less than the
 /// sum of the times), and the total number of tests.
-fn table(done: &[Done], elapsed: Duration) -> String {
+fn table(done: &[StepResult], elapsed: Duration) -> String {
     let mut text = format!("{:<10} {:>8} {:>6}\n", "step", "time", "tests");
-    for Done { step, time, tests, outcome } in done {
+    for StepResult { step, time, tests, outcome } in done {
         let tests = if *tests == 0 { String::from("-") } else { tests.to_string() };
         text += &format!("{:<10} {:>8} {tests:>6}  {outcome}\n", step.name(), seconds(*time));
     }
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_of_long_runs_and_of_usual_ones_are_told_apart() {
+    fn steps_of_usual_and_of_long_runs_are_distinct() {
         let names = |phase| Step::of(phase).into_iter().map(Step::name).collect::<Vec<_>>();
         assert_eq!(names(Phase::First), ["fmt", "build"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn table_has_the_elapsed_time_and_the_sum_of_tests() {
-        let done = |step, secs, tests, outcome| Done {
+        let done = |step, secs, tests, outcome| StepResult {
             step,
             time: Duration::from_secs(secs),
             tests,

@@ -8,27 +8,27 @@ use serde::Deserialize;
 
 use crate::run::Run;
 
-/// The workspace.
+/// Cargo workspace.
 #[derive(Clone, Debug)]
 pub struct Workspace {
-    /// Its root folder.
+    /// Root folder.
     pub root: PathBuf,
     /// Cargo's target folder.
     pub target: PathBuf,
-    /// Its crates, by folder.
+    /// Crates, by folder.
     pub crates: Vec<Crate>,
 }
 
-/// A crate of the workspace.
+/// Crate of the workspace.
 #[derive(Clone, Debug)]
 pub struct Crate {
-    /// Its package name.
+    /// Package name.
     pub name: String,
-    /// Its folder, relative to the root.
+    /// Folder, relative to the root.
     pub folder: PathBuf,
-    /// Its examples.
+    /// Names of the examples.
     pub examples: Vec<String>,
-    /// Names of the packages that it, its tests or its build need.
+    /// Names of the packages that the crate, its tests or its build script need.
     pub dependencies: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Workspace {
     pub fn find() -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let text = Run::new("cargo metadata --no-deps --format-version 1").within(here).read()?;
-        Self::parse(&text).context("reading what `cargo metadata` printed")
+        Self::parse(&text).context("parse the output of `cargo metadata`")
     }
 
     fn parse(metadata: &str) -> Result<Self> {

@@ -3,7 +3,7 @@
 use super::places::{Medium, Places};
 use anyhow::Context;
 use handover_base::clock;
-use handover_program::exit::Stopped;
+use handover_program::exit::InterruptedEarly;
 use handover_suite::call::{Level, Loop, Way, c_loop};
 use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
 use std::hint::black_box;
@@ -147,7 +147,7 @@ pub(super) fn measure(
             }
             // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
-                return Err(Stopped.into());
+                return Err(InterruptedEarly.into());
             }
             match &row.kind {
                 Kind::C(run) => row.rounds.push(timed(|n| run(n), &row.text, calls_count)?),

@@ -4,7 +4,7 @@ use super::costed::{Cost, Subject, Task, Tool, cost};
 use super::loops::TWO_PROBES;
 use super::places::{Medium, Places};
 use handover_program::console;
-use handover_program::exit::{Stopped, chain};
+use handover_program::exit::{InterruptedEarly, chain};
 use handover_suite::probe::rows::Recorded;
 use handover_trace::record::LIBRARY;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -83,7 +83,7 @@ pub(super) fn measure_programs(
     let mut rows = Vec::new();
     for (subject, of_subject, tools) in ROWS {
         if subject.entries().is_some() && LIBRARY.is_empty() {
-            console::tell(format_args!(
+            console::print_error(format_args!(
                 "calls: warning: functions of C programs are recorded on x86-64 Linux alone; the rows of \
                  {of_subject} are left out"
             ));
@@ -141,7 +141,7 @@ fn measured(
     let whole = |(text, task)| ProcessRow { text, task, runs: Vec::new(), refused: None };
     let mut processes: Vec<ProcessRow> = rows.into_iter().map(whole).collect();
     let count = processes.len();
-    let target = match console::bar_wanted() {
+    let target = match console::wants_progress_bar() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),
     };
@@ -157,7 +157,7 @@ fn measured(
             }
             // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
-                return Err(Stopped.into());
+                return Err(InterruptedEarly.into());
             }
             bar.inc(1);
         }

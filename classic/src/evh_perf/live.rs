@@ -27,7 +27,7 @@ pub struct View {
 impl View {
     /// Creates a view that shows nothing yet.
     pub fn new() -> Self {
-        let bar = console::bar_wanted().then(|| {
+        let bar = console::wants_progress_bar().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));

@@ -88,7 +88,7 @@ impl Log {
             return syslog.send(format!("{head}{line}").as_bytes()).map(drop);
         }
         if level <= Level::WARN {
-            console::tell(line.trim_end());
+            console::print_error(line.trim_end());
             return Ok(());
         }
         let mut out = console::out();

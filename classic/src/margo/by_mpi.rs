@@ -4,7 +4,7 @@
 use super::meeting::{machine, reachable, source_towards};
 use super::ranks::Rank;
 use anyhow::{Context, bail, ensure};
-use handover_program::console::tell;
+use handover_program::console::print_error;
 use handover_rpc::{Address, EndpointError};
 use handover_suite::mpi::World;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub fn begin(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
     let world = match World::begin() {
         Ok(world) => world,
         Err(why) => {
-            tell(format_args!("the ranks meet by a file: {why}"));
+            print_error(format_args!("the ranks meet by a file: {why}"));
             return Ok(None);
         }
     };

@@ -5,7 +5,7 @@ use super::{Plan, Sched, Stamp};
 use anyhow::Context;
 use handover_base::topology;
 use handover_base::units::Rate;
-use handover_program::console::tell;
+use handover_program::console::print_error;
 use handover_program::exit::{Interrupted, usage};
 use handover_suite::sched::program;
 use std::io::Write;
@@ -81,7 +81,7 @@ pub fn run(args: &Sched, letters: &Letters, out: &mut dyn Write) -> anyhow::Resu
     }
     let cpus = topology::allowed().len();
     if args.clients.iter().any(|threads| *threads >= cpus as u64) {
-        tell(format_args!(
+        print_error(format_args!(
             "sched: warning: {cpus} CPUs: from {cpus} clients on they share CPUs with each other or with \
              the arbiter, and the figures are of sharing"
         ));

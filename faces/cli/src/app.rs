@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Measures what it costs to hand work over on this machine, from a function call to an RPC.
+/// Measures the cost of handing work over on this machine, from a function call to an RPC.
 ///
-/// Without a command: `handover run`, the ladder, in a minute and a half. It prints the table, stores the
-/// run, and writes report.html.
+/// Without a command it does `handover run`: it measures the ladder in a minute and a half, prints the
+/// table, stores the run, and writes report.html.
 #[derive(Debug, Parser)]
 #[command(name = "handover", version = version(), max_term_width = 100, propagate_version = true)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -38,46 +38,46 @@ fn version() -> &'static str {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure: the ladder, or what the patterns name
+    /// Measure the ladder, or the benchmarks that match the patterns
     Run(Run),
-    /// Measure one benchmark by one of its arguments
+    /// Measure one benchmark for several values of one argument
     Sweep(commands::sweep::Sweep),
-    /// Plant known costs, read them back, and say whether the method is right on this machine
+    /// Check the measuring method on this machine: measure code with known costs
     Prove(commands::prove::Prove),
-    /// Draw a sweep: intervals, contenders side by side, and what more would give
+    /// Draw a sweep: intervals, contenders side by side, and the fitted scalability law
     Plot(commands::plot::Plot),
     /// Measure the workloads of the package in this folder (as cargo-handover: `cargo handover`)
     Bench(commands::bench::BenchArgs),
-    /// Compare runs, or builds: better, worse, the same, or too noisy to say; exit 1 if something regressed
+    /// Compare runs or builds: better, worse, same, or too noisy; exit 1 if a figure regressed
     Compare(commands::compare::Compare),
-    /// Show a figure over all stored runs, and where it changed
-    History(commands::history::Follow),
-    /// Say where the time of one hand-off goes, stage by stage, from the probes inside the mechanism
+    /// Show a figure over all stored runs, and its change points
+    History(commands::history::HistoryArgs),
+    /// Break the time of one hand-off down into stages, by probes inside the mechanism
     Anatomy(commands::anatomy::Anatomy),
-    /// Say what on this machine disturbs measurement, and the command that mends it
+    /// List the causes of noise on this machine, and the commands that remove them
     Doctor(commands::doctor::Doctor),
     /// List the benchmarks: id, what is timed, floor, contenders, classic tool
     List(List),
-    /// Show a stored run: the last one, or by id, by a prefix of it, or counted back (-1, -2)
+    /// Show a stored run: the last, or by id, prefix of an id, name, or position from the end (-1, -2)
     Show(Show),
-    /// Write the page of a stored run: the ladder, its distributions, and other runs beside it
+    /// Write the HTML report of a stored run: ladder, distributions, and other runs for comparison
     Report(Report),
     /// List the stored runs
     Runs(Runs),
-    /// Give a run a name, or take it away
+    /// Add a name to a run, or remove it
     Tag(commands::names::Tag),
-    /// Forget runs
+    /// Delete runs
     Delete(commands::names::Delete),
-    /// Give back the space that deleted runs have left
+    /// Return the space of deleted runs to the file system
     Vacuum(commands::names::Vacuum),
     /// Write stored runs as JSON Lines to standard output
     Export(Export),
     /// Read runs from JSON Lines into the store
     Import(Import),
-    /// Traces of the probes in a program: switch them, show, export, estimate
+    /// Trace programs with probes: switch probes; show, export and estimate traces
     #[command(subcommand)]
     Trace(commands::trace::Trace),
-    /// Make links by the classic programs' names, so that their command lines run as written
+    /// Create links with the classic programs' names, so that their command lines work unchanged
     Links(Links),
     #[command(flatten)]
     Classic(handover_classic::Program),
@@ -95,7 +95,7 @@ enum Command {
 /// Options of every command that uses the store.
 #[derive(Debug, Args)]
 pub struct Db {
-    /// The store's file [default: handover/results.db below the user's data folder]
+    /// File of the store [default: handover/results.db in the user's data folder]
     #[arg(long, value_name = "FILE")]
     pub db: Option<PathBuf>,
 }
@@ -103,54 +103,54 @@ pub struct Db {
 /// Options of a run, besides the patterns.
 #[derive(Debug, Args)]
 pub struct RunOptions {
-    /// Amount of measuring: smoke (once, to see that it works), quick, full
+    /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
     /// Leave out the peers
     #[arg(long)]
     pub no_peers: bool,
-    /// Placement of the participants to each other: near, far, smt or same
+    /// Placement of the participants relative to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     pub place: Placement,
-    /// Pause before each hand-over, 0 to 100ms, for what a cold one costs
+    /// Pause before each hand-over, 0 to 100ms, to measure hand-overs with cold caches
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
     #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
-    /// Time for each benchmark, 100ms to 1h, in place of the profile's
+    /// Time for each benchmark, 100ms to 1h, instead of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub time: Option<Duration>,
-    /// Keep a busy thread beside the parties
+    /// Run a busy thread beside the participants
     #[arg(long)]
     pub neighbour: bool,
-    /// Run parties as processes rather than threads
+    /// Run participants as processes instead of threads
     #[arg(long)]
     pub processes: bool,
-    /// Set an argument of every chosen benchmark that takes it
+    /// Set an argument of every selected benchmark that takes it
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
-    /// Give the run a name, for `compare` and `show`; other runs may have it too
+    /// Name of the run, for `compare` and `show`; several runs may share a name
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
-    /// Run so many times, each in a process of its own: what `compare` needs five of
+    /// Number of runs, each in a process of its own; `compare` needs five per side
     #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
-    /// This is one of several such runs, of so many
+    /// Number of this run in a repetition
     #[arg(long, value_name = "NTH", hide = true)]
     pub nth: Option<u32>,
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
-    /// Print a line for each benchmark, and no live view, on a terminal too
+    /// Print a line for each benchmark instead of the live view
     #[arg(long)]
     pub plain: bool,
-    /// Show every contender in a row of its own
+    /// Show a row for every contender
     #[arg(long)]
     pub all: bool,
-    /// File of the page
+    /// File of the HTML report
     #[arg(long, short = 'o', value_name = "FILE", default_value = "report.html")]
     pub report: PathBuf,
-    /// Write no page
+    /// Write no HTML report
     #[arg(long, conflicts_with = "report")]
     pub no_report: bool,
     #[command(flatten)]
@@ -176,7 +176,7 @@ impl RunOptions {
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// An id (lock/busy), a prefix of ids (lock) or a glob ('*/busy'); none: the ladder
+    /// Id (lock/busy), prefix of ids (lock) or glob ('*/busy') [default: the ladder]
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     #[command(flatten)]
@@ -185,7 +185,7 @@ pub struct Run {
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// A prefix of an id, or a glob
+    /// Prefix of ids, or glob
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     /// Print JSON
@@ -195,17 +195,17 @@ pub struct List {
 
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The run: its id, a prefix of it, or counted back from the last (-1)
+    /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub run: String,
     /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
-    /// The table's form: text, or markdown
+    /// Format of the table: text or markdown
     #[arg(long, value_name = "FORM", default_value = "text", conflicts_with = "json")]
     #[arg(value_parser = ["text", "markdown"])]
     pub format: String,
-    /// Show every contender in a row of its own
+    /// Show a row for every contender
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
@@ -214,10 +214,10 @@ pub struct Show {
 
 #[derive(Debug, Args)]
 pub struct Report {
-    /// The run, and runs to lay over it: ids, prefixes, names, or counted back from the last (-1)
+    /// Run, and runs to show beside it: ids, prefixes, names, or positions from the end (-1)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub runs: Vec<String>,
-    /// The page
+    /// File of the report
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -235,10 +235,10 @@ pub struct Runs {
 
 #[derive(Debug, Args)]
 pub struct Export {
-    /// The runs; none: all
+    /// Runs [default: all]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     pub runs: Vec<String>,
-    /// The form: jsonl, which import reads, csv, openmetrics, hdr (an HdrHistogram log), or github-action
+    /// Format: jsonl (which import reads), csv, openmetrics, hdr (an HdrHistogram log) or github-action
     #[arg(long, value_name = "FORM", default_value = "jsonl")]
     pub to: String,
     #[command(flatten)]
@@ -247,7 +247,7 @@ pub struct Export {
 
 #[derive(Debug, Args)]
 pub struct Import {
-    /// The file; `-` for standard input
+    /// File; `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     #[command(flatten)]
@@ -256,7 +256,7 @@ pub struct Import {
 
 #[derive(Debug, Args)]
 pub struct Links {
-    /// The folder; made if it is not there
+    /// Folder; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -331,12 +331,12 @@ fn one_line(refused: &clap::Error) -> String {
         line.push_str(listed.unwrap_or(part));
     }
     if refused.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
-        line.push_str("; options stand behind the command");
+        line.push_str("; write options after the command");
     }
     let unknown =
         matches!(refused.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
     if unknown && !line.contains("; ") {
-        line.push_str("; --help lists what there is");
+        line.push_str("; --help lists the commands");
     }
     line
 }
@@ -398,7 +398,7 @@ mod tests {
     use handover_harness::Lab;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn definition_of_the_command_line_is_valid() {
         parser().debug_assert();
         let app = App::parse_from(["handover", "run", "lock", "--set", "a=1"]);
         assert!(matches!(app.command, Some(Command::Run(run)) if run.patterns == ["lock"]));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_that_the_pages_show_can_be_planned() {
+    fn documented_command_lines_give_valid_plans() {
         let pages = [
             include_str!("../../../README.md"),
             include_str!("../../../docs/compare.md"),
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_others_begin_with_means_itself_alone() {
+    fn exact_id_selects_only_itself_even_if_it_is_a_prefix() {
         let chosen = |pattern: &str| -> Vec<&str> {
             let chosen = handover_harness::select(handover_suite::ALL, &[pattern.to_string()]);
             chosen.expect("known").iter().map(|it| it.spec.id).collect()
@@ -450,10 +450,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_parser_refuses_is_said_in_one_line_with_the_way_out() {
+    fn parse_error_is_one_line_with_a_remedy() {
         for (words, line) in [
             (&["rnu"][..], "unrecognized subcommand 'rnu'; a similar subcommand exists: 'runs'"),
-            (&["qqqq"], "unrecognized subcommand 'qqqq'; --help lists what there is"),
+            (&["qqqq"], "unrecognized subcommand 'qqqq'; --help lists the commands"),
             (
                 &["trylock", "--via", "rope"],
                 "invalid value 'rope' for '--via <VIA>'; possible values: sem, mutex, spin, cas, handover",

@@ -5,7 +5,7 @@ pub use handover_program::exit::*;
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
 
-/// Converts an error of a participant: a wrong variable is a usage error, like a wrong argument.
+/// Converts an error of a participant's environment variable: a usage error, like a wrong argument.
 pub fn of_participant(refused: ParticipantError) -> anyhow::Error {
     match refused {
         ParticipantError::NotAnAssignment(_) => usage(refused),

@@ -20,8 +20,8 @@ pub fn main() -> ExitCode {
     if let Some(played) = handover_harness::dispatch_partner(&commands::prove::with_planted()) {
         return ended(exit::code(played.map_err(exit::of_participant)));
     }
-    if let Err(refused) = console::outlive_file_size_limit() {
-        console::tell(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
+    if let Err(refused) = console::ignore_file_size_signal() {
+        console::print_error(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
     }
     ended(app::main(std::env::args_os()))
 }
@@ -31,7 +31,7 @@ fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
         // Errors name the program by the name that the user typed.
         let called = std::env::args_os().next().unwrap_or_default();
         let name = names::called_as(&called).map_or("handover", |classic| classic.command);
-        console::tell(format_args!("{name}: {}", exit::chain(&error)));
+        console::print_error(format_args!("{name}: {}", exit::chain(&error)));
     }
     code
 }

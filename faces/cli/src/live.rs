@@ -2,8 +2,8 @@
 //!
 //! **It must not disturb what it shows.** There is no drawing thread: the measuring thread calls
 //! [`Live`] between two blocks, when no participant runs, and only then are keys read, the view
-//! drawn, or a clock read. This happens at most [four times a second](EVERY), and then the CPUs are
-//! left for [two milliseconds](SETTLE) to the programs that paint the output (a terminal, a
+//! drawn, or a clock read. This happens at most [four times a second](DRAW_INTERVAL), and then the CPUs are
+//! left for [two milliseconds](SETTLE_TIME) to the programs that paint the output (a terminal, a
 //! multiplexer, sshd), which would otherwise run during the next round: altogether one part in a
 //! hundred of a run. Only changes are drawn, some hundred bytes in one write. While a block of some
 //! seconds is measured, the view stands still.
@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 pub use screen::restore;
 
 /// Minimum interval between two draws.
-const EVERY: Duration = Duration::from_millis(250);
+const DRAW_INTERVAL: Duration = Duration::from_millis(250);
 /// Time left to the programs that show the view.
-const SETTLE: Duration = Duration::from_millis(2);
+const SETTLE_TIME: Duration = Duration::from_millis(2);
 
 /// A run's view on its terminal, until it is dropped.
 pub struct Live {
@@ -63,13 +63,13 @@ impl Live {
     /// Shows that a visit to a benchmark begins; `visit` is its number and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         self.ladder.begin(visit, group);
-        self.look();
+        self.update();
     }
 
     /// Shows the number of blocks done, out of at most `most`.
     pub fn block(&mut self, done: u32, most: u32) {
         self.ladder.block(done, most);
-        self.look();
+        self.update();
     }
 
     /// Shows the figures of a benchmark.
@@ -78,14 +78,14 @@ impl Live {
     }
 
     /// Shows a line now, and prints it again when the view is gone.
-    pub fn tell(&mut self, line: String) {
-        self.ladder.tell(line.clone());
+    pub fn print_line(&mut self, line: String) {
+        self.ladder.add_message(line.clone());
         self.messages.push(line);
     }
 
     /// Reads the keys and draws, if it is time to.
-    fn look(&mut self) {
-        if self.drawn.is_some_and(|drawn| drawn.elapsed() < EVERY) || screen::is_left() {
+    fn update(&mut self) {
+        if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_left() {
             return;
         }
         for key in self.terminal.backend_mut().keys() {
@@ -102,7 +102,7 @@ impl Live {
             let area = frame.area();
             self.ladder.draw(since, area, frame.buffer_mut());
         });
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(SETTLE_TIME);
         self.drawn = Some(Instant::now());
     }
 }
@@ -110,6 +110,6 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         restore();
-        self.messages.iter().for_each(console::tell);
+        self.messages.iter().for_each(console::print_error);
     }
 }

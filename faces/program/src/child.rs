@@ -8,10 +8,10 @@ use crate::raw;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Interval at which a child is polled: too seldom to disturb it.
-const LOOK: Duration = Duration::from_millis(20);
-/// Time for a child to end by the signal that its terminal has sent.
-const GRACE: Duration = Duration::from_secs(3);
+/// Interval at which a child is polled: long enough not to disturb its measurements.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time given to a child to end by the terminal's signal.
+const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Runs a command until it ends, with an empty standard input. The command is asked to end when
 /// this process is interrupted, and when this process ends first. Call it from the main thread.
@@ -20,20 +20,20 @@ pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<Ex
     raw::end_with_parent(command, Signal::TERM);
     let mut child =
         command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
-    let mut asked: Option<Instant> = None;
-    let mut told = false;
+    let mut interrupted_at: Option<Instant> = None;
+    let mut is_terminated = false;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         // Relaxed: the flag publishes no other data.
         if interrupted.load(Ordering::Relaxed) {
-            let since = *asked.get_or_insert_with(Instant::now);
-            if since.elapsed() > GRACE && !told {
+            let since = *interrupted_at.get_or_insert_with(Instant::now);
+            if since.elapsed() > GRACE_PERIOD && !is_terminated {
                 let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-                told = true;
+                is_terminated = true;
             }
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

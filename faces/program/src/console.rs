@@ -56,7 +56,7 @@ fn of_output(error: io::Error) -> io::Error {
 /// Writes one line to standard error. Control characters are escaped, and the middle of a line
 /// longer than 1,000 characters is left out, as it may repeat an argument or a name from a file.
 /// A failure to write (no reader, a full disk) is ignored.
-pub fn tell(line: impl fmt::Display) {
+pub fn print_error(line: impl fmt::Display) {
     let mut text = printable(&shortened(&line.to_string()));
     text.push('\n');
     let _ = stderr().lock().write_all(text.as_bytes());
@@ -82,7 +82,7 @@ fn shortened(line: &str) -> String {
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
-        match handover_report::steers(char) {
+        match handover_report::is_control(char) {
             true => shown.extend(char.escape_default()),
             false => shown.push(char),
         }
@@ -92,9 +92,9 @@ pub fn printable(text: &str) -> String {
 
 /// Returns the number of columns, from `COLUMNS` or the terminal.
 pub fn width() -> usize {
-    let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
-    let seen = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    asked.or_else(seen).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
+    let requested = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
+    let of_terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    requested.or_else(of_terminal).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }
 
 /// Returns the style of standard output.
@@ -104,12 +104,12 @@ pub fn style(all: bool) -> Style {
 
 /// Returns `true` if a full-screen view is wanted: on a capable terminal, unless colour is
 /// declined.
-pub fn live_wanted() -> bool {
+pub fn wants_live_view() -> bool {
     stderr().is_terminal() && !no_color() && !is_dumb()
 }
 
 /// Returns `true` if standard error is a terminal, so that a progress bar makes sense.
-pub fn bar_wanted() -> bool {
+pub fn wants_progress_bar() -> bool {
     stderr().is_terminal()
 }
 
@@ -132,12 +132,12 @@ fn unicode() -> bool {
     })
 }
 
-/// Makes a write beyond the limit on file sizes fail, as on a full disk; otherwise SIGXFSZ would
-/// end the process.
+/// Makes a write beyond the file size limit fail, as on a full disk; otherwise SIGXFSZ would end
+/// the process.
 ///
 /// # Errors
 /// If the system refuses the handler.
-pub fn outlive_file_size_limit() -> io::Result<()> {
+pub fn ignore_file_size_signal() -> io::Result<()> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
 }
@@ -147,7 +147,7 @@ const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIG
 /// Exit code after a second signal.
 const INTERRUPTED: i32 = 130;
 
-/// Returns a flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP raise. A second SIGINT or
+/// Returns a flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP set. A second SIGINT or
 /// SIGTERM ends the process at once, with 130. A second SIGHUP does not: the kernel and a shell
 /// both send one.
 ///
@@ -156,19 +156,19 @@ const INTERRUPTED: i32 = 130;
 pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
-        // The order matters: the first signal only raises the flag, the second finds it raised.
+        // The order matters: the first signal only sets the flag, the second finds it set.
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, flag.clone())?;
         signal_hook::flag::register(signal, flag.clone())?;
     }
-    raise_on_hangup(&flag)?;
+    set_on_hangup(&flag)?;
     Ok(flag)
 }
 
-/// Makes SIGHUP raise a flag too, unless the process was started with SIGHUP ignored.
+/// Makes SIGHUP set a flag, unless the process was started with SIGHUP ignored.
 ///
 /// # Errors
 /// If the system refuses the handler.
-pub fn raise_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
+pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     const SIGHUP: i32 = signal_hook::consts::SIGHUP;
     match raw::is_ignored(SIGHUP) {
         true => Ok(()),
@@ -176,20 +176,20 @@ pub fn raise_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     }
 }
 
-/// Returns a flag as [`interrupted`] does, and calls `farewell` before a second signal ends the
-/// process. `farewell` may do more than a signal handler may, and hence runs in a thread that waits
+/// Returns a flag as [`interrupted`] does, and calls `last_action` before a second signal ends the
+/// process. `last_action` may do more than a signal handler may, and hence runs in a thread that waits
 /// for signals.
 ///
 /// # Errors
 /// If the system refuses a handler or the thread.
-pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
+pub fn interrupted_after(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
     for signal in SIGNALS {
         signal_hook::flag::register(signal, flag.clone())?;
         signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
     }
-    raise_on_hangup(&flag)?;
+    set_on_hangup(&flag)?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         let mut one = [0];
         for _ in 0..2 {
@@ -197,20 +197,20 @@ pub fn interrupted_after(farewell: fn()) -> io::Result<Arc<AtomicBool>> {
                 return;
             }
         }
-        let (said, heard) = channel();
-        let last = thread::Builder::new().name("farewell".into()).spawn(move || {
-            farewell();
+        let (said, printed) = channel();
+        let last = thread::Builder::new().name("last_action".into()).spawn(move || {
+            last_action();
             said.send(())
         });
         // A blocked terminal must not keep the process from ending.
-        let _ = last.map(|_| heard.recv_timeout(FAREWELL_MAX));
+        let _ = last.map(|_| printed.recv_timeout(LAST_ACTION_MAX));
         signal_hook::low_level::exit(INTERRUPTED);
     })?;
     Ok(flag)
 }
 
-/// Maximum duration of the farewell.
-const FAREWELL_MAX: Duration = Duration::from_millis(500);
+/// Maximum duration of the last action.
+const LAST_ACTION_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// An error in the command line, or in a file named on it.
+/// Error in the command line, or in a file named on it.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -17,45 +17,45 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Turns any error into a usage error.
-pub fn usage(refused: impl fmt::Display) -> anyhow::Error {
-    anyhow::Error::new(Usage(refused.to_string()))
+pub fn usage(error: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Usage(error.to_string()))
 }
 
-/// The error of work that SIGINT, SIGTERM or SIGHUP ended.
+/// Error of a measurement that SIGINT, SIGTERM or SIGHUP ended.
 #[derive(Debug)]
 pub struct Interrupted;
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted; what was measured is kept")
+        f.write_str("interrupted; the completed measurements are kept")
     }
 }
 
 impl std::error::Error for Interrupted {}
 
-/// The error of work that a signal ended before there was anything to keep.
+/// Error of a measurement that a signal ended before its first result.
 #[derive(Debug)]
-pub struct Stopped;
+pub struct InterruptedEarly;
 
-impl fmt::Display for Stopped {
+impl fmt::Display for InterruptedEarly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted; nothing was measured to its end")
+        f.write_str("interrupted; no measurement was completed")
     }
 }
 
-impl std::error::Error for Stopped {}
+impl std::error::Error for InterruptedEarly {}
 
-/// Exit code of a program that was run, to be passed on without a message.
+/// Exit code of a child program, to be passed on without a message.
 #[derive(Debug)]
-pub struct Passed(pub u8);
+pub struct ChildExit(pub u8);
 
-impl fmt::Display for Passed {
+impl fmt::Display for ChildExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the program has ended with {}", self.0)
+        write!(f, "the program ended with exit code {}", self.0)
     }
 }
 
-impl std::error::Error for Passed {}
+impl std::error::Error for ChildExit {}
 
 /// Returns the exit code and the error to show, if any.
 pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
@@ -66,10 +66,10 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
         // The reader of the output has closed it, which is not an error.
         return (ExitCode::SUCCESS, None);
     }
-    if let Some(Passed(code)) = error.downcast_ref() {
+    if let Some(ChildExit(code)) = error.downcast_ref() {
         return (ExitCode::from(*code), None);
     }
-    if error.is::<Interrupted>() || error.is::<Stopped>() {
+    if error.is::<Interrupted>() || error.is::<InterruptedEarly>() {
         return (ExitCode::from(130), Some(error));
     }
     let code = if error.is::<Usage>() { 2 } else { 1 };
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn cause_that_an_error_repeats_is_shown_once() {
-        let refused = || Repeats(io::Error::other("no space left"));
-        assert_eq!(chain(&refused().into()), "no.db: no space left");
-        let told: anyhow::Result<()> = Err(refused()).context("not all could be stored");
+        let error = || Repeats(io::Error::other("no space left"));
+        assert_eq!(chain(&error().into()), "no.db: no space left");
+        let result: anyhow::Result<()> = Err(error()).context("not all could be stored");
         assert_eq!(
-            chain(&told.expect_err("refused")),
+            chain(&result.expect_err("refused")),
             "not all could be stored: no.db: no space left"
         );
     }

@@ -193,7 +193,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
     #[test]
-    fn a_file_is_replaced_as_a_whole_and_keeps_its_mode_and_its_link() {
+    fn replaced_file_keeps_its_mode_and_link() {
         let folder = tempfile::tempdir().expect("a folder");
         let (page, link) = (folder.path().join("page.html"), folder.path().join("link"));
         fs::write(&page, "the old one").expect("a page");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_that_is_not_committed_leaves_the_file_and_nothing_beside() {
+    fn dropped_replacement_leaves_only_the_old_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("page.html");
         fs::write(&page, "the old one").expect("a page");
@@ -222,7 +222,7 @@ mod tests {
     /// Name of the variable that makes this test program a writer of that file.
     const WRITER: &str = "HANDOVER_TEST_WRITER";
 
-    /// Not a test: the process that [`leftover_of_a_killed_writer_is_removed_by_the_next_one`] kills.
+    /// Not a test: the process that [`partial_file_of_a_killed_writer_is_removed_by_the_next`] kills.
     #[test]
     fn writer_that_is_killed() {
         let Some(path) = std::env::var_os(WRITER) else { return };
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn leftover_of_a_killed_writer_is_removed_by_the_next_one() {
+    fn partial_file_of_a_killed_writer_is_removed_by_the_next() {
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("page.html");
         let names = || -> Vec<String> {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn leftover_that_is_locked_stays() {
+    fn locked_partial_file_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("page.html");
         // As a process of another pid namespace holds it.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_stays_one_and_a_folder_that_is_not_there_is_refused() {
+    fn device_is_written_in_place_and_missing_folder_is_refused() {
         replace(Path::new("/dev/null"), "gone").expect("taken");
         let kind = fs::metadata("/dev/null").expect("a device").file_type();
         assert!(kind.is_char_device());

@@ -29,10 +29,10 @@ pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the new action is null, so the call only writes to `action`, which is valid for
     // writes.
-    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
     // SAFETY: `sigaction` holds integers and a nullable function pointer, for which zeroed memory
     // is valid.
-    asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+    result == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 /// Returns free memory of the C library's allocator to the system; does nothing without glibc.
@@ -53,7 +53,7 @@ pub fn is_stdout_closed() -> bool {
 
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn look_at_stdout() {
+extern "C" fn check_stdout() {
     // SAFETY: `F_GETFD` only reads the flags of a descriptor, and fails if the descriptor is
     // closed.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
@@ -62,7 +62,7 @@ extern "C" fn look_at_stdout() {
 }
 
 // SAFETY: `.init_array` lists functions that the loader calls before main with the C ABI;
-// `look_at_stdout` uses nothing that the Rust runtime initialises.
+// `check_stdout` uses nothing that the Rust runtime initialises.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = look_at_stdout;
+static BEFORE_MAIN: extern "C" fn() = check_stdout;

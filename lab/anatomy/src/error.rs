@@ -5,7 +5,7 @@ use handover_probe::{StartError, SwitchError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Error of taking a benchmark apart.
+/// Error of measuring an anatomy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnatomyError {
@@ -39,14 +39,14 @@ pub enum AnatomyError {
         "the participants' processes use different clocks: their events cannot be ordered on one time line"
     )]
     NoTimeLine,
-    /// Too few hand-offs were seen from begin to end.
+    /// Too few complete hand-offs were recorded.
     #[error(
         "{spec}: only {handoffs_count} complete hand-offs were recorded ({mismatched} had contradictory events); measure longer (--seconds), with each participant on its own CPU"
     )]
     TooFew {
         /// The benchmark.
         spec: &'static str,
-        /// Number of hand-offs seen.
+        /// Number of complete hand-offs.
         handoffs_count: u64,
         /// Number of hand-offs whose events contradicted each other.
         mismatched: u64,

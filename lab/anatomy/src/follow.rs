@@ -1,7 +1,7 @@
 //! Pure reconstruction of hand-offs from events; events that do not fit are counted and left out,
 //! never guessed.
 
-use crate::course::{
+use crate::benchmark::{
     AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, Begin, InstrumentedBenchmark, Key, Mark,
     NOTICE, OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, WAKE,
 };
@@ -42,7 +42,7 @@ impl Handoff {
     }
 }
 
-/// Location of the work.
+/// Holder of the work.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// Unknown.
@@ -51,7 +51,7 @@ enum State {
     Held { by: u32, since: u64, is_interrupted: bool },
     /// On its way.
     InFlight(Flight),
-    /// Received before the sender's event was seen; the sender's next event must be the send.
+    /// Received before the send was recorded; the sender's next event must be the send.
     ReceivedEarly { by: u32, since: u64, is_interrupted: bool, received: MarkedEvent },
 }
 
@@ -64,34 +64,41 @@ struct Flight {
     send_done: Option<u64>,
     wake_called: Option<u64>,
     woken: Option<(u32, u64)>,
-    /// On a round trip: when the work reached the other thread, was treated, and was sent back.
+    /// Times of the `Arrive`, `Process` and `Reply` events of a round trip.
     round: [Option<u64>; 3],
 }
 
 /// State machine that consumes one round's events in the order of time.
 #[derive(Debug)]
-pub(crate) struct Follower<'a> {
-    course: &'a InstrumentedBenchmark,
-    /// `true` if operations are timed one by one: a hand-off then begins where the harness is done.
+pub(crate) struct HandoffTracker<'a> {
+    benchmark: &'a InstrumentedBenchmark,
+    /// `true` if operations are timed one by one: a hand-off then begins after the harness has read the
+    /// clock.
     is_timed_singly: bool,
     state: State,
     /// Events of other threads that followed an early receive.
     deferred: Vec<MarkedEvent>,
-    /// On a round trip: when the work reached the other thread, if that was seen before the send.
+    /// Time of the `Arrive` event of a round trip, if it was recorded before the send.
     arrived: Option<u64>,
     pub unmatched: Unmatched,
 }
 
-/// Maximum reordering between threads, in events: a sender's event that is later is not waited
-/// for.
+/// Maximum reordering between threads, in events: a sender's event that is later is taken as missing.
 const REORDERING_MAX: usize = 8;
 
-impl<'a> Follower<'a> {
-    /// Creates a follower; `is_timed_singly` if operations are timed one by one.
-    pub fn new(course: &'a InstrumentedBenchmark, is_timed_singly: bool) -> Self {
+impl<'a> HandoffTracker<'a> {
+    /// Creates a tracker; `is_timed_singly` if operations are timed one by one.
+    pub fn new(benchmark: &'a InstrumentedBenchmark, is_timed_singly: bool) -> Self {
         let deferred = Vec::with_capacity(REORDERING_MAX);
         let unmatched = Unmatched::default();
-        Self { course, is_timed_singly, state: State::Unknown, deferred, arrived: None, unmatched }
+        Self {
+            benchmark,
+            is_timed_singly,
+            state: State::Unknown,
+            deferred,
+            arrived: None,
+            unmatched,
+        }
     }
 
     /// Consumes the next event, and appends the hand-offs that it ends to `ended`.
@@ -119,7 +126,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Notes that the harness has interrupted the holder of the work.
+    /// Marks the hand-off as interrupted by the harness.
     fn interrupt(&mut self, event: MarkedEvent) {
         let State::Held { by, since, .. } = self.state else { return };
         if by == event.thread {
@@ -127,14 +134,14 @@ impl<'a> Follower<'a> {
                 true => State::Held { by, since: event.ticks, is_interrupted: false },
                 false => State::Held { by, since, is_interrupted: true },
             };
-        } else if self.course.route == Route::SameThread && self.course.has_batches() {
+        } else if self.benchmark.route == Route::SameThread && self.benchmark.has_batches() {
             // All work is on one thread, which waits for the participant that is being timed.
             self.state = State::Unknown;
         }
     }
 
     fn send(&mut self, event: MarkedEvent) {
-        let begin = match (self.state, self.course.begin) {
+        let begin = match (self.state, self.benchmark.begin) {
             (State::Held { by, since, is_interrupted: false }, Begin::PreviousReceive)
                 if by == event.thread =>
             {
@@ -175,17 +182,17 @@ impl<'a> Follower<'a> {
             State::Unknown => self.state = held,
             State::InFlight(flight) => {
                 self.state = held;
-                match self.course.is_same_object(&flight.sent, &event) {
-                    true if self.course.can_receive(&flight, &event) => {
-                        return flight.into_handoff(event, self.course);
+                match self.benchmark.is_same_object(&flight.sent, &event) {
+                    true if self.benchmark.can_receive(&flight, &event) => {
+                        return flight.into_handoff(event, self.benchmark);
                     }
-                    true if self.course.route == Route::OneWay => self.unmatched.kept += 1,
+                    true if self.benchmark.route == Route::OneWay => self.unmatched.kept += 1,
                     _ => self.unmatched.mismatched += 1,
                 }
             }
             State::Held { by, since, is_interrupted } => {
-                let is_across = self.course.route == Route::OneWay && by != event.thread;
-                if self.course.begin == Begin::PreviousReceive && is_across {
+                let is_across = self.benchmark.route == Route::OneWay && by != event.thread;
+                if self.benchmark.begin == Begin::PreviousReceive && is_across {
                     self.state =
                         State::ReceivedEarly { by, since, is_interrupted, received: event };
                 } else {
@@ -209,7 +216,7 @@ impl<'a> Follower<'a> {
             State::Held { by: received.thread, since: received.ticks, is_interrupted: false };
         let deferred = std::mem::take(&mut self.deferred);
         let is_from_sender = event.mark == Mark::Send && event.thread == by;
-        let is_matching = is_from_sender && self.course.is_same_object(&event, &received);
+        let is_matching = is_from_sender && self.benchmark.is_same_object(&event, &received);
         match (is_matching, is_interrupted) {
             (true, true) => self.unmatched.begun_anew += 1,
             (true, false) => {
@@ -218,7 +225,7 @@ impl<'a> Follower<'a> {
                 let begin = Some(since);
                 let (send_done, wake_called, woken, round) = (None, None, None, [None; 3]);
                 let flight = Flight { from: by, begin, sent, send_done, wake_called, woken, round };
-                ended.extend(flight.into_handoff(received, self.course));
+                ended.extend(flight.into_handoff(received, self.benchmark));
             }
             (false, _) => self.unmatched.mismatched += 1,
         }
@@ -232,7 +239,7 @@ impl<'a> Follower<'a> {
 }
 
 impl InstrumentedBenchmark {
-    /// Returns `true` if the receiving thread may be the receiver of such a hand-off.
+    /// Returns `true` if `received` can end the hand-off `flight`.
     fn can_receive(&self, flight: &Flight, received: &MarkedEvent) -> bool {
         match self.route {
             Route::OneWay => flight.from != received.thread,
@@ -274,7 +281,7 @@ impl Flight {
     fn into_handoff(
         self,
         received: MarkedEvent,
-        course: &InstrumentedBenchmark,
+        benchmark: &InstrumentedBenchmark,
     ) -> Option<Handoff> {
         let begin = self.begin?;
         let mut handoff = Handoff {
@@ -292,7 +299,7 @@ impl Flight {
             handoff.passed |= 1 << stage;
             at = until;
         };
-        if course.begin == Begin::PreviousReceive {
+        if benchmark.begin == Begin::PreviousReceive {
             pass(BEFORE_SEND, self.sent.ticks);
         }
         if let Some(send_done) = self.send_done {
@@ -322,7 +329,7 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::find;
+    use crate::benchmark::find;
 
     fn event(mark: Mark, ticks: u64, thread: u32, key: u64) -> MarkedEvent {
         MarkedEvent { mark, ticks, thread, values: [key, 0], process: 0 }
@@ -337,10 +344,10 @@ mod tests {
         is_timed_singly: bool,
         events: &[MarkedEvent],
     ) -> (Vec<Handoff>, Unmatched) {
-        let mut follower = Follower::new(find(spec).expect("a course"), is_timed_singly);
+        let mut tracker = HandoffTracker::new(find(spec).expect("a benchmark"), is_timed_singly);
         let mut handoffs = Vec::new();
-        events.iter().for_each(|event| follower.next(*event, &mut handoffs));
-        (handoffs, follower.unmatched)
+        events.iter().for_each(|event| tracker.next(*event, &mut handoffs));
+        (handoffs, tracker.unmatched)
     }
 
     use Mark::{Arrive, Awake, Interrupt, Process, Receive, Reply, Send, SendDone, WakeCall};

@@ -1,16 +1,16 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+mod benchmark;
 mod cost;
-mod course;
 mod error;
 mod follow;
+mod measure;
 mod outliers;
 mod reader;
 mod scratch;
 mod statistics;
-mod watch;
 
-pub use course::{INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, find};
+pub use benchmark::{INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, find};
 pub use error::AnatomyError;
-pub use watch::{MeasurementOptions, watch};
+pub use measure::{MeasurementOptions, measure};

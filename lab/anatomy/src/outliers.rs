@@ -1,6 +1,6 @@
 //! The slowest hand-offs, each with its trace.
 
-use crate::course::InstrumentedBenchmark;
+use crate::benchmark::InstrumentedBenchmark;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
 use crate::scratch::remove;
@@ -26,7 +26,7 @@ struct KeptHandoff {
     is_run_delay_known: bool,
 }
 
-/// The slowest hand-offs so far, in descending order of time.
+/// Slowest hand-offs so far, in descending order of time.
 #[derive(Debug, Default)]
 pub(crate) struct Outliers(Vec<KeptHandoff>);
 
@@ -69,7 +69,7 @@ impl Outliers {
     pub fn describe(
         &mut self,
         folder: &Path,
-        watched: &TracedRound,
+        round: &TracedRound,
         traces: &[Trace<File>],
         tids: &[u64],
     ) {
@@ -80,11 +80,9 @@ impl Outliers {
             let begin_ns = ns(handoff.begin_ticks);
             let end_ns = ns(handoff.begin_ticks + handoff.total_ticks());
             let thread_ids = [tid(handoff.from_thread), tid(handoff.to_thread)];
-            let off_cpu_ns = watched
-                .off_cpu
-                .as_ref()
-                .map(|spans| off_cpu_ns(spans, thread_ids, begin_ns..end_ns));
-            kept.is_run_delay_known = watched.run_delay_ns.is_some();
+            let off_cpu_ns =
+                round.off_cpu.as_ref().map(|spans| off_cpu_ns(spans, thread_ids, begin_ns..end_ns));
+            kept.is_run_delay_known = round.run_delay_ns.is_some();
             kept.outlier = Some(AnatomyOutlier {
                 total_ns: 0.0,
                 stages_ns: Vec::new(),
@@ -92,8 +90,8 @@ impl Outliers {
                 excess_ns: 0.0,
                 off_cpu: OffCpu::Unknown,
                 off_cpu_ns,
-                run_delay_ns: watched.run_delay_ns.unwrap_or(0),
-                switches_involuntary: watched.switches_involuntary,
+                run_delay_ns: round.run_delay_ns.unwrap_or(0),
+                switches_involuntary: round.switches_involuntary,
                 file: String::new(),
                 begin_ns,
                 from_tid: tid(handoff.from_thread),
@@ -107,12 +105,12 @@ impl Outliers {
     pub fn finish(
         self,
         to: &Path,
-        course: &InstrumentedBenchmark,
+        benchmark: &InstrumentedBenchmark,
         stages: &[AnatomyStage],
         net_ns: f64,
     ) -> Result<Vec<AnatomyOutlier>, AnatomyError> {
         std::fs::create_dir_all(to).map_err(AnatomyError::at(to))?;
-        let stages_passed = course.stages_passed();
+        let stages_passed = benchmark.stages_passed();
         let mut files: Vec<(PathBuf, String)> = Vec::new();
         let mut all = Vec::new();
         for kept in self.0 {
@@ -120,7 +118,7 @@ impl Outliers {
             outlier.file = match files.iter().find(|(folder, _)| *folder == kept.folder) {
                 Some((_, file)) => file.clone(),
                 None => {
-                    let stem = format!("{}-{}", course.spec.replace('/', "-"), files.len() + 1);
+                    let stem = format!("{}-{}", benchmark.spec.replace('/', "-"), files.len() + 1);
                     let file = copy(&kept.folder, to, &stem)?;
                     files.push((kept.folder, file.clone()));
                     file
@@ -128,7 +126,7 @@ impl Outliers {
             };
             let of = |stage: &usize| {
                 let ns = ns(kept.handoff.stages_ticks[*stage].into());
-                let own = kept.handoff.has_passed(*stage) && !course.crosses_threads(*stage);
+                let own = kept.handoff.has_passed(*stage) && !benchmark.crosses_threads(*stage);
                 if own { ns - net_ns } else { ns }
             };
             outlier.stages_ns = stages_passed.iter().map(of).collect();
@@ -137,7 +135,7 @@ impl Outliers {
             outlier.slow_stage.clone_from(&stages[slow].name);
             outlier.excess_ns = excess_ns;
             outlier.off_cpu = off_cpu(
-                course.wakes_receiver(stages_passed[slow]),
+                benchmark.wakes_receiver(stages_passed[slow]),
                 &outlier,
                 kept.is_run_delay_known,
             );
@@ -199,7 +197,7 @@ fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::STAGES_COUNT;
+    use crate::benchmark::STAGES_COUNT;
 
     fn handoff(ticks: u32) -> Handoff {
         let mut stages_ticks = [0; STAGES_COUNT];

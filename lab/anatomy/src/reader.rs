@@ -1,6 +1,6 @@
-//! Translation of trace events to the hand-off marks of a course.
+//! Translation of trace events to the hand-off marks of a benchmark.
 
-use crate::course::{InstrumentedBenchmark, Mark};
+use crate::benchmark::{InstrumentedBenchmark, Mark};
 use crate::follow::MarkedEvent;
 use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
@@ -23,18 +23,18 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub fn new(course: &InstrumentedBenchmark, traces: &[Trace<File>]) -> Self {
+    pub fn new(benchmark: &InstrumentedBenchmark, traces: &[Trace<File>]) -> Self {
         let mut reader = Self {
             marks: Vec::new(),
             first_threads: Vec::new(),
             begin_ticks: 0,
             is_warm: false,
-            has_batches: course.has_batches(),
+            has_batches: benchmark.has_batches(),
             threads: Vec::new(),
         };
         for trace in traces {
             let marks = trace.sites().into_iter().filter_map(|site| {
-                let mark = course.mark(&site.name)?;
+                let mark = benchmark.mark(&site.name)?;
                 Some((site.number, mark))
             });
             reader.marks.push(marks.collect());

@@ -1,6 +1,6 @@
 //! Pure statistics: stages of a typical hand-off from many hand-offs.
 
-use crate::course::{BEFORE_SEND, InstrumentedBenchmark, Route, STAGES_COUNT, WAKE_NAME};
+use crate::benchmark::{BEFORE_SEND, InstrumentedBenchmark, Route, STAGES_COUNT, WAKE_NAME};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
@@ -45,15 +45,15 @@ impl HandoffSample {
     /// thread. `None` if there are fewer than [`COUNT_MIN`] hand-offs.
     pub fn statistics(
         mut self,
-        course: &InstrumentedBenchmark,
+        benchmark: &InstrumentedBenchmark,
         net_ns: f64,
     ) -> Option<HandoffStatistics> {
         if self.count < COUNT_MIN {
             return None;
         }
         self.kept.sort_by_key(Handoff::total_ticks);
-        let times = Times { course, net_ns };
-        let stages_passed = course.stages_passed();
+        let times = Times { benchmark, net_ns };
+        let stages_passed = benchmark.stages_passed();
         let middle =
             means(&self.kept[share_range(self.kept.len(), 0.25, 0.75)], &times, &stages_passed);
         let whole: f64 = middle.iter().sum();
@@ -67,14 +67,14 @@ impl HandoffSample {
         totals.sort_by(f64::total_cmp);
         let total = AnatomyStage {
             name: "in all".to_string(),
-            what: course.handoff.to_string(),
+            what: benchmark.handoff.to_string(),
             passed: 1.0,
             p50_ns: quantile(&totals, 0.5),
             p99_ns: quantile(&totals, 0.99),
             mean_ns: whole,
             share: 1.0,
-            crosses: course.route != Route::SameThread,
-            has_floor: course.floor.is_some(),
+            crosses: benchmark.route != Route::SameThread,
+            has_floor: benchmark.floor.is_some(),
         };
         let bands = BANDS.iter().filter_map(|(name, from, to)| {
             let part = share_range(self.kept.len(), *from, *to);
@@ -93,7 +93,7 @@ impl HandoffSample {
         let passing = self.kept.iter().filter(|one| one.has_passed(stage));
         let mut all: Vec<f64> = passing.map(|one| times.of(one, stage)).collect();
         all.sort_by(f64::total_cmp);
-        let stage_text = times.course.stages[stage];
+        let stage_text = times.benchmark.stages[stage];
         AnatomyStage {
             name: stage_text.name.to_string(),
             what: stage_text.description.to_string(),
@@ -102,8 +102,8 @@ impl HandoffSample {
             p99_ns: quantile(&all, 0.99),
             mean_ns,
             share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
-            crosses: times.course.crosses_threads(stage),
-            has_floor: times.course.floor.is_some_and(|(_, _, floored)| floored == stage),
+            crosses: times.benchmark.crosses_threads(stage),
+            has_floor: times.benchmark.floor.is_some_and(|(_, _, floored)| floored == stage),
         }
     }
 }
@@ -129,14 +129,14 @@ pub(crate) struct HandoffStatistics {
 
 /// Conversion of a hand-off's stages to nanoseconds.
 struct Times<'a> {
-    course: &'a InstrumentedBenchmark,
+    benchmark: &'a InstrumentedBenchmark,
     net_ns: f64,
 }
 
 impl Times<'_> {
     fn of(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ns(handoff.stages_ticks[stage].into());
-        match handoff.has_passed(stage) && !self.course.crosses_threads(stage) {
+        match handoff.has_passed(stage) && !self.benchmark.crosses_threads(stage) {
             true => ns - self.net_ns,
             false => ns,
         }
@@ -220,12 +220,12 @@ pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, 
     excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((BEFORE_SEND, 0.0))
 }
 
-const _: () = assert!(STAGES_COUNT <= 8, "a bit for each");
+const _: () = assert!(STAGES_COUNT <= 8, "`passed` has a bit for each stage");
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::{NOTICE, find};
+    use crate::benchmark::{NOTICE, find};
 
     fn stage(name: &str, mean_ns: f64, has_floor: bool) -> AnatomyStage {
         let passed = f64::from(u8::from(mean_ns > 0.0));
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn stages_of_the_middle_half_add_up_to_its_time() {
-        let course = find("ring/mailbox").expect("a course");
+        let benchmark = find("ring/mailbox").expect("a benchmark");
         let mut sample = HandoffSample::new();
         for at in 0..1000u32 {
             let mut stages_ticks = [0; STAGES_COUNT];
@@ -278,7 +278,7 @@ mod tests {
                 passed,
             });
         }
-        let statistics = sample.statistics(course, 0.0).expect("enough");
+        let statistics = sample.statistics(benchmark, 0.0).expect("enough");
         let sum: f64 = statistics.stages.iter().map(|stage| stage.mean_ns).sum();
         assert!((sum - statistics.total.mean_ns).abs() < 1e-6);
         assert!(
@@ -286,7 +286,7 @@ mod tests {
         );
         assert!(
             (statistics.total.p50_ns / sum - 1.0).abs() < 0.02,
-            "the middle half lies about the median"
+            "the middle half surrounds the median"
         );
         assert!(
             statistics.bands.windows(2).all(|two| {

@@ -5,10 +5,10 @@ use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
 
-/// Longest band that is drawn, as a multiple of the typical one's time: a longer one would shrink
-/// the typical one to a stroke. It is listed in the table only.
+/// Maximum time of a drawn band, as a multiple of the typical band's. A longer band would shrink the
+/// typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of unmatched hand-offs above which the matched ones are in doubt.
+/// Share of unmatched hand-offs above which a note warns about the matched ones.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over the anatomies of a document, each with its record.
@@ -16,8 +16,8 @@ pub(crate) fn of(document: &Document) -> impl Iterator<Item = (&Record, &Anatomy
     document.records.iter().filter_map(|record| Some((record, record.anatomy.as_deref()?)))
 }
 
-/// Describes where the time of one hand-off went, for a terminal: the stages, their sum in one
-/// line, and notes on both. Empty for a record without an anatomy.
+/// Renders an anatomy for a terminal: the stages of a hand-off, their sum in one line, and notes.
+/// Empty for a record without an anatomy.
 pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
     let Some(anatomy) = &record.anatomy else { return String::new() };
     let mut lines = Vec::new();
@@ -113,7 +113,7 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
             floor.id,
             ns(floor.figure_ns),
             if floor.handoffs == 2.0 {
-                "there and back".to_string()
+                "a round trip".to_string()
             } else {
                 format!("{} hand-offs", floor.handoffs)
             },
@@ -128,37 +128,35 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     }
     let [none, one, two] = anatomy.site_ns.map(ns);
     let net = match anatomy.net {
-        true => "that was subtracted from each stage that stays on one thread",
-        false => {
-            "so much of each stage that stays on one thread is the probes' own, and was not subtracted"
-        }
+        true => "this cost was subtracted from each stage that stays on one thread",
+        false => "this cost is part of each stage that stays on one thread, and was not subtracted",
     };
     facts.push(format!(
-        "A site that is on takes {none}, {one} with a value and {two} with two: {net}. The clock goes in steps \
-         of {}.",
+        "An enabled site takes {none}, {one} with a value and {two} with two values: {net}. The clock advances in \
+         steps of {}.",
         ns(anatomy.clock_step_ns)
     ));
-    let said = &anatomy.unmatched;
-    let mut seen = format!(
-        "{} hand-offs in {} {}; {} that did not fit together",
+    let unmatched = &anatomy.unmatched;
+    let mut counts = format!(
+        "{} hand-offs in {} {}; {} with contradictory events",
         anatomy.handoffs_count,
         anatomy.rounds_count,
         if anatomy.rounds_count == 1 { "round" } else { "rounds" },
-        said.mismatched
+        unmatched.mismatched
     );
     for (count, what) in [
-        (said.begun_anew, "begun anew after the harness looked at the clock, and left out"),
-        (said.kept, "times the thread that gave took again, which is no hand-off"),
-        (said.overtaken, "arrived before their sender's stamp"),
-        (said.lost, "events lost"),
+        (unmatched.begun_anew, "left out because the harness read the clock within them"),
+        (unmatched.kept, "left out because the sender itself received the work"),
+        (unmatched.overtaken, "received before their send by the time stamps"),
+        (unmatched.lost, "events lost"),
     ] {
         if count > 0 {
-            seen.push_str(&format!(", {count} {what}"));
+            counts.push_str(&format!(", {count} {what}"));
         }
     }
-    seen.push('.');
-    facts.push(seen);
-    let unfit = said.mismatched + said.overtaken + said.lost;
+    counts.push('.');
+    facts.push(counts);
+    let unfit = unmatched.mismatched + unmatched.overtaken + unmatched.lost;
     if unfit as f64 > UNFIT_SHARE_MAX * anatomy.handoffs_count as f64 {
         facts.push(
             "In doubt: so many were left out that the others need not be typical; look for longer (--seconds), \
@@ -174,7 +172,9 @@ pub(crate) fn slow(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
         (Some(off_ns), _) => format!(" for {} of it", ns(off_ns as f64)),
-        (None, delay) => format!(", its round's parties waited {} for a CPU", ns(delay as f64)),
+        (None, delay) => {
+            format!(", the participants of its round waited {} for a CPU", ns(delay as f64))
+        }
     };
     format!(
         "{} by {} ({} above its median), {}{waited}; thread {} to {} at {} ns in {}",
@@ -208,7 +208,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
         Axis::names(names.collect()),
     )
     .described(format!(
-        "The stages of one hand-off, one upon the other, of the typical half and of slow ones. {}",
+        "The stages of one hand-off, stacked, of the typical half and of slow hand-offs. {}",
         anatomy.line
     ))
     .sized(width_px, 0.0);

@@ -37,7 +37,7 @@ pub(crate) const ALONE_MAX: f64 = 0.05;
 /// Statistic that represents the rounds of a process as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum Statistic {
     /// The figure itself: the median of the undisturbed rounds.
     Median,
     /// The median of the round at the best tenth: one tenth of the rounds are better.
@@ -46,26 +46,26 @@ pub enum By {
     P99,
 }
 
-impl By {
-    const ALL: [By; 3] = [By::Median, By::BestTenth, By::P99];
+impl Statistic {
+    const ALL: [Statistic; 3] = [Statistic::Median, Statistic::BestTenth, Statistic::P99];
     /// The statistics of the figure itself: its row shows one of them.
-    const FIGURE: [By; 2] = [By::Median, By::BestTenth];
+    const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
     /// Returns the name of the statistic.
     pub fn words(self) -> &'static str {
         match self {
-            By::Median => "median",
-            By::BestTenth => "best 1/10",
-            By::P99 => "p99",
+            Statistic::Median => "median",
+            Statistic::BestTenth => "best 1/10",
+            Statistic::P99 => "p99",
         }
     }
 
     fn value(self, record: &Record) -> f64 {
         match self {
-            By::Median => return record.summary.median,
-            By::P99 if record.summary.timing() == TimingKind::Batch => return f64::NAN,
-            By::P99 => return record.summary.quantiles().map_or(f64::NAN, |it| it.p99),
-            By::BestTenth => {}
+            Statistic::Median => return record.summary.median,
+            Statistic::P99 if record.summary.timing() == TimingKind::Batch => return f64::NAN,
+            Statistic::P99 => return record.summary.quantiles().map_or(f64::NAN, |it| it.p99),
+            Statistic::BestTenth => {}
         }
         let mut rounds: Vec<f64> = record.rounds.iter().map(|round| round.median).collect();
         if rounds.len() < ROUNDS_OF_TENTH_MIN {
@@ -148,7 +148,7 @@ pub struct Row {
     /// Unit of `a` and `b`.
     pub unit: Unit,
     /// Statistic that represents a process.
-    pub by: By,
+    pub by: Statistic,
     /// Median over A's processes.
     pub a: f64,
     /// Median over B's processes.
@@ -171,7 +171,7 @@ pub struct Row {
     /// resolution.
     pub least: f64,
     /// Smallest relative increase that most such comparisons would call worse, by the more sensitive of median and best
-    /// tenth; `None` if none would, or without an interval.
+    /// tenth; `None` if no increase would, or without an interval.
     pub found: Option<f64>,
     /// Verdict on the figure.
     pub verdict: Verdict,
@@ -257,13 +257,14 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             (_, 0) => only_a.push(key.words()),
             (0, _) => only_b.push(key.words()),
             _ => {
-                let has_values = |by: &By| *by != By::P99 || cell.has_tail(table.a_count);
-                let by: Vec<By> = By::ALL.into_iter().filter(has_values).collect();
+                let has_values =
+                    |by: &Statistic| *by != Statistic::P99 || cell.has_tail(table.a_count);
+                let by: Vec<Statistic> = Statistic::ALL.into_iter().filter(has_values).collect();
                 let rows = by.iter().map(|by| {
                     let visible = visible[usize::from(cell.several)];
                     // The nulls are timed in batches and have no tail: theirs is at least as wide.
                     let seen = match by {
-                        By::P99 => visible.into_iter().flatten().fold(0.0, f64::max),
+                        Statistic::P99 => visible.into_iter().flatten().fold(0.0, f64::max),
                         _ => visible[*by as usize].unwrap_or(0.0),
                     };
                     row(key, cell, *by, table.a_count, rules.threshold.max(seen))
@@ -298,7 +299,9 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     };
     let rows = figures.into_iter().flat_map(shown).collect();
     let by = |pick: fn(f64, f64) -> f64| {
-        visible.map(|ways| By::FIGURE.into_iter().filter_map(|by| ways[by as usize]).reduce(pick))
+        visible.map(|ways| {
+            Statistic::FIGURE.into_iter().filter_map(|by| ways[by as usize]).reduce(pick)
+        })
     };
     let [visible_one, visible_several] = by(f64::min);
     let [visible_one_most, visible_several_most] = by(f64::max);
@@ -320,8 +323,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     }
 }
 
-/// Sets [`Row::found`]: with this increase, B would lie as far above A as each of the conditions for a verdict requires,
-/// and farther by half the interval's width, as the estimate itself varies.
+/// Sets [`Row::found`]: the increase at which every condition of the verdict `worse` holds, plus half the interval's
+/// width, as the estimate itself varies.
 fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize) {
     let alike = |(row, values): (&Row, &family::Values)| {
         let shift = row.ratio.map_or(0.0, f64::ln);
@@ -341,7 +344,7 @@ fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize
         }
     }
     for rows in figures {
-        let (of_figure, _) = rows.split_at_mut(By::FIGURE.len());
+        let (of_figure, _) = rows.split_at_mut(Statistic::FIGURE.len());
         let least = of_figure.iter().filter_map(|row| row.found).reduce(f64::min);
         of_figure.iter_mut().for_each(|row| row.found = least);
     }
@@ -376,7 +379,7 @@ fn chosen([median, tenth]: [Row; 2]) -> Row {
                 median
             }
         }
-        // The row that keeps the figure from being the same is shown.
+        // The row that prevents the verdict `same` is shown.
         (false, false) if !is_bounded(&tenth) || median.verdict == Verdict::TooNoisy => median,
         (false, false) if !is_bounded(&median) || tenth.verdict == Verdict::TooNoisy => tenth,
         (false, false) => {
@@ -459,7 +462,7 @@ struct Cell {
     kind: ContenderKind,
     several: bool,
     smoke: bool,
-    /// For each [`By`], the values of all processes, A's first; NaN for a process without the
+    /// For each [`Statistic`], the values of all processes, A's first; NaN for a process without the
     /// figure.
     values: [Vec<f64>; 3],
 }
@@ -471,11 +474,11 @@ impl Cell {
 
     /// Returns `true` if both sides have the 99th percentile of operations.
     fn has_tail(&self, a_count: usize) -> bool {
-        let (a, b) = self.values[By::P99 as usize].split_at(a_count);
+        let (a, b) = self.values[Statistic::P99 as usize].split_at(a_count);
         !finite(a).is_empty() && !finite(b).is_empty()
     }
 
-    fn logs(&self, by: By) -> Vec<f64> {
+    fn logs(&self, by: Statistic) -> Vec<f64> {
         self.values[by as usize].iter().map(|it| it.ln()).collect()
     }
 }
@@ -507,10 +510,10 @@ impl Table {
                     kind: record.kind,
                     several: record.parties.use_several_cpus(),
                     smoke: false,
-                    values: By::ALL.map(|_| vec![f64::NAN; count]),
+                    values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });
                 cell.smoke |= record.warnings.iter().any(|it| it.code == WarningCode::Smoke);
-                for by in By::ALL {
+                for by in Statistic::ALL {
                     cell.values[by as usize][place] = by.value(record);
                 }
             }
@@ -539,14 +542,14 @@ impl Table {
     }
 
     /// Returns the difference of ours against ours: the widest end of any interval, within the
-    /// processes and between the sides; for one participant and for several, by each [`By`].
+    /// processes and between the sides; for one participant and for several, by each [`Statistic`].
     fn visible(&self) -> [[Option<f64>; 3]; 2] {
         let mut visible = [[None; 3]; 2];
         let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
         let nulls = || self.cells.iter().filter(|(_, cell)| is_null(cell));
         let figures: BTreeSet<(&str, &str)> =
             nulls().map(|(key, _)| (key.id.as_str(), key.setting.as_str())).collect();
-        for (figure, by) in figures.into_iter().flat_map(|it| By::ALL.map(|by| (it, by))) {
+        for (figure, by) in figures.into_iter().flat_map(|it| Statistic::ALL.map(|by| (it, by))) {
             let of_it = |key: &Key| (key.id.as_str(), key.setting.as_str()) == figure;
             let twins: Vec<&Cell> =
                 nulls().filter(|(key, _)| of_it(key)).map(|(_, cell)| cell).collect();
@@ -575,7 +578,7 @@ impl Table {
 }
 
 /// Returns a row without the fields that depend on all figures.
-fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
+fn row(key: &Key, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row {
     let (a, b) = cell.values[by as usize].split_at(a_count);
     let (a, b) = (finite(a), finite(b));
     let middle = |values: &[f64]| ranks::median_interval(values).map_or(0.0, |it| it.0);
@@ -586,7 +589,7 @@ fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
     let interval = shift.filter(|_| !few);
     let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());
     let why = if cell.smoke {
-        "run with smoke values: shown to work, not measured".to_string()
+        "run with smoke values, not measured".to_string()
     } else if few {
         let counts = format!("{} against {}", processes(a.len()), processes(b.len()));
         format!("{counts}, and at least {PROCESSES_MIN} a side are needed")
@@ -641,7 +644,7 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
     let mut notes = Vec::new();
     if smoke_count > 0 {
         notes.push(format!(
-            "{} left out: they show that it works, and measure nothing.",
+            "{} left out: smoke runs are not measurements.",
             counted(smoke_count, "smoke run", "is", "are")
         ));
     }
@@ -652,7 +655,7 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
         let names: Vec<String> =
             machines.iter().map(|(name, model)| format!("{name} ({model})")).collect();
         notes.push(format!(
-            "The runs are of different machines, and so may the differences be: {}.",
+            "The runs are from different machines, which may cause the differences: {}.",
             names.join(", ")
         ));
     }
@@ -660,11 +663,11 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
         a.1.iter().filter(|one| b.1.iter().any(|other| other.run.id == one.run.id)).count();
     if shared > 0 {
         let shared = counted(shared, "run", "is", "are");
-        notes.push(format!("{shared} on both sides: they are compared with themselves."));
+        notes.push(format!("{shared} on both sides and compared with themselves."));
     }
     let unended = all().filter(|it| !it.run.complete).count();
     if unended > 0 {
-        notes.push(format!("{} not come to an end.", counted(unended, "run", "has", "have")));
+        notes.push(format!("{} not completed.", counted(unended, "run", "was", "were")));
     }
     let begun = |side: &[&Document]| -> Option<(i64, i64)> {
         let begun = side.iter().map(|it| it.run.started_unix_ns);
@@ -675,8 +678,8 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
         && shared == 0
     {
         notes.push(
-            "One side was measured after the other: what the machine did meanwhile is in the \
-             differences. `handover compare --ab OLD NEW` takes them in turn."
+            "One side was measured after the other: changes of the machine in between are part of the \
+             differences. `handover compare --ab OLD NEW` measures them in turn."
                 .to_string(),
         );
     }
@@ -697,8 +700,8 @@ pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
     let parts: Vec<String> = one.into_iter().chain(several).collect();
     (!parts.is_empty()).then(|| {
         format!(
-            "Most such comparisons find a figure that takes {} longer: the median over the figures; the column finds has \
-             it for each.",
+            "Most such comparisons find a figure that takes {} longer (the median over the figures; the column `finds` has \
+             the value of each).",
             parts.join(", or ")
         )
     })
@@ -718,10 +721,10 @@ pub(crate) fn visible_line(comparison: &Comparison) -> String {
     let several = part(comparison.visible_several, comparison.visible_several_most, "across CPUs");
     let parts: Vec<String> = one.into_iter().chain(several).collect();
     match parts.is_empty() {
-        true => "How small a difference can be seen was not measured in these runs.".to_string(),
+        true => "The smallest visible difference was not measured in these runs.".to_string(),
         false => format!(
-            "These runs cannot see differences under {}: ours against ours, in the same processes, by what a row \
-             is decided by, best tenths or medians.",
+            "These runs cannot see differences under {}: ours against ours, in the same processes, by the \
+             statistic of the row (best tenths or medians).",
             parts.join(", ")
         ),
     }

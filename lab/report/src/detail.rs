@@ -2,7 +2,7 @@
 //! embed in the page.
 
 use crate::model::{Figure, Model};
-use crate::text::steers;
+use crate::text::is_control;
 use crate::words;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -108,7 +108,7 @@ impl<'a> Details<'a> {
         for letter in json.chars() {
             match letter {
                 '<' | '>' | '&' => safe.push_str(&format!("\\u{:04x}", u32::from(letter))),
-                letter if steers(letter) => safe.push('\u{fffd}'),
+                letter if is_control(letter) => safe.push('\u{fffd}'),
                 letter => safe.push(letter),
             }
         }
@@ -119,7 +119,7 @@ impl<'a> Details<'a> {
 fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
     let samples: Vec<_> = figure.rows.iter().map(|record| samples(record)).collect();
-    let scale = Scale::over(samples.iter().flatten());
+    let scale = BarScale::over(samples.iter().flatten());
     let contender = |(record, samples): (&&'a Record, &Option<Histogram<u64>>)| {
         let beside =
             |it: &'a Ratio, name| Beside { name, ratio: it.ratio, low: it.low, high: it.high };
@@ -180,12 +180,12 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// Logarithmic axis of a figure's bars.
-struct Scale {
+struct BarScale {
     from: f64,
     to: f64,
 }
 
-impl Scale {
+impl BarScale {
     /// Returns the axis over all samples except the slowest.
     fn over<'a>(all: impl Iterator<Item = &'a Histogram<u64>>) -> Self {
         let (mut from, mut to) = (f64::MAX, 0.0_f64);
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn bars_hold_all_samples_but_the_slowest_thousandth() {
         let samples = of(&[(10_000, 500), (20_000, 499), (9_000_000, 1)]);
-        let scale = Scale::over([&samples].into_iter());
+        let scale = BarScale::over([&samples].into_iter());
         let (peak, bars) = scale.bars(&samples);
         assert_eq!(peak, 0.5);
         assert_eq!((bars[0], bars[BARS_COUNT - 1]), (1000, 998));
@@ -247,17 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_are_all_the_same_have_an_axis_about_them() {
+    fn axis_of_equal_samples_surrounds_them() {
         let samples = of(&[(7_000, 3)]);
-        let scale = Scale::over([&samples].into_iter());
+        let scale = BarScale::over([&samples].into_iter());
         assert!(scale.from < 7.0 && scale.to > 7.0);
         let (peak, bars) = scale.bars(&samples);
         assert_eq!((peak, bars.iter().sum::<u16>()), (1.0, 1000));
-        assert!(Scale::over(std::iter::empty()).from > 0.0);
+        assert!(BarScale::over(std::iter::empty()).from > 0.0);
     }
 
     #[test]
-    fn no_text_ends_the_element_that_holds_the_data() {
+    fn data_cannot_end_its_html_element() {
         let evil = "</script><!--\u{202e}]]>&amp;";
         let figure = Detail {
             id: evil,

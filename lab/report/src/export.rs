@@ -1,7 +1,7 @@
 //! Export of runs to formats of other tools.
 
 use crate::model::{self, Model};
-use crate::text::steers;
+use crate::text::is_control;
 use crate::words;
 use handover_record::{Document, Mode, Record, Unit};
 use serde::Serialize;
@@ -145,7 +145,7 @@ fn csv(documents: &[Document]) -> String {
     for (document, it) in figures(documents) {
         let args: Vec<String> =
             it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let doubts: Vec<&str> = it.warnings.iter().map(|it| words::doubt(it.code)).collect();
+        let doubts: Vec<&str> = it.warnings.iter().map(|it| words::warning_text(it.code)).collect();
         let by_role: Vec<String> =
             it.roles.iter().map(|it| format!("{} {:.3}", it.role, it.cpus)).collect();
         let (s, peer) = (&it.summary, it.best_peer());
@@ -395,8 +395,9 @@ pub fn markdown(document: &Document, all: bool) -> String {
     }
     let run = &document.run;
     let _ = writeln!(text, "\n{}", words::null_line(run.null_one, run.null_several));
-    for doubt in model.doubts() {
-        let _ = writeln!(text, "- {}: {}", doubt.code.letter(), cell(words::doubt(doubt.code)));
+    for doubt in model.warnings() {
+        let _ =
+            writeln!(text, "- {}: {}", doubt.code.letter(), cell(words::warning_text(doubt.code)));
     }
     text
 }
@@ -417,7 +418,7 @@ fn cell(text: &str) -> String {
             '|' | '\\' | '`' | '*' | '_' | '[' | ']' => cell.extend(['\\', it]),
             '<' => cell.push_str("&lt;"),
             '&' => cell.push_str("&amp;"),
-            it if steers(it) => cell.push(' '),
+            it if is_control(it) => cell.push(' '),
             it => cell.push(it),
         }
     }

@@ -20,7 +20,7 @@ const WIDTH_MIN: usize = 24;
 
 /// Figure of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Dot {
+pub struct RunFigure {
     /// Id of the run.
     pub run: String,
     /// Beginning of the run, in nanoseconds since the Unix epoch.
@@ -62,7 +62,7 @@ pub struct History {
     /// Unit of the figure.
     pub unit: Unit,
     /// Runs, the earliest first.
-    pub runs: Vec<Dot>,
+    pub runs: Vec<RunFigure>,
     /// Levels, in order; a single one if nothing changed.
     pub levels: Vec<Level>,
     /// Number of runs that have the figure, but on another machine or with other arguments than the
@@ -76,9 +76,15 @@ impl History {
     ///
     /// # Cost
     /// Some tenths of a second for 1,000 runs.
-    pub fn of(id: &str, contender: &str, unit: Unit, runs: Vec<Dot>, left_out: usize) -> History {
+    pub fn of(
+        id: &str,
+        contender: &str,
+        unit: Unit,
+        runs: Vec<RunFigure>,
+        left_out: usize,
+    ) -> History {
         let all_above_0 = runs.iter().all(|dot| dot.median > 0.0);
-        let scaled = |dot: &Dot| if all_above_0 { dot.median.ln() } else { dot.median };
+        let scaled = |dot: &RunFigure| if all_above_0 { dot.median.ln() } else { dot.median };
         let changes = divisive::changes(&runs.iter().map(scaled).collect::<Vec<f64>>());
         let mut levels: Vec<Level> = Vec::new();
         let mut starts = vec![(0, None)];
@@ -131,7 +137,7 @@ impl History {
         let text = match self.levels.len() {
             _ if self.runs.len() < 2 * PART_MIN => {
                 format!(
-                    "A change shows from {} runs on, {PART_MIN} on each side of it.",
+                    "A change can be found with at least {} runs, {PART_MIN} on each side of it.",
                     2 * PART_MIN
                 )
             }
@@ -142,10 +148,10 @@ impl History {
         lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         if self.left_out > 0 {
             let text = format!(
-                "{} left out: other arguments, or another machine, than the last.",
+                "{} left out: their arguments or machine differ from the last run's.",
                 runs_counted(self.left_out)
             );
-            lines.extend(wrap(&text, Tone::Doubt, 2, laid_out));
+            lines.extend(wrap(&text, Tone::Warning, 2, laid_out));
         }
         let guide = "Changes by E-divisive (Matteson and James), each that chance makes at most once in a \
                      hundred times.";
@@ -185,7 +191,7 @@ impl History {
             Unit::Bytes => Quantity::Bytes,
             Unit::Count => Quantity::Count,
         };
-        let dot = |(place, dot): (usize, &Dot)| {
+        let dot = |(place, dot): (usize, &RunFigure)| {
             let text = format!(
                 "{}: {} ({}..{}), {}, {}",
                 dot.run,
@@ -234,7 +240,7 @@ impl History {
     }
 }
 
-fn median(dots: &[Dot]) -> f64 {
+fn median(dots: &[RunFigure]) -> f64 {
     let mut values: Vec<f64> = dots.iter().map(|dot| dot.median).collect();
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);

@@ -65,7 +65,7 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
     environment.set_formatter(write_escaped);
     // The extension .html enables escaping.
     let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
-    // The template is part of the program; the tests render pages of every kind with it.
+    // The template is embedded; the tests render pages of every kind with it.
     rendered.unwrap_or_else(|refused| panic!("the embedded template: {refused:#}"))
 }
 
@@ -97,29 +97,29 @@ struct Page<'a> {
     chart_narrow: String,
     chart_style: &'static str,
     page_style: &'static str,
-    groups: Vec<Group<'a>>,
+    groups: Vec<GroupView<'a>>,
     off_ladder_count: usize,
     /// Other runs; `None` if there are none.
     beside: Option<OtherRuns<'a>>,
     sweeps: Vec<SweepPart>,
     anatomies: Vec<AnatomyPart<'a>>,
-    doubts: Vec<Doubt<'a>>,
+    doubts: Vec<WarningView<'a>>,
     contenders_count: usize,
     contenders: Vec<Contenders<'a>>,
-    facts: Vec<Fact>,
+    facts: Vec<HostFact>,
     /// Data for the script, as JSON.
     data: String,
     script: &'static str,
 }
 
 #[derive(Serialize)]
-struct Group<'a> {
+struct GroupView<'a> {
     name: &'a str,
-    rows: Vec<Row<'a>>,
+    rows: Vec<RowView<'a>>,
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct RowView<'a> {
     id: &'a str,
     contender: String,
     /// `true` if the contender must be shown: the figure has more than one row.
@@ -208,14 +208,14 @@ struct StageRow<'a> {
 }
 
 #[derive(Serialize)]
-struct Doubt<'a> {
+struct WarningView<'a> {
     letter: &'static str,
     words: &'static str,
-    texts: Vec<DoubtText<'a>>,
+    texts: Vec<WarningText<'a>>,
 }
 
 #[derive(Serialize)]
-struct DoubtText<'a> {
+struct WarningText<'a> {
     text: &'a str,
     names: String,
 }
@@ -241,7 +241,7 @@ struct ContenderRow {
 }
 
 #[derive(Serialize)]
-struct Fact {
+struct HostFact {
     name: &'static str,
     value: String,
 }
@@ -251,12 +251,12 @@ fn is_smoke(document: &Document) -> bool {
     !document.records.is_empty() && document.records.iter().all(smoke)
 }
 
-fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<Group<'a>> {
-    let rows = |figure: &model::Figure<'a>| -> Vec<Row<'a>> {
+fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<GroupView<'a>> {
+    let rows = |figure: &model::Figure<'a>| -> Vec<RowView<'a>> {
         let has_contender = figure.rows.len() > 1;
         figure.rows.iter().map(|it| row(model, it, has_contender, details.place(it))).collect()
     };
-    let group = |group: &model::Group<'a>| Group {
+    let group = |group: &model::Group<'a>| GroupView {
         name: group.name,
         rows: group.figures.iter().flat_map(rows).collect(),
     };
@@ -268,7 +268,7 @@ fn row<'a>(
     record: &'a Record,
     has_contender: bool,
     place: Option<(usize, usize)>,
-) -> Row<'a> {
+) -> RowView<'a> {
     let shown = |value| words::figure(record.unit, value);
     let modes = match record.modes.as_slice() {
         [] | [_] => &[],
@@ -278,10 +278,10 @@ fn row<'a>(
     for warning in &record.warnings {
         let letter = warning.code.letter();
         if !doubts.iter().any(|it| it.letter == letter) {
-            doubts.push(Letter { letter, words: words::doubt(warning.code) });
+            doubts.push(Letter { letter, words: words::warning_text(warning.code) });
         }
     }
-    Row {
+    RowView {
         id: &record.id,
         contender: model.contender_label(record),
         has_contender,
@@ -325,14 +325,15 @@ fn row<'a>(
     }
 }
 
-fn doubts<'a>(model: &Model<'a>) -> Vec<Doubt<'a>> {
-    let text = |(text, names): (&'a str, Vec<String>)| DoubtText { text, names: names.join(", ") };
-    let doubt = |doubt: model::Doubt<'a>| Doubt {
-        letter: doubt.code.letter(),
-        words: words::doubt(doubt.code),
-        texts: doubt.texts.into_iter().map(text).collect(),
+fn doubts<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
+    let text =
+        |(text, names): (&'a str, Vec<String>)| WarningText { text, names: names.join(", ") };
+    let group = |group: model::WarningGroup<'a>| WarningView {
+        letter: group.code.letter(),
+        words: words::warning_text(group.code),
+        texts: group.texts.into_iter().map(text).collect(),
     };
-    model.doubts().into_iter().map(doubt).collect()
+    model.warnings().into_iter().map(group).collect()
 }
 
 /// Returns every row that another run has too.
@@ -440,30 +441,30 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
     all
 }
 
-fn facts(document: &Document) -> Vec<Fact> {
+fn facts(document: &Document) -> Vec<HostFact> {
     let run = &document.run;
     let mut facts = Vec::new();
-    let mut say = |name, value: String| {
+    let mut add = |name, value: String| {
         if !value.is_empty() {
-            facts.push(Fact { name, value });
+            facts.push(HostFact { name, value });
         }
     };
-    say("run", run.id.clone());
-    say("began", model::utc(run.started_unix_ns));
-    say("command", run.command.clone());
-    say("profile", run.profile.clone());
-    say(
+    add("run", run.id.clone());
+    add("began", model::utc(run.started_unix_ns));
+    add("command", run.command.clone());
+    add("profile", run.profile.clone());
+    add(
         "version",
         match run.commit.as_str() {
             "" => run.version.clone(),
             commit => format!("{}, commit {commit}", run.version),
         },
     );
-    host_facts(&document.host, &mut say);
+    host_facts(&document.host, &mut add);
     facts
 }
 
-fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
+fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
     let optional = |value: &Option<String>| value.clone().unwrap_or_default();
     let count = |count: u32, what: &str| match count {
         0 => String::new(),
@@ -473,9 +474,9 @@ fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
     let list = |parts: &[String]| {
         parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(", ")
     };
-    say("host", host.name.clone());
-    say("CPU", host.cpu_model.clone());
-    say(
+    add("host", host.name.clone());
+    add("CPU", host.cpu_model.clone());
+    add(
         "topology",
         list(&[
             count(host.packages, "package"),
@@ -486,7 +487,7 @@ fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
         ]),
     );
     let allowed: Vec<String> = host.cpus_allowed.iter().map(u32::to_string).collect();
-    say(
+    add(
         "CPUs",
         list(&[
             if host.cpus_online > 0 {
@@ -499,39 +500,39 @@ fn host_facts(host: &Host, say: &mut impl FnMut(&'static str, String)) {
             } else {
                 format!("allowed: {}", allowed.join(" "))
             },
-            host.cgroup_cpus.map_or(String::new(), |cpus| format!("cgroup grants {cpus:.2}")),
+            host.cgroup_cpus.map_or(String::new(), |cpus| format!("cgroup limit {cpus:.2}")),
         ]),
     );
     let caches = host.caches.iter().map(|cache| {
         let size = words::figure(Unit::Bytes, cache.size_bytes as f64);
         format!("L{} {} {size}", cache.level, cache.kind.to_lowercase())
     });
-    say("caches", caches.collect::<Vec<_>>().join(", "));
+    add("caches", caches.collect::<Vec<_>>().join(", "));
     let bytes = |bytes: u64| words::figure(Unit::Bytes, bytes as f64);
-    say(
+    add(
         "memory",
         list(&[
             if host.memory_bytes > 0 { bytes(host.memory_bytes) } else { String::new() },
             host.cgroup_memory_bytes
-                .map_or(String::new(), |limit| format!("cgroup grants {}", bytes(limit))),
+                .map_or(String::new(), |limit| format!("cgroup limit {}", bytes(limit))),
         ]),
     );
-    say("kernel", host.kernel.clone());
-    say("microcode", optional(&host.microcode));
-    say("hypervisor", optional(&host.hypervisor));
-    say("compiler", host.compiler.clone());
-    say("build", host.build_profile.clone());
-    say("features", host.features.join(" "));
-    say("peers", host.peers.join(", "));
-    say("C library", optional(&host.libc));
-    say("clock", host.clock.clone());
-    say("one clock reading", units::format_ns(host.clock_cost_ns));
-    say("kernel's clock", host.clock_source.clone());
-    say("governor", optional(&host.governor));
-    say("turbo", host.turbo.map_or(String::new(), |on| if on { "on" } else { "off" }.to_string()));
-    say("isolation", host.isolation.join(" "));
-    say("huge pages", optional(&host.huge_pages));
-    say("hardware counters", if host.counters { "readable" } else { "not readable" }.to_string());
-    say("load at start", format!("{:.2}", host.load_1min));
-    say("mitigations", host.mitigations.join("; "));
+    add("kernel", host.kernel.clone());
+    add("microcode", optional(&host.microcode));
+    add("hypervisor", optional(&host.hypervisor));
+    add("compiler", host.compiler.clone());
+    add("build", host.build_profile.clone());
+    add("features", host.features.join(" "));
+    add("peers", host.peers.join(", "));
+    add("C library", optional(&host.libc));
+    add("clock", host.clock.clone());
+    add("one clock reading", units::format_ns(host.clock_cost_ns));
+    add("kernel's clock", host.clock_source.clone());
+    add("governor", optional(&host.governor));
+    add("turbo", host.turbo.map_or(String::new(), |on| if on { "on" } else { "off" }.to_string()));
+    add("isolation", host.isolation.join(" "));
+    add("huge pages", optional(&host.huge_pages));
+    add("hardware counters", if host.counters { "readable" } else { "not readable" }.to_string());
+    add("load at start", format!("{:.2}", host.load_1min));
+    add("mitigations", host.mitigations.join("; "));
 }

@@ -43,7 +43,7 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
     let count = names.len();
     let time = Axis::log("time of one operation", Quantity::Nanos).from(1.0);
     let Rungs { stretch, tail, p99, floor, peer, ours, facts } = rungs;
-    let chart = Chart::new("The ladder: what each hand-over costs", time, Axis::names(names))
+    let chart = Chart::new("The ladder: cost of each hand-over", time, Axis::names(names))
         .described(format!(
             "{count} figures on a logarithmic axis of time; each with its median and interval, \
              its floor, its 99 % quantile and its best peer. The table has the same figures as text."
@@ -55,7 +55,7 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
         .with(Series::new("99 %", Role::Faint, Mark::Ring, p99))
         .with(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
         .with(Series::new("median with interval", Role::Ours, Mark::Dot, ours))
-        .with(Series::new("fact of the machine", Role::Floor, Mark::Dot, facts));
+        .with(Series::new("property of the machine", Role::Floor, Mark::Dot, facts));
     let others = others.iter().zip(beside).zip(1_u8..);
     others.fold(chart, |chart, ((other, points), nth)| {
         chart.with(Series::new(model::label(other), Role::Nth(nth % 8), Mark::Ring, points))

@@ -62,7 +62,7 @@ impl<'a> Model<'a> {
                 kept
             });
             if !all {
-                group.figures.iter_mut().for_each(|figure| keep_speakers(&mut figure.rows));
+                group.figures.iter_mut().for_each(|figure| keep_representatives(&mut figure.rows));
             }
         }
         groups.retain(|group| !group.figures.is_empty());
@@ -108,8 +108,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns the warnings of the rows: each kind that is present, with its texts and figures.
-    pub fn doubts(&self) -> Vec<Doubt<'a>> {
-        let mut doubts: Vec<Doubt<'a>> = Vec::new();
+    pub fn warnings(&self) -> Vec<WarningGroup<'a>> {
+        let mut warnings: Vec<WarningGroup<'a>> = Vec::new();
         let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
         for record in self.rows() {
             let name = match several(&record.id) {
@@ -118,9 +118,9 @@ impl<'a> Model<'a> {
             };
             for warning in &record.warnings {
                 let doubt = position_or_push(
-                    &mut doubts,
+                    &mut warnings,
                     |it| it.code == warning.code,
-                    || Doubt { code: warning.code, texts: Vec::new() },
+                    || WarningGroup { code: warning.code, texts: Vec::new() },
                 );
                 let found = position_or_push(
                     &mut doubt.texts,
@@ -132,17 +132,17 @@ impl<'a> Model<'a> {
                 }
             }
         }
-        doubts
+        warnings
     }
 }
 
 /// Warnings of one kind: each text, with the figures that it applies to.
-pub(crate) struct Doubt<'a> {
+pub(crate) struct WarningGroup<'a> {
     pub code: WarningCode,
     pub texts: Vec<(&'a str, Vec<String>)>,
 }
 
-fn keep_speakers(rows: &mut Vec<&Record>) {
+fn keep_representatives(rows: &mut Vec<&Record>) {
     for kind in [ContenderKind::Ours, ContenderKind::Floor] {
         if rows.iter().any(|it| it.kind == kind) {
             return rows.retain(|it| it.kind == kind);
@@ -233,7 +233,7 @@ mod tests {
     use super::utc;
 
     #[test]
-    fn days_become_dates() {
+    fn days_are_converted_to_dates() {
         let at = |seconds: i64| utc(seconds * 1_000_000_000);
         assert_eq!(at(0), "1970-01-01 00:00 UTC");
         assert_eq!(at(-1), "1969-12-31 23:59 UTC");

@@ -5,15 +5,15 @@ use crate::words;
 use handover_record::{Document, Record, Warning, WarningCode};
 use std::collections::BTreeMap;
 
-/// Fewest runs, this one included, whose figures are told.
+/// Minimum number of runs, including this one, for a warning.
 const RUNS_MIN: usize = 3;
 
-/// Adds a warning to each figure of `document` whose interval leaves out its median in one of `earlier`, with the least
-/// and the greatest median: the interval tells how well one run knows its figure, and not what the next run measures.
+/// Adds a warning to each figure of `document` whose interval does not contain its median in one of `earlier`, with the
+/// least and the greatest median. The interval is the precision within one run; the next run may lie outside.
 ///
 /// Figures count if they have the same id, contender, arguments and placement. Runs on other machines and smoke runs
 /// are ignored.
-pub fn mark_seen(document: &mut Document, earlier: &[Document]) {
+pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
     let is_comparable = |it: &&Document| {
         it.host.name == document.host.name
             && it.host.cpu_model == document.host.cpu_model

@@ -23,9 +23,9 @@ mod paint;
 pub use axis::{Axis, Name, Quantity};
 pub(crate) use paint::escape;
 
-use axis::{Ends, Kind, Scale};
+use axis::{DataRange, Kind, Scale};
 use bitmap::Bitmap;
-use paint::{Canvas, Paint, shorten, text_width};
+use paint::{Canvas, SvgCanvas, shorten, text_width};
 
 /// Style sheet that colours every chart, light and dark: for the `<style>` of a page with charts.
 pub const STYLE: &str = include_str!("svg/style.css");
@@ -215,25 +215,26 @@ impl Chart {
     /// # Cost
     /// Some milliseconds.
     pub fn draw_png(&self) -> Vec<u8> {
-        let plan = Plan::new(self);
+        let plan = ChartLayout::new(self);
         let mut bitmap = Bitmap::new(self.width_px, plan.height_px);
-        self.paint_on(&plan, &mut bitmap);
+        self.paint_chart(&plan, &mut bitmap);
         bitmap.finish()
     }
 
     fn paint(&self, style: &str) -> String {
-        let plan = Plan::new(self);
-        let mut paint = Paint::new(self.width_px, plan.height_px, &self.title, &self.description);
+        let plan = ChartLayout::new(self);
+        let mut paint =
+            SvgCanvas::new(self.width_px, plan.height_px, &self.title, &self.description);
         if !style.is_empty() {
             paint.raw("<style>");
             paint.raw(style);
             paint.raw("</style>");
         }
-        self.paint_on(&plan, &mut paint);
+        self.paint_chart(&plan, &mut paint);
         paint.finish()
     }
 
-    fn paint_on(&self, plan: &Plan, canvas: &mut dyn Canvas) {
+    fn paint_chart(&self, plan: &ChartLayout, canvas: &mut dyn Canvas) {
         if self.headed {
             let room_px = self.width_px - 16.0;
             let title = shorten(&self.title, room_px, TEXT_PX);
@@ -258,7 +259,7 @@ impl Chart {
         }
     }
 
-    fn paint_legend(&self, paint: &mut dyn Canvas, plan: &Plan) {
+    fn paint_legend(&self, paint: &mut dyn Canvas, plan: &ChartLayout) {
         for Entry { series, x, y } in &plan.legend {
             let series = &self.series[*series];
             paint.open_group(&series.role.class(), "");
@@ -277,7 +278,7 @@ impl Chart {
     fn paint_series(
         &self,
         series: &Series,
-        plan: &Plan,
+        plan: &ChartLayout,
         stack: &mut Stack,
         paint: &mut dyn Canvas,
     ) {
@@ -297,7 +298,9 @@ impl Chart {
             paint.open_group("", &point.text);
             match series.mark {
                 Mark::Bar => plan.paint_bar(paint, point, 0.0),
-                Mark::Stacked => plan.paint_bar(paint, point, stack.push(point, plan.lying)),
+                Mark::Stacked => {
+                    plan.paint_bar(paint, point, stack.push(point, plan.is_horizontal))
+                }
                 mark => {
                     if let Some((low, high)) = point.span.filter(|it| both_finite(*it)) {
                         let (from, to) = plan.span(point, low, high);
@@ -342,8 +345,8 @@ struct Stack {
 
 impl Stack {
     /// Adds a point's bar and returns its base.
-    fn push(&mut self, point: &Point, lying: bool) -> f64 {
-        let (name, value) = if lying { (point.y, point.x) } else { (point.x, point.y) };
+    fn push(&mut self, point: &Point, is_horizontal: bool) -> f64 {
+        let (name, value) = if is_horizontal { (point.y, point.x) } else { (point.x, point.y) };
         match self.heights.iter_mut().find(|it| it.0 == name) {
             Some((_, height)) => {
                 let base = *height;
@@ -366,7 +369,7 @@ struct Entry {
 }
 
 /// Layout of a chart.
-struct Plan {
+struct ChartLayout {
     x: Scale,
     y: Scale,
     left: f64,
@@ -375,16 +378,16 @@ struct Plan {
     bottom: f64,
     height_px: f64,
     /// `true` if the vertical axis has names, so that spans and bars are horizontal.
-    lying: bool,
+    is_horizontal: bool,
     labels_above: bool,
     rows: Vec<f64>,
     legend: Vec<Entry>,
 }
 
-impl Plan {
-    fn new(chart: &Chart) -> Plan {
-        let lying = matches!(chart.y.kind, Kind::Names(_));
-        let (x_ends, y_ends) = ends(chart, lying);
+impl ChartLayout {
+    fn new(chart: &Chart) -> ChartLayout {
+        let is_horizontal = matches!(chart.y.kind, Kind::Names(_));
+        let (x_ends, y_ends) = ends(chart, is_horizontal);
         let y_labels: Vec<String> = match &chart.y.kind {
             Kind::Names(names) => names.iter().map(|name| name.label.clone()).collect(),
             _ => Scale::new(&chart.y, y_ends, (0.0, 1.0))
@@ -397,7 +400,7 @@ impl Plan {
             labels.map(|label| text_width(label, TEXT_PX)).fold(0.0, f64::max)
         };
         let labels_px = widest(&mut y_labels.iter().map(String::as_str));
-        let labels_above = lying && labels_px > chart.width_px * LABELS_BESIDE_MAX;
+        let labels_above = is_horizontal && labels_px > chart.width_px * LABELS_BESIDE_MAX;
         let notes_px = match &chart.y.kind {
             Kind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
             _ => 0.0,
@@ -407,7 +410,7 @@ impl Plan {
         let beside_px = if notes_px > 0.0 && !labels_above { notes_px + 16.0 } else { 0.0 };
         let right = chart.width_px - beside_px.max(24.0);
         let (legend, legend_rows) = lay_legend(chart);
-        let upright_title = if chart.y.title.is_empty() || lying { 0.0 } else { 22.0 };
+        let upright_title = if chart.y.title.is_empty() || is_horizontal { 0.0 } else { 22.0 };
         let top = 8.0 + chart.head_px() + legend_rows as f64 * LEGEND_ROW_PX + upright_title;
         let below = if chart.x.title.is_empty() { 26.0 } else { 44.0 };
         let row_px = if labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
@@ -425,7 +428,7 @@ impl Plan {
             }
             bottom = y + 4.0;
         }
-        Plan {
+        ChartLayout {
             x: Scale::new(&chart.x, x_ends, (left, right)),
             y: Scale::new(&chart.y, y_ends, (bottom, top)),
             left,
@@ -433,7 +436,7 @@ impl Plan {
             top,
             bottom,
             height_px: bottom + below,
-            lying,
+            is_horizontal,
             labels_above,
             rows,
             legend,
@@ -483,7 +486,7 @@ impl Plan {
     }
 
     fn upright(&self, y: f64) -> f64 {
-        if !self.lying {
+        if !self.is_horizontal {
             return self.y.place(y);
         }
         // The index of a name may have a fraction, which moves the point towards the next row.
@@ -492,7 +495,7 @@ impl Plan {
     }
 
     fn span(&self, point: &Point, low: f64, high: f64) -> ((f64, f64), (f64, f64)) {
-        if self.lying {
+        if self.is_horizontal {
             (self.place(low, point.y), self.place(high, point.y))
         } else {
             (self.place(point.x, low), self.place(point.x, high))
@@ -500,7 +503,7 @@ impl Plan {
     }
 
     fn paint_bar(&self, paint: &mut dyn Canvas, point: &Point, base: f64) {
-        if self.lying {
+        if self.is_horizontal {
             let (from, to) = (self.x.place(base), self.x.place(base + point.x));
             let y = self.upright(point.y);
             paint.rect(from.min(to), y - 7.0, (to - from).abs(), 14.0);
@@ -517,26 +520,27 @@ impl Plan {
 }
 
 /// Returns the range of the data along both axes.
-fn ends(chart: &Chart, lying: bool) -> (Ends, Ends) {
-    let (mut x, mut y) = (Ends::default(), Ends::default());
+fn ends(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
+    let (mut x, mut y) = (DataRange::default(), DataRange::default());
     let mut stack = Stack::default();
     for series in &chart.series {
         for point in &series.points {
             let base = match series.mark {
-                Mark::Stacked => stack.push(point, lying),
+                Mark::Stacked => stack.push(point, is_horizontal),
                 _ => 0.0,
             };
             let bar = matches!(series.mark, Mark::Bar | Mark::Stacked);
-            let (along, across) = if lying { (&mut x, &mut y) } else { (&mut y, &mut x) };
-            let (value, place) = if lying { (point.x, point.y) } else { (point.y, point.x) };
-            across.take(place);
-            along.take(base + value);
+            let (along, across) = if is_horizontal { (&mut x, &mut y) } else { (&mut y, &mut x) };
+            let (value, place) =
+                if is_horizontal { (point.x, point.y) } else { (point.y, point.x) };
+            across.extend(place);
+            along.extend(base + value);
             if bar {
-                along.take(0.0);
+                along.extend(0.0);
             }
             if let Some((low, high)) = point.span {
-                along.take(low);
-                along.take(high);
+                along.extend(low);
+                along.extend(high);
             }
         }
     }

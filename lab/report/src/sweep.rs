@@ -66,7 +66,7 @@ enum NoLaw {
     /// There are fewer than four values, or values below 1.
     TooFew,
     /// The best fit has this error.
-    Off(f64),
+    PoorFit(f64),
 }
 
 /// Fits the law to a curve, if it applies.
@@ -76,7 +76,7 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     }
     let law = Usl::fit(points).ok_or(NoLaw::TooFew)?;
     let error = law.error(points);
-    if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::Off(error)) }
+    if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::PoorFit(error)) }
 }
 
 /// Returns every figure of a document that was measured with several values of exactly one
@@ -189,7 +189,8 @@ impl Sweep<'_> {
         .headed();
         for curve in &self.curves {
             if let Ok(law) = curve.law {
-                chart = chart.with(Series::new("", curve.role, Mark::Dashed, drawn(curve, law)));
+                chart =
+                    chart.with(Series::new("", curve.role, Mark::Dashed, law_points(curve, law)));
             }
         }
         for curve in &self.curves {
@@ -266,21 +267,23 @@ impl Sweep<'_> {
         lines.push(Line::default());
         if SHARERS.contains(&self.argument) {
             for curve in &self.curves {
-                let said = match curve.law {
+                let text = match curve.law {
                     Ok(law) => law_in_words(law, &curve.rates()),
-                    Err(NoLaw::Off(error)) => format!(
-                        "no law: the nearest is off by {}, more than {}",
+                    Err(NoLaw::PoorFit(error)) => format!(
+                        "no law: the best fit has an error of {}, more than {}",
                         words::share(error),
                         words::share(ERROR_MAX)
                     ),
-                    Err(_) => "no law: it takes four values of the argument, from 1".to_string(),
+                    Err(_) => {
+                        "no law: a fit needs four values of the argument, from 1 on".to_string()
+                    }
                 };
-                lines.extend(wrap(&format!("{}: {said}", curve.contender), Tone::Plain, 2, width));
+                lines.extend(wrap(&format!("{}: {text}", curve.contender), Tone::Plain, 2, width));
             }
         }
         if self.curves.iter().any(|it| it.law.is_ok()) {
             let law = format!(
-                "The law, of N = {}: X(N) = γN / (1 + σ(N - 1) + κN(N - 1)), γ being what one alone does.",
+                "The law, of N = {}: X(N) = γN / (1 + σ(N - 1) + κN(N - 1)), where γ is the rate at N = 1.",
                 self.argument
             );
             lines.extend(wrap(&law, Tone::Faint, 2, width));
@@ -307,7 +310,7 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
 
 /// Returns the points of a law from the first value to the last, or a little beyond its peak if
 /// that is within [`PEAK_SHOWN`]; at equal factors.
-fn drawn(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
+fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     let ends = curve.points.first().zip(curve.points.last());
     let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {
         return Vec::new();
@@ -330,21 +333,23 @@ fn coefficients(law: Usl) -> String {
 }
 
 fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
-    let beyond = match (law.peak(), law.limit()) {
+    let prediction = match (law.peak(), law.limit()) {
         (Some((n, rate)), _) => {
             let most = points.iter().map(|it| it.0).fold(0.0, f64::max);
-            let seen = if n > most { ", beyond what was measured" } else { "" };
+            let seen = if n > most { ", beyond the measured values" } else { "" };
             format!(
-                "the most is {} with {}{seen}; more do less",
+                "the maximum is {} at N = {}{seen}, and the rate falls beyond",
                 units::format_rate(rate),
                 number(n)
             )
         }
-        (None, Some(limit)) => format!("more do more, but never {}", units::format_rate(limit)),
-        (None, None) => "more do more, in proportion".to_string(),
+        (None, Some(limit)) => {
+            format!("the rate rises with N, but stays below {}", units::format_rate(limit))
+        }
+        (None, None) => "the rate rises in proportion to N".to_string(),
     };
     format!(
-        "one alone {}, contention σ {}, coherency κ {} (off by {}): {beyond}",
+        "γ {}, contention σ {}, coherency κ {} (error {}): {prediction}",
         units::format_rate(law.gamma),
         scientific(law.sigma),
         scientific(law.kappa),
@@ -369,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn law_is_fitted_to_sharers_alone_and_refused_where_it_does_not_fit() {
+    fn law_needs_an_argument_that_counts_workers_and_a_good_fit() {
         let law = Usl { gamma: 1000.0, sigma: 0.05, kappa: 0.001 };
         let on_it: Vec<_> = [1.0, 2.0, 4.0, 8.0].map(|n| (n, law.throughput(n))).into();
         assert!(fit("threads_count", &on_it).is_ok());
@@ -377,6 +382,6 @@ mod tests {
         assert_eq!(fit("threads_count", &on_it[..3]), Err(NoLaw::TooFew));
         let off = [(1.0, 1000.0), (2.0, 100.0), (4.0, 3000.0), (8.0, 50.0), (16.0, 9000.0)];
         let refused = fit("threads_count", &off);
-        assert!(matches!(refused, Err(NoLaw::Off(error)) if error > ERROR_MAX), "{refused:?}");
+        assert!(matches!(refused, Err(NoLaw::PoorFit(error)) if error > ERROR_MAX), "{refused:?}");
     }
 }

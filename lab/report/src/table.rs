@@ -32,7 +32,7 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
     if document.records.is_empty() {
         lines.push(Line::plain("No figure was recorded."));
     } else {
-        match Layout::fit(&model, laid_out, style) {
+        match TableLayout::fit(&model, laid_out, style) {
             Some(layout) => layout.draw(&model, style, &mut lines),
             None => cards(&model, &mut lines),
         }
@@ -74,7 +74,7 @@ pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
 fn head(document: &Document, width: usize) -> Vec<Line> {
     let mut lines = wrap(&model::run_line(document), Tone::Faint, 2, width);
     if let (false, Some(run)) = (document.run.complete, lines.last_mut()) {
-        run.push(", not finished", Tone::Doubt);
+        run.push(", not finished", Tone::Warning);
     }
     let host = model::host_line(document);
     if !host.is_empty() {
@@ -92,9 +92,9 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     }
     let guide = format!(
         "A figure is the median over passes: of medians of operations, or of means of batches. ± is half its 95 % \
-         interval. p99 is of operations timed alone{}. × floor: by its floor's figure. × peer: by that of the best \
-         peer that waits alike; below 1, ours takes less. A peer that sleeps where ours spins is named with the \
-         word, and no ratio.",
+         interval. p99 is of operations timed one by one{}. × floor: ratio to the floor's figure. × peer: ratio to the best \
+         peer with the same waiting strategy; below 1, ours takes less. A peer with another strategy is shown with \
+         its strategy and without a ratio.",
         words::clock_steps(document)
     );
     lines.extend(wrap(&guide, Tone::Faint, 2, width));
@@ -103,19 +103,19 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         let text = format!("Figures kept off the ladder: {count}; --all shows them.");
         lines.extend(wrap(&text, Tone::Faint, 2, width));
     }
-    for doubt in model.doubts() {
+    for group in model.warnings() {
         lines.push(Line::default());
-        let mut legend = wrap(words::doubt(doubt.code), Tone::Plain, 0, width - 4);
+        let mut legend = wrap(words::warning_text(group.code), Tone::Plain, 0, width - 4);
         for (place, text) in legend.drain(..).enumerate() {
             let mut line = Line::default();
             if place == 0 {
-                line.push(doubt.code.letter(), Tone::Doubt);
+                line.push(group.code.letter(), Tone::Warning);
             }
             line.pad_to(4);
             line.spans.extend(text.spans);
             lines.push(line);
         }
-        for (text, names) in doubt.texts.iter().take(DOUBT_LINES_MAX) {
+        for (text, names) in group.texts.iter().take(DOUBT_LINES_MAX) {
             let names = match names.len() {
                 0..=DOUBT_NAMES_MAX => names.join(", "),
                 many => format!("{many} figures"),
@@ -128,7 +128,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
                 lines.push(line.cut(width, style));
             }
         }
-        if let Some(more) = doubt.texts.len().checked_sub(DOUBT_LINES_MAX + 1) {
+        if let Some(more) = group.texts.len().checked_sub(DOUBT_LINES_MAX + 1) {
             lines.push(Line::new(format!("    and {} more", more + 1), Tone::Faint));
         }
     }
@@ -136,15 +136,15 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
 }
 
 /// Labelled value of a record.
-struct Fact {
+struct RecordFact {
     label: &'static str,
     value: Line,
 }
 
 /// Returns the values of a record, in display order; `side` compares ratios to peers with 1.
-fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<Fact> {
+fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> {
     let mut facts = Vec::new();
-    let mut say = |label, value: Line| facts.push(Fact { label, value });
+    let mut say = |label, value: Line| facts.push(RecordFact { label, value });
     if record.modes.len() > 1 {
         let mut value = Line::default();
         for (place, mode) in modes(record).into_iter().enumerate() {
@@ -185,7 +185,7 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<Fact> {
         say("faults", Line::plain(faults));
     }
     if !record.warnings.is_empty() {
-        say("doubt", Line::new(words::letters(record), Tone::Doubt));
+        say("doubt", Line::new(words::letters(record), Tone::Warning));
     }
     facts
 }
@@ -221,7 +221,7 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
         let mut title = Line::new(&record.id, Tone::Strong);
         title.push(format!("  {}", model.contender_label(record)), Tone::Plain);
         lines.push(title);
-        for Fact { label, value } in facts(record, &|peer| model.side(record, peer)) {
+        for RecordFact { label, value } in facts(record, &|peer| model.side(record, peer)) {
             let mut line = Line::new(format!("  {label}"), Tone::Faint);
             line.pad_to(10);
             line.spans.extend(value.spans);
@@ -231,7 +231,7 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
+enum LadderColumn {
     Id,
     Contender,
     /// Waiting strategy; only if every contender has a row.
@@ -254,82 +254,85 @@ enum Column {
     Doubt,
 }
 
-impl Column {
+impl LadderColumn {
     /// All columns, in display order.
-    const ALL: [Column; 16] = [
-        Column::Id,
-        Column::Contender,
-        Column::Waits,
-        Column::Argument,
-        Column::Figure,
-        Column::Interval,
-        Column::Statistic,
-        Column::P99,
-        Column::Rate,
-        Column::FloorRatio,
-        Column::FloorId,
-        Column::PeerRatio,
-        Column::PeerName,
-        Column::Cpus,
-        Column::Faults,
-        Column::Doubt,
+    const ALL: [LadderColumn; 16] = [
+        LadderColumn::Id,
+        LadderColumn::Contender,
+        LadderColumn::Waits,
+        LadderColumn::Argument,
+        LadderColumn::Figure,
+        LadderColumn::Interval,
+        LadderColumn::Statistic,
+        LadderColumn::P99,
+        LadderColumn::Rate,
+        LadderColumn::FloorRatio,
+        LadderColumn::FloorId,
+        LadderColumn::PeerRatio,
+        LadderColumn::PeerName,
+        LadderColumn::Cpus,
+        LadderColumn::Faults,
+        LadderColumn::Doubt,
     ];
 
     /// Columns in the order in which they are dropped; `None` is the ids' first component, which
     /// then is a heading above each group. The others stay.
-    const LEAVING: [Option<Column>; 10] = [
-        Some(Column::FloorId),
-        Some(Column::Waits),
-        Some(Column::Faults),
-        Some(Column::Cpus),
-        Some(Column::Rate),
-        Some(Column::Contender),
+    const DROP_ORDER: [Option<LadderColumn>; 10] = [
+        Some(LadderColumn::FloorId),
+        Some(LadderColumn::Waits),
+        Some(LadderColumn::Faults),
+        Some(LadderColumn::Cpus),
+        Some(LadderColumn::Rate),
+        Some(LadderColumn::Contender),
         None,
-        Some(Column::Statistic),
-        Some(Column::P99),
-        Some(Column::PeerName),
+        Some(LadderColumn::Statistic),
+        Some(LadderColumn::P99),
+        Some(LadderColumn::PeerName),
     ];
 
     fn header(self) -> &'static str {
         match self {
-            Column::Id => "id",
-            Column::Contender => "contender",
-            Column::Waits => "waits",
-            Column::Argument => "with",
-            Column::Figure => "figure",
-            Column::Interval => "± 95 %",
-            Column::Statistic => "is the",
-            Column::P99 => "p99",
-            Column::Rate => "rate",
-            Column::FloorRatio => "× floor",
-            Column::FloorId => "floor",
-            Column::PeerRatio => "× peer",
-            Column::PeerName => "best peer",
-            Column::Cpus => "CPUs",
-            Column::Faults => "faults",
-            Column::Doubt => "doubt",
+            LadderColumn::Id => "id",
+            LadderColumn::Contender => "contender",
+            LadderColumn::Waits => "waits",
+            LadderColumn::Argument => "with",
+            LadderColumn::Figure => "figure",
+            LadderColumn::Interval => "± 95 %",
+            LadderColumn::Statistic => "is the",
+            LadderColumn::P99 => "p99",
+            LadderColumn::Rate => "rate",
+            LadderColumn::FloorRatio => "× floor",
+            LadderColumn::FloorId => "floor",
+            LadderColumn::PeerRatio => "× peer",
+            LadderColumn::PeerName => "best peer",
+            LadderColumn::Cpus => "CPUs",
+            LadderColumn::Faults => "faults",
+            LadderColumn::Doubt => "doubt",
         }
     }
 
     fn is_right(self) -> bool {
         !matches!(
             self,
-            Column::Id
-                | Column::Contender
-                | Column::Waits
-                | Column::Interval
-                | Column::Statistic
-                | Column::FloorId
-                | Column::PeerName
-                | Column::Doubt
+            LadderColumn::Id
+                | LadderColumn::Contender
+                | LadderColumn::Waits
+                | LadderColumn::Interval
+                | LadderColumn::Statistic
+                | LadderColumn::FloorId
+                | LadderColumn::PeerName
+                | LadderColumn::Doubt
         )
     }
 
     /// Returns the gap before this column: less if it belongs to the previous one.
     fn gap(self) -> usize {
         match self {
-            Column::Id => 0,
-            Column::Interval | Column::Statistic | Column::FloorId | Column::PeerName => 1,
+            LadderColumn::Id => 0,
+            LadderColumn::Interval
+            | LadderColumn::Statistic
+            | LadderColumn::FloorId
+            | LadderColumn::PeerName => 1,
             _ => 2,
         }
     }
@@ -337,34 +340,34 @@ impl Column {
     /// Returns the cell of a record, with several lines if the figure has several modes.
     fn cell(self, model: &Model<'_>, record: &Record) -> Vec<Line> {
         let line = match self {
-            Column::Id => Line::plain(&record.id),
-            Column::Contender => Line::plain(&record.contender),
-            Column::Waits if model.all => Line::new(record.waits.word(), Tone::Faint),
-            Column::Waits => Line::default(),
-            Column::Argument => Line::plain(model.varied(record)),
-            Column::Figure if record.modes.len() > 1 => {
+            LadderColumn::Id => Line::plain(&record.id),
+            LadderColumn::Contender => Line::plain(&record.contender),
+            LadderColumn::Waits if model.all => Line::new(record.waits.word(), Tone::Faint),
+            LadderColumn::Waits => Line::default(),
+            LadderColumn::Argument => Line::plain(model.varied(record)),
+            LadderColumn::Figure if record.modes.len() > 1 => {
                 let shown =
                     |mode: &Mode| Line::new(words::figure(record.unit, mode.median), Tone::Strong);
                 return record.modes.iter().map(shown).collect();
             }
-            Column::Figure => median(record),
-            Column::Interval if record.modes.len() > 1 => {
+            LadderColumn::Figure => median(record),
+            LadderColumn::Interval if record.modes.len() > 1 => {
                 let shown = |mode: &Mode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
                 return record.modes.iter().map(shown).collect();
             }
-            Column::Interval => Line::new(words::interval(record), Tone::Faint),
-            Column::Statistic => Line::new(words::statistic(record), Tone::Faint),
-            Column::P99 => Line::plain(words::p99(record)),
-            Column::Rate => Line::plain(words::rate(record)),
-            Column::FloorRatio => match &record.floor {
+            LadderColumn::Interval => Line::new(words::interval(record), Tone::Faint),
+            LadderColumn::Statistic => Line::new(words::statistic(record), Tone::Faint),
+            LadderColumn::P99 => Line::plain(words::p99(record)),
+            LadderColumn::Rate => Line::plain(words::rate(record)),
+            LadderColumn::FloorRatio => match &record.floor {
                 Some(floor) => Line::plain(words::ratio(floor.ratio)),
                 None => Line::default(),
             },
-            Column::FloorId => match &record.floor {
+            LadderColumn::FloorId => match &record.floor {
                 Some(floor) => Line::new(words::floor_name(record, floor), Tone::Faint),
                 None => Line::default(),
             },
-            Column::PeerRatio => match record.best_peer() {
+            LadderColumn::PeerRatio => match record.best_peer() {
                 Some(peer) => {
                     Line::new(words::ratio(peer.ratio), rival_tone(model.side(record, peer)))
                 }
@@ -372,34 +375,34 @@ impl Column {
                     .best_beside()
                     .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),
             },
-            Column::PeerName => match record.best_peer() {
+            LadderColumn::PeerName => match record.best_peer() {
                 Some(peer) => Line::plain(&peer.contender),
                 None => record.best_beside().map_or_else(Line::default, |peer| {
                     let figure = words::figure(record.unit, peer.other);
                     Line::plain(format!("{} {figure}", peer.contender))
                 }),
             },
-            Column::Cpus => Line::plain(words::cpus(record)),
-            Column::Faults => Line::plain(words::faults(record)),
-            Column::Doubt => Line::new(words::letters(record), Tone::Doubt),
+            LadderColumn::Cpus => Line::plain(words::cpus(record)),
+            LadderColumn::Faults => Line::plain(words::faults(record)),
+            LadderColumn::Doubt => Line::new(words::letters(record), Tone::Warning),
         };
         vec![line]
     }
 }
 
 /// Columns that fit, with their widths.
-struct Layout {
-    columns: Vec<(Column, usize)>,
+struct TableLayout {
+    columns: Vec<(LadderColumn, usize)>,
     /// `true` if ids are shown without their first component, which is a heading above them.
     headed: bool,
     /// Width left for the description of the timed operation, if it is enough.
     what_width: Option<usize>,
 }
 
-impl Layout {
-    fn fit(model: &Model<'_>, width: usize, style: Style) -> Option<Layout> {
-        let mut layout = Layout { columns: Vec::new(), headed: false, what_width: None };
-        for column in Column::ALL {
+impl TableLayout {
+    fn fit(model: &Model<'_>, width: usize, style: Style) -> Option<TableLayout> {
+        let mut layout = TableLayout { columns: Vec::new(), headed: false, what_width: None };
+        for column in LadderColumn::ALL {
             let widest = layout.widest(column, model);
             // A column with empty cells only is omitted.
             if widest > 0 {
@@ -408,21 +411,23 @@ impl Layout {
         }
         let rows: Vec<&Record> = model.rows().collect();
         let has_twins = rows.windows(2).any(|two| two[0].id == two[1].id);
-        for leaving in Column::LEAVING {
+        for dropped in LadderColumn::DROP_ORDER {
             // The description is worth more than the floor's name, and is placed after it.
-            let wanted = match leaving {
-                Some(Column::FloorId) => layout.width() + 2 + WHAT_WIDTH_MIN,
+            let wanted = match dropped {
+                Some(LadderColumn::FloorId) => layout.width() + 2 + WHAT_WIDTH_MIN,
                 _ => layout.width(),
             };
             // If a figure has several rows, the contender's name distinguishes them.
-            if wanted <= width || ((style.all || has_twins) && leaving == Some(Column::Contender)) {
+            if wanted <= width
+                || ((style.all || has_twins) && dropped == Some(LadderColumn::Contender))
+            {
                 continue;
             }
-            match leaving {
-                Some(leaving) => layout.columns.retain(|(column, _)| *column != leaving),
+            match dropped {
+                Some(dropped) => layout.columns.retain(|(column, _)| *column != dropped),
                 None => {
                     layout.headed = true;
-                    layout.columns[0].1 = layout.widest(Column::Id, model).max(2);
+                    layout.columns[0].1 = layout.widest(LadderColumn::Id, model).max(2);
                 }
             }
         }
@@ -435,14 +440,16 @@ impl Layout {
         self.columns.iter().map(|(column, width)| column.gap() + width).sum()
     }
 
-    fn widest(&self, column: Column, model: &Model<'_>) -> usize {
+    fn widest(&self, column: LadderColumn, model: &Model<'_>) -> usize {
         let cells = model.rows().flat_map(|record| self.cell(column, model, record));
         cells.map(|line| line.width()).max().unwrap_or(0)
     }
 
-    fn cell(&self, column: Column, model: &Model<'_>, record: &Record) -> Vec<Line> {
+    fn cell(&self, column: LadderColumn, model: &Model<'_>, record: &Record) -> Vec<Line> {
         match (column, record.id.split_once('/')) {
-            (Column::Id, Some((_, rest))) if self.headed => vec![Line::plain(format!("  {rest}"))],
+            (LadderColumn::Id, Some((_, rest))) if self.headed => {
+                vec![Line::plain(format!("  {rest}"))]
+            }
             _ => column.cell(model, record),
         }
     }

@@ -28,7 +28,7 @@ pub(crate) enum Tone {
     /// Worse than the peer.
     Bad,
     /// Warning.
-    Doubt,
+    Warning,
 }
 
 impl Tone {
@@ -39,14 +39,14 @@ impl Tone {
             Tone::Faint => "\x1b[2m",
             Tone::Good => "\x1b[32m",
             Tone::Bad => "\x1b[31m",
-            Tone::Doubt => "\x1b[33m",
+            Tone::Warning => "\x1b[33m",
         }
     }
 }
 
 /// Text with one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct TextSpan {
     pub text: String,
     pub tone: Tone,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Span {
 /// Line of spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    pub spans: Vec<Span>,
+    pub spans: Vec<TextSpan>,
 }
 
 impl Line {
@@ -74,7 +74,7 @@ impl Line {
     pub fn push(&mut self, text: impl AsRef<str>, tone: Tone) {
         let text = clean(text.as_ref());
         if !text.is_empty() {
-            self.spans.push(Span { text, tone });
+            self.spans.push(TextSpan { text, tone });
         }
     }
 
@@ -141,7 +141,7 @@ impl Line {
             }
             spans.pop();
         }
-        for Span { text, tone } in spans {
+        for TextSpan { text, tone } in spans {
             let text = if style.unicode { text } else { to_ascii(&text) };
             if style.color && tone != Tone::Plain {
                 out.push_str(tone.sequence());
@@ -182,14 +182,14 @@ pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> V
 /// Returns `true` for characters that control the display or hide the order of characters: control
 /// characters, and those that change the direction of writing.
 #[must_use]
-pub fn steers(char: char) -> bool {
+pub fn is_control(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns text with a mark in place of each control character.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|char| if steers(char) { '\u{fffd}' } else { char }).collect()
+    text.chars().map(|char| if is_control(char) { '\u{fffd}' } else { char }).collect()
 }
 
 /// Converts text to ASCII of the same width, so that columns stay aligned.
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn what_would_steer_a_terminal_is_replaced() {
+    fn control_characters_are_replaced() {
         let line = Line::plain("a\x1b[31mb\r\nc\u{202e}d\u{9b}");
         assert_eq!(text(&line, PLAIN), "a\u{fffd}[31mb\u{fffd}\u{fffd}c\u{fffd}d\u{fffd}\n");
     }
 
     #[test]
-    fn a_line_is_cut_by_columns_not_characters() {
+    fn line_is_cut_by_columns_not_characters() {
         let mut line = Line::plain("日本");
         line.push("語x", Tone::Strong);
         assert_eq!(line.width(), 7);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_wrapped_and_a_long_one_stays_whole() {
+    fn words_are_wrapped_and_long_words_are_not_split() {
         let texts = |width| -> Vec<String> {
             wrap("one two threefour", Tone::Plain, 2, width)
                 .iter()
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn ascii_keeps_the_width() {
+    fn ascii_text_has_the_same_width() {
         let line = Line::plain("1.20 µs ±2 % 3.1× 日");
         let ascii = text(&line, Style { unicode: false, ..PLAIN });
         assert_eq!(ascii, "1.20 us ~2 % 3.1x ??\n");

@@ -13,7 +13,7 @@
 /// let points: Vec<_> = [1.0, 2.0, 8.0, 32.0, 100.0].map(|n| (n, law.throughput(n))).into();
 /// let fitted = Usl::fit(&points).expect("five points are enough");
 /// assert!((fitted.sigma - 0.05).abs() < 1e-9);
-/// let (n, _) = fitted.peak().expect("coherency makes a peak");
+/// let (n, _) = fitted.peak().expect("coherency gives a peak");
 /// assert_eq!(n.round(), 69.0);
 /// ```
 ///
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn known_coefficients_are_found_again() {
+    fn fit_recovers_known_coefficients() {
         for (gamma, sigma, kappa) in [
             (1000.0, 0.05, 0.0003),
             (1e7, 0.4, 1e-5),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_two_percent_moves_the_peak_a_little() {
+    fn two_percent_noise_changes_the_peak_little() {
         let law = Usl { gamma: 1000.0, sigma: 0.03, kappa: 0.0004 };
         let noisy = points(law, |place| [0.02, -0.02, 0.01, -0.01, 0.02, -0.015, 0.0, 0.01][place]);
         let fitted = Usl::fit(&noisy).expect("a law");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_special_cases_are_what_they_are_called() {
+    fn special_cases_of_the_law_are_fitted() {
         let linear = Usl::fit(&points(Usl { gamma: 7.0, sigma: 0.0, kappa: 0.0 }, |_| 0.0));
         let linear = linear.expect("a law");
         assert!(linear.sigma < 1e-9 && linear.kappa < 1e-9, "{linear:?}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_determines_no_curve_has_none() {
+    fn undetermined_points_have_no_fit() {
         let points = [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)];
         assert_eq!(Usl::fit(&points), None);
         assert_eq!(Usl::fit(&[points, points].concat()), None, "three numbers, twice");

@@ -24,7 +24,7 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
 
 /// Short description of a figure, in the words of the table and the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Short {
+pub struct ShortFigure {
     /// Median with the unit: `1.23 ns`.
     pub figure: String,
     /// Half the width of its interval: `±0.4 %`.
@@ -35,10 +35,10 @@ pub struct Short {
     pub doubts: String,
 }
 
-impl Short {
+impl ShortFigure {
     /// Describes a record.
-    pub fn of(record: &Record) -> Short {
-        Short {
+    pub fn of(record: &Record) -> ShortFigure {
+        ShortFigure {
             figure: figure(record.unit, record.summary.median),
             interval: interval(record),
             by_floor: record.floor.as_ref().map_or_else(String::new, |it| ratio(it.ratio)),
@@ -208,32 +208,33 @@ pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
         .filter_map(|(width, where_)| Some(format!("{} ({where_})", share(width?.max(0.001)))))
         .collect();
     if limits.is_empty() {
-        return "How small a difference this machine can see was not measured in this run."
-            .to_string();
+        return "The smallest visible difference was not measured in this run.".to_string();
     }
     format!("This run cannot see differences under {}.", limits.join(", "))
 }
 
 /// Returns a short description of a kind of warning, for the legend.
-pub(crate) fn doubt(code: WarningCode) -> &'static str {
+pub(crate) fn warning_text(code: WarningCode) -> &'static str {
     match code {
-        WarningCode::Steal => "steal: the hypervisor gave our CPUs to others",
-        WarningCode::Switches => "disturbed: other work ran on our CPUs",
+        WarningCode::Steal => "steal: the hypervisor took CPU time away",
+        WarningCode::Switches => "disturbed: other work ran on the CPUs of the benchmark",
         WarningCode::Slowed => {
-            "slowed: our cores ran below their pace, for a busy sibling thread or a lower frequency"
+            "slowed: the cores ran below their usual pace (busy sibling thread or lower frequency)"
         }
-        WarningCode::Bimodal => "two modes: shown apart, never as one average",
-        WarningCode::Wide => "wide: the interval was still wide when the time was spent",
+        WarningCode::Bimodal => "two modes: shown separately, not averaged",
+        WarningCode::Wide => "wide: the interval was still wide at the time limit",
         WarningCode::Drift => "drift: the last rounds differ from the first",
-        WarningCode::Resolution => "resolution: less than this clock and loop can tell",
-        WarningCode::Few => "few: fewer passes than an interval needs",
-        WarningCode::Rate => "rate: it says something else than the figure",
-        WarningCode::Placement => "placement: the parties do not run where they were asked to",
-        WarningCode::FloorBeaten => {
-            "floor beaten: the floor does more than it has to, so it is none"
+        WarningCode::Resolution => "resolution: below the resolution of the clock and the loop",
+        WarningCode::Few => "few: too few passes for an interval",
+        WarningCode::Rate => "rate: the rate contradicts the figure",
+        WarningCode::Placement => {
+            "placement: the participants do not run at the requested placement"
         }
-        WarningCode::Seen => "seen: runs here differ by more than the interval of one of them",
-        WarningCode::Smoke => "smoke: shown to work, not measured",
+        WarningCode::FloorBeaten => {
+            "floor beaten: the figure is below its floor, which is therefore not a lower bound"
+        }
+        WarningCode::Seen => "seen: earlier runs on this machine lie outside this run's interval",
+        WarningCode::Smoke => "smoke: run once, not measured",
     }
 }
 
@@ -276,14 +277,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_keep_three_digits_where_that_means_something() {
+    fn ratios_are_rounded_by_their_size() {
         let shown: Vec<String> =
             [0.0, 0.0123, 0.834, 1.0, 3.104, 31.04, 310.4, 3.1e7].into_iter().map(ratio).collect();
         assert_eq!(shown, ["0e0×", "0.012×", "0.83×", "1.00×", "3.10×", "31.0×", "310×", "3.1e7×"]);
     }
 
     #[test]
-    fn figures_of_any_size_stay_short() {
+    fn figures_of_any_size_are_short() {
         for unit in [Unit::Ns, Unit::Bytes, Unit::Count] {
             for value in [0.0, 1e-300, 0.71, 12.0, 1e12, 1e15, 1e300, f64::MAX, f64::INFINITY] {
                 let shown = figure(unit, value);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_null_line_tells_what_was_measured() {
+    fn null_line_contains_the_measured_limits() {
         assert_eq!(
             null_line(Some(0.012), Some(0.034)),
             "This run cannot see differences under 1.2 % (one CPU), 3.4 % (across CPUs)."

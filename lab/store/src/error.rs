@@ -51,7 +51,7 @@ pub enum StoreError {
         /// Newest schema that this version knows.
         known: u32,
     },
-    /// The file was written by an older version of handover, whose form this one does not read.
+    /// The file was written by an older version of handover, whose schema this version does not read.
     #[error("{}: written by an older handover (its schema is {found}, this one reads {known}); `handover export` its runs with that one, and `handover import` them into another file with --db FILE", .path.display())]
     Older {
         /// Path of the file.
@@ -62,12 +62,12 @@ pub enum StoreError {
         known: u32,
     },
     /// The file or its folder cannot be written or created.
-    #[error("{}: cannot be written: {why}; name another file with --db FILE", .path.display())]
+    #[error("{}: cannot be written: {reason}; name another file with --db FILE", .path.display())]
     Unwritable {
         /// Path of the file or folder.
         path: PathBuf,
         /// Error message of the system.
-        why: String,
+        reason: String,
     },
     /// The process has no file descriptor left to open the file with.
     #[error("{}: no file descriptor is left for it: this process may have {limit}; allow more with `ulimit -n`", .path.display())]
@@ -78,12 +78,12 @@ pub enum StoreError {
         limit: u64,
     },
     /// The file cannot be read.
-    #[error("{}: cannot be read: {why}; name another file with --db FILE", .path.display())]
+    #[error("{}: cannot be read: {reason}; name another file with --db FILE", .path.display())]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
         /// Error message of the system.
-        why: String,
+        reason: String,
     },
     /// The file is locked by another process.
     #[error("{}: locked by another process for {waited_ms} ms; wait for it, or name another file with --db FILE", .path.display())]
@@ -94,12 +94,12 @@ pub enum StoreError {
         waited_ms: u64,
     },
     /// The content of the store is inconsistent.
-    #[error("{}: damaged: {why}; name another file with --db FILE", .path.display())]
+    #[error("{}: damaged: {reason}; name another file with --db FILE", .path.display())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
         /// Description of the inconsistency.
-        why: String,
+        reason: String,
     },
     /// There is no space left. Everything stored before is still there.
     #[error("{}: no space left (disk full, quota or file size limit); free some, or name another file with --db FILE", .path.display())]
@@ -116,10 +116,10 @@ pub enum StoreError {
         source: rusqlite::Error,
     },
     /// A number is not finite: JSON cannot hold it, so that it could not be exported.
-    #[error("{what}: {field} is {value}, but only finite numbers can be stored")]
+    #[error("{subject}: {field} is {value}, but only finite numbers can be stored")]
     NotFinite {
-        /// The run, or the figure and its contender.
-        what: String,
+        /// The run, or the figure and its contender, that the error is about.
+        subject: String,
         /// Name of the field.
         field: String,
         /// Value of the field.
@@ -127,21 +127,21 @@ pub enum StoreError {
     },
     /// A name in a run or a record cannot be displayed.
     #[error(
-        "{what}: {field} is {name:?}; names have at most 200 characters, and no control characters"
+        "{subject}: {field} is {name:?}; names have at most 200 characters, and no control characters"
     )]
     BadName {
-        /// The run, or the figure and its contender.
-        what: String,
+        /// The run, or the figure and its contender, that the error is about.
+        subject: String,
         /// Name of the field.
         field: &'static str,
         /// Value of the field.
         name: String,
     },
     /// A record is too long for one line of an export.
-    #[error("{what}: {bytes} bytes as JSON, but at most {bytes_max} can be stored")]
+    #[error("{subject}: {bytes} bytes as JSON, but at most {bytes_max} can be stored")]
     TooLong {
-        /// The run, or the figure and its contender.
-        what: String,
+        /// The run, or the figure and its contender, that the error is about.
+        subject: String,
         /// Length of the line, in bytes.
         bytes: usize,
         /// Maximum length.
@@ -178,26 +178,26 @@ pub enum StoreError {
         id: String,
     },
     /// There is no run with that id, prefix, name or position.
-    #[error("run {asked}: no such run in the store{}", nearest_hint(.nearest))]
+    #[error("run {selector}: no such run in the store{}", nearest_hint(.nearest))]
     UnknownRun {
         /// Text that was looked up.
-        asked: String,
+        selector: String,
         /// Most similar ids and names, the most similar first.
         nearest: Vec<String>,
     },
     /// No run has the figure, or the contender of it.
-    #[error("{asked}: no run in the store has this figure{}", nearest_hint(.nearest))]
+    #[error("{selector}: no run in the store has this figure{}", nearest_hint(.nearest))]
     UnknownFigure {
         /// Text that was looked up.
-        asked: String,
+        selector: String,
         /// Most similar names, the most similar first.
         nearest: Vec<String>,
     },
     /// The text is a prefix of several ids.
-    #[error("run {asked}: {count} runs have ids that begin so; write more letters of one of {}", list(.candidates))]
+    #[error("run {selector}: the ids of {count} runs begin with this text; write more characters of one of {}", list(.candidates))]
     Ambiguous {
         /// Text that was looked up.
-        asked: String,
+        selector: String,
         /// Number of matching runs.
         count: usize,
         /// Some of the matching ids, the latest first.
@@ -217,7 +217,7 @@ fn list(ids: &[String]) -> String {
 
 fn nearest_hint(nearest: &[String]) -> String {
     match nearest {
-        [] => "; it holds none yet".to_string(),
+        [] => "; the store holds none yet".to_string(),
         [one] => format!("; the nearest is {one}"),
         more => format!("; the nearest are {}", list(more)),
     }
@@ -228,7 +228,7 @@ impl StoreError {
     pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
-            why: error.to_string(),
+            reason: error.to_string(),
         })
     }
 
@@ -236,7 +236,7 @@ impl StoreError {
     pub(crate) fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
-            why: error.to_string(),
+            reason: error.to_string(),
         })
     }
 
@@ -262,16 +262,17 @@ impl StoreError {
                 StoreError::Locked { path, waited_ms }
             }
             ErrorCode::NotADatabase => StoreError::NotADatabase { path },
-            ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, why: source.to_string() },
+            ErrorCode::DatabaseCorrupt => StoreError::Damaged { path, reason: source.to_string() },
             ErrorCode::DiskFull => StoreError::Full { path },
             ErrorCode::SystemIoFailure if is_write_failure(&source) => StoreError::Full { path },
-            ErrorCode::ReadOnly => {
-                StoreError::Unwritable { path, why: "it or its folder is read-only".to_string() }
-            }
+            ErrorCode::ReadOnly => StoreError::Unwritable {
+                path,
+                reason: "the file or its folder is read-only".to_string(),
+            },
             ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
                 StoreError::without_descriptors(&path).unwrap_or_else(|| StoreError::Unwritable {
                     path,
-                    why: "its folder does not allow the journal beside it".to_string(),
+                    reason: "its folder does not allow the journal beside it".to_string(),
                 })
             }
             _ => StoreError::Sqlite { path, source },
@@ -291,7 +292,7 @@ fn is_write_failure(source: &rusqlite::Error) -> bool {
     source.sqlite_error().is_some_and(|error| WRITES.contains(&error.extended_code))
 }
 
-/// Reason for which an export stopped.
+/// Error of an export.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -303,17 +304,17 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// Reason for which an import was refused; the store is unchanged.
+/// Error of an import; the store is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// A line is neither a valid run nor a valid record.
-    #[error("line {line}: {why}; nothing was imported")]
+    #[error("line {line}: {reason}; nothing was imported")]
     BadLine {
         /// Line number, from 1.
         line: u64,
         /// Description of the error.
-        why: String,
+        reason: String,
     },
     /// A line is longer than any that an export writes.
     #[error("line {line}: longer than {bytes_max} bytes; nothing was imported")]
@@ -325,7 +326,7 @@ pub enum ImportError {
     },
     /// A run with the same id and other content is in the store.
     #[error(
-        "line {line}: run {id} is in the store already and differs ({why}); nothing was imported"
+        "line {line}: run {id} is in the store already and differs ({reason}); nothing was imported"
     )]
     Differs {
         /// Number of the run's line, from 1.
@@ -333,7 +334,7 @@ pub enum ImportError {
         /// Id of the run.
         id: String,
         /// First difference.
-        why: String,
+        reason: String,
     },
     /// The input holds no run.
     #[error("the input holds no run; nothing was imported")]

@@ -212,7 +212,9 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
         Ok(SCHEMA) => Ok(false),
         Ok(found) if found > SCHEMA => Err(StoreError::Newer { path, found, known: SCHEMA }),
         Ok(found) if found > 0 => Err(StoreError::Older { path, found, known: SCHEMA }),
-        _ => Err(StoreError::Damaged { path, why: format!("its schema is {}", identity.version) }),
+        _ => {
+            Err(StoreError::Damaged { path, reason: format!("its schema is {}", identity.version) })
+        }
     }
 }
 
@@ -273,8 +275,8 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(to_store_error)? {
-        let why = "the file is read-only".to_string();
-        return Err(StoreError::Unwritable { path: path.to_path_buf(), why });
+        let reason = "the file is read-only".to_string();
+        return Err(StoreError::Unwritable { path: path.to_path_buf(), reason });
     }
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)

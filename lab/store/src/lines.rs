@@ -99,7 +99,7 @@ impl<'a> Lines<'a> {
             }
             if !self.buffer.trim_ascii().is_empty() {
                 let parsed = parse(&self.buffer, self.run.as_deref())
-                    .map_err(|why| ImportError::BadLine { line: self.number, why })?;
+                    .map_err(|reason| ImportError::BadLine { line: self.number, reason })?;
                 if let Line::Run(run, _) = &parsed {
                     self.run = Some(run.id.clone());
                 }
@@ -129,12 +129,11 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
             (Some(named), Some(open)) if named == open => {
                 Ok(Line::Record(serde_json::from_str(text).map_err(message_with_column)?))
             }
-            (Some(named), Some(open)) => Err(format!(
-                "a record of run {}, between the records of run {open}",
-                shortened(named)
-            )),
+            (Some(named), Some(open)) => {
+                Err(format!("a record of run {} among the records of run {open}", shortened(named)))
+            }
             (Some(_), None) => Err("a record before any run".to_string()),
-            (None, _) => Err("a record that names no run".to_string()),
+            (None, _) => Err("a record without a run".to_string()),
         },
         Some(other) => {
             Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))
@@ -148,7 +147,7 @@ fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((why, _)) => format!("{} (column {column})", shortened(why)),
+        Some((reason, _)) => format!("{} (column {column})", shortened(reason)),
         None => text,
     }
 }

@@ -29,9 +29,9 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
 }
 
-/// Refuses names that do not fit on a terminal's line, or contain control characters.
+/// Refuses names that are longer than a terminal's line or contain control characters.
 pub(crate) fn check_names<'a>(
-    what: &str,
+    subject: &str,
     names: impl IntoIterator<Item = (&'static str, &'a String)>,
 ) -> Result<(), StoreError> {
     const NAME_CHARS_MAX: usize = 200;
@@ -39,7 +39,7 @@ pub(crate) fn check_names<'a>(
         let is_short = name.chars().nth(NAME_CHARS_MAX).is_none();
         if !is_short || name.chars().any(char::is_control) {
             return Err(StoreError::BadName {
-                what: what.to_string(),
+                subject: subject.to_string(),
                 field,
                 name: shortened(name),
             });

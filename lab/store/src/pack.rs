@@ -38,10 +38,10 @@ impl PackedRun {
             ("commit", &run.commit),
             ("host.name", &run.host.name),
         ];
-        let what = format!("run {}", run.id);
-        check_names(&what, names)?;
+        let subject = format!("run {}", run.id);
+        check_names(&subject, names)?;
         if let Some((field, value)) = finite::in_run(run) {
-            return Err(StoreError::NotFinite { what, field, value });
+            return Err(StoreError::NotFinite { subject, field, value });
         }
         let row = RunRow {
             id: run.id.clone(),
@@ -54,7 +54,7 @@ impl PackedRun {
             complete: run.complete,
             tags: Vec::new(),
         };
-        Ok(PackedRun { row, body: deflate(run, what)? })
+        Ok(PackedRun { row, body: deflate(run, subject)? })
     }
 }
 
@@ -71,11 +71,11 @@ impl<'a> PackedRecord<'a> {
         let keys = record.args.keys().chain(record.counters.keys());
         let keys = keys.map(|name| ("args or counters", name));
         check_names("a record", names.into_iter().chain(keys))?;
-        let what = format!("{} of {}", record.id, record.contender);
+        let subject = format!("{} of {}", record.id, record.contender);
         if let Some((field, value)) = finite::in_record(record) {
-            return Err(StoreError::NotFinite { what, field, value });
+            return Err(StoreError::NotFinite { subject, field, value });
         }
-        Ok(PackedRecord { record, body: deflate(record, what)? })
+        Ok(PackedRecord { record, body: deflate(record, subject)? })
     }
 }
 
@@ -134,15 +134,15 @@ impl RecordRow {
 }
 
 /// Packs a run or a record; refuses one whose line of an export would be too long.
-fn deflate(value: &impl Serialize, what: String) -> Result<Vec<u8>, StoreError> {
+fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
-        path: what.clone().into(),
-        why: error.to_string(),
+        path: subject.clone().into(),
+        reason: error.to_string(),
     };
     let json = serde_json::to_vec(value).map_err(|error| unwritable(error.into()))?;
     let bytes = json.len() + ENVELOPE_BYTES_MAX;
     if bytes > LINE_BYTES_MAX {
-        return Err(StoreError::TooLong { what, bytes, bytes_max: LINE_BYTES_MAX });
+        return Err(StoreError::TooLong { subject, bytes, bytes_max: LINE_BYTES_MAX });
     }
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)

@@ -48,11 +48,12 @@ impl Store {
         while let Some(row) = rows.next().map_err(failed)? {
             let figure = RecordRow::of(row).map_err(failed)?;
             let stored = StoredRun::after_columns(row, RecordRow::COUNT).map_err(failed)?;
-            let damaged = |why: String| self.damaged_error(format!("run {}: {why}", stored.row.id));
+            let damaged =
+                |reason: String| self.damaged_error(format!("run {}: {reason}", stored.row.id));
             let record = figure.unpack().map_err(damaged)?;
             self.check_sum(&stored)?;
             if !figure.is_sound(&stored.row.id) {
-                return Err(damaged(format!("{id} of {contender} does not have its checksum")));
+                return Err(damaged(format!("{id} of {contender} has a wrong checksum")));
             }
             let RunRow { id: run, started_unix_ns, host, version, commit, .. } = stored.row;
             figures.push(Figure { run, started_unix_ns, host, version, commit, record });
@@ -91,11 +92,14 @@ impl Store {
             known.dedup();
             known
         };
-        let (asked, known) = match (named, of_it.is_empty()) {
+        let (selector, known) = match (named, of_it.is_empty()) {
             (Some(named), false) => (format!("{id} [{named}]"), known(|name| &name.1)),
             _ => (id.to_string(), known(|name| &name.0)),
         };
         let like = named.filter(|_| !of_it.is_empty()).unwrap_or(id);
-        Err(StoreError::UnknownFigure { asked: shortened(&asked), nearest: nearest(like, &known) })
+        Err(StoreError::UnknownFigure {
+            selector: shortened(&selector),
+            nearest: nearest(like, &known),
+        })
     }
 }

@@ -202,15 +202,15 @@ impl Store {
         Ok(listed)
     }
 
-    /// Loads a run with its records, in the order of their insertion. `asked` is an id, a unique
+    /// Loads a run with its records, in the order of their insertion. `selector` is an id, a unique
     /// prefix of an id, a name (for the latest run that has it), `last`, or a position from the
     /// end: `-1` is the last run, `-2` the one before.
     ///
     /// # Errors
     /// If there is no such run (with the most similar ids), the prefix is ambiguous, the store is
     /// empty, or the file cannot be read or is damaged.
-    pub fn load(&self, asked: &str) -> Result<Document, StoreError> {
-        let id = self.resolve(asked)?;
+    pub fn load(&self, selector: &str) -> Result<Document, StoreError> {
+        let id = self.resolve(selector)?;
         self.load_exact(&id)
     }
 
@@ -226,39 +226,42 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`load`](Store::load).
-    pub fn resolve(&self, asked: &str) -> Result<String, StoreError> {
+    pub fn resolve(&self, selector: &str) -> Result<String, StoreError> {
         let mut ids = self.ids()?;
         if ids.is_empty() {
             return Err(StoreError::Empty { path: self.path.clone() });
         }
-        let from_end = match asked {
+        let from_end = match selector {
             "last" => Some(1),
-            _ => asked.strip_prefix('-').and_then(|places| places.parse::<usize>().ok()),
+            _ => selector.strip_prefix('-').and_then(|places| places.parse::<usize>().ok()),
         };
         if let Some(places) = from_end {
             let place = ids.len().checked_sub(places).filter(|_| places > 0);
             return match place {
                 Some(place) => Ok(ids.swap_remove(place)),
-                None => Err(unknown_run(asked, &ids)),
+                None => Err(unknown_run(selector, &ids)),
             };
         }
-        if ids.iter().any(|id| id == asked) {
-            return Ok(asked.to_string());
+        if ids.iter().any(|id| id == selector) {
+            return Ok(selector.to_string());
         }
-        if let Some(latest) = self.named(asked)?.pop() {
+        if let Some(latest) = self.named(selector)?.pop() {
             return Ok(latest);
         }
-        let mut matching_ids: Vec<String> =
-            ids.iter().filter(|id| !asked.is_empty() && id.starts_with(asked)).cloned().collect();
+        let mut matching_ids: Vec<String> = ids
+            .iter()
+            .filter(|id| !selector.is_empty() && id.starts_with(selector))
+            .cloned()
+            .collect();
         match matching_ids.len() {
-            0 => Err(self.unknown_run_error(asked)?),
+            0 => Err(self.unknown_run_error(selector)?),
             1 => Ok(matching_ids.remove(0)),
             count => {
                 // The latest run is the most likely one.
                 matching_ids.reverse();
                 matching_ids.truncate(SUGGESTIONS_MAX);
-                let asked = shortened(asked);
-                Err(StoreError::Ambiguous { asked, count, candidates: matching_ids })
+                let selector = shortened(selector);
+                Err(StoreError::Ambiguous { selector, count, candidates: matching_ids })
             }
         }
     }
@@ -309,10 +312,9 @@ impl Store {
             .map_err(|error| self.sqlite_error(error))?;
         match count == indexed {
             true => Ok(()),
-            false => {
-                Err(self
-                    .damaged_error(format!("it has {count} {table}, and {indexed} in their index")))
-            }
+            false => Err(self.damaged_error(format!(
+                "the table `{table}` has {count} rows, and its index {indexed}"
+            ))),
         }
     }
 
@@ -328,7 +330,7 @@ impl Store {
         let Some(stored) = found else {
             return Err(self.unknown_run_error(id)?);
         };
-        let damaged = |why: String| self.damaged_error(format!("run {id}: {why}"));
+        let damaged = |reason: String| self.damaged_error(format!("run {id}: {reason}"));
         let run = pack::unpack_run(&stored.body).map_err(damaged)?;
         self.check_sum(&stored)?;
         let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
@@ -342,23 +344,23 @@ impl Store {
             records.push(row.unpack().map_err(damaged)?);
             if !row.is_sound(id) {
                 let place = records.len();
-                return Err(damaged(format!("record {place} does not have its checksum")));
+                return Err(damaged(format!("record {place} has a wrong checksum")));
             }
             parts = parts.wrapping_add(row.checksum);
         }
         if stored.parts != parts {
-            return Err(damaged("a record or a name of it is missing, or not its own".to_string()));
+            return Err(damaged(
+                "a record or a name of the run is missing, or belongs to another run".to_string(),
+            ));
         }
         Ok(Document::new(run, records))
     }
 
-    /// Refuses the row of a run that does not have its checksum.
+    /// Refuses the row of a run with a wrong checksum.
     pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
         match stored.checksum == checksum::of_run(&stored.row, &stored.body) {
             true => Ok(()),
-            false => {
-                Err(self.damaged_error(format!("run {} does not have its checksum", stored.row.id)))
-            }
+            false => Err(self.damaged_error(format!("run {} has a wrong checksum", stored.row.id))),
         }
     }
 
@@ -378,31 +380,31 @@ impl Store {
         StoreError::from_sqlite(&self.path, wait_ms(WRITE_WAIT), error)
     }
 
-    pub(crate) fn damaged_error(&self, why: String) -> StoreError {
-        StoreError::Damaged { path: self.path.clone(), why }
+    pub(crate) fn damaged_error(&self, reason: String) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), reason }
     }
 
-    fn unknown_run_error(&self, asked: &str) -> Result<StoreError, StoreError> {
+    fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
         let mut known = self.ids()?;
         let mut names: Vec<String> = self.tags()?.into_values().flatten().collect();
         names.sort_unstable();
         names.dedup();
         known.extend(names);
-        Ok(unknown_run(asked, &known))
+        Ok(unknown_run(selector, &known))
     }
 }
 
-fn unknown_run(asked: &str, ids: &[String]) -> StoreError {
-    StoreError::UnknownRun { asked: shortened(asked), nearest: nearest(asked, ids) }
+fn unknown_run(selector: &str, ids: &[String]) -> StoreError {
+    StoreError::UnknownRun { selector: shortened(selector), nearest: nearest(selector, ids) }
 }
 
-/// Returns the names most similar to `asked`, the most similar first; of equals, the last one
+/// Returns the names most similar to `selector`, the most similar first; of equals, the last one
 /// first.
-pub(crate) fn nearest(asked: &str, names: &[String]) -> Vec<String> {
+pub(crate) fn nearest(selector: &str, names: &[String]) -> Vec<String> {
     // Comparing takes time proportional to the product of both lengths.
-    let asked = &shortened(asked);
+    let selector = &shortened(selector);
     let mut by_similarity: Vec<_> =
-        names.iter().map(|name| (strsim::normalized_levenshtein(asked, name), name)).collect();
+        names.iter().map(|name| (strsim::normalized_levenshtein(selector, name), name)).collect();
     by_similarity.reverse();
     by_similarity.sort_by(|a, b| b.0.total_cmp(&a.0));
     by_similarity.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name.clone()).collect()
@@ -563,7 +565,7 @@ mod tests {
     use handover_record::Host;
 
     #[test]
-    fn full_store_reports_it_and_keeps_its_records() {
+    fn full_store_is_an_error_and_keeps_its_records() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut store = Store::open(folder.path().join("results.db")).expect("a store");
         // Simulates a full disk: the write fails at the same point.
@@ -588,7 +590,7 @@ mod tests {
         let error = ids
             .map(|id| store.begin(&run(id.clone())).map(|()| kept.push(id)))
             .find_map(Result::err)
-            .expect("16 pages are full one day");
+            .expect("16 pages become full");
         assert!(matches!(error, StoreError::Full { .. }), "{error}");
         assert!(error.to_string().contains("no space left"));
         store.check().expect("sound");

@@ -11,15 +11,15 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 impl Store {
-    /// Adds a name to a run; the run keeps its other names, and other runs keep this one. `asked`
+    /// Adds a name to a run; the run keeps its other names, and other runs keep this one. `selector`
     /// is resolved as by [`load`](Store::load). Returns the run's id.
     ///
     /// # Errors
     /// If there is no such run, the name is not valid or could be taken for a run's id, or the file
     /// cannot be written.
-    pub fn tag(&mut self, asked: &str, name: &str) -> Result<String, StoreError> {
+    pub fn tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
         check_tag(name)?;
-        let id = self.resolve(asked)?;
+        let id = self.resolve(selector)?;
         if begins_an_id(name, &self.ids()?) {
             return Err(StoreError::TagIsId { name: name.to_string() });
         }
@@ -35,8 +35,8 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such run, or the file cannot be written.
-    pub fn untag(&mut self, asked: &str, name: &str) -> Result<bool, StoreError> {
-        let id = self.resolve(asked)?;
+    pub fn untag(&mut self, selector: &str, name: &str) -> Result<bool, StoreError> {
+        let id = self.resolve(selector)?;
         let (transaction, failed) = self.transaction()?;
         let delete = "DELETE FROM main.tags WHERE tag = ?2
             AND run = (SELECT run FROM main.runs WHERE id = ?1) RETURNING run, checksum";
@@ -77,7 +77,7 @@ impl Store {
         let rows = rows.map_err(|refused| self.sqlite_error(refused))?;
         match rows.iter().find(|(id, tag, checksum)| *checksum != of_tag(id, tag)) {
             Some((id, ..)) => {
-                Err(self.damaged_error(format!("a name of run {id} does not have its checksum")))
+                Err(self.damaged_error(format!("a name of run {id} has a wrong checksum")))
             }
             None => Ok(rows.into_iter().map(|(id, tag, _)| (id, tag)).collect()),
         }
@@ -92,26 +92,26 @@ impl Store {
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
-    /// Returns the ids that `asked` stands for: all runs with that name, or else the one run that
+    /// Returns the ids that `selector` stands for: all runs with that name, or else the one run that
     /// [`load`](Store::load) would load.
     ///
     /// # Errors
     /// Those of [`load`](Store::load).
-    pub fn side(&self, asked: &str) -> Result<Vec<String>, StoreError> {
-        match self.named(asked)? {
-            named if named.is_empty() => Ok(vec![self.resolve(asked)?]),
+    pub fn side(&self, selector: &str) -> Result<Vec<String>, StoreError> {
+        match self.named(selector)? {
+            named if named.is_empty() => Ok(vec![self.resolve(selector)?]),
             named => Ok(named),
         }
     }
 
-    /// Returns the ids that all of `asked` stand for, as by [`side`](Store::side), in their order
+    /// Returns the ids that all of `selector` stand for, as by [`side`](Store::side), in their order
     /// and each once.
     ///
     /// # Errors
     /// Those of [`side`](Store::side), for the first that fails.
-    pub fn sides(&self, asked: &[String]) -> Result<Vec<String>, StoreError> {
+    pub fn sides(&self, selector: &[String]) -> Result<Vec<String>, StoreError> {
         let mut ids = Vec::new();
-        for one in asked {
+        for one in selector {
             for id in self.side(one)? {
                 if !ids.contains(&id) {
                     ids.push(id);
@@ -126,8 +126,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`load`](Store::load), or if the file cannot be written; nothing is deleted then.
-    pub fn delete(&mut self, asked: &str) -> Result<String, StoreError> {
-        let id = self.resolve(asked)?;
+    pub fn delete(&mut self, selector: &str) -> Result<String, StoreError> {
+        let id = self.resolve(selector)?;
         let (transaction, failed) = self.transaction()?;
         transaction.execute("DELETE FROM main.runs WHERE id = ?", [&id]).map_err(&failed)?;
         transaction.commit().map_err(failed)?;

@@ -35,7 +35,7 @@ pub struct Imported {
 
 impl Store {
     /// Writes runs as JSON Lines: one line for the run, then one for each of its records. Each of
-    /// `asked` is resolved as by [`side`](Store::side), and each run is written once; if `asked` is
+    /// `selector` is resolved as by [`side`](Store::side), and each run is written once; if `selector` is
     /// empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
@@ -43,8 +43,12 @@ impl Store {
     /// # Errors
     /// If there is no such run (found before anything is written), the file cannot be read, or the
     /// output fails: see [`ExportError::Write`] for a closed pipe.
-    pub fn export(&self, asked: &[String], out: &mut dyn Write) -> Result<Exported, ExportError> {
-        let ids = if asked.is_empty() { self.ids()? } else { self.sides(asked)? };
+    pub fn export(
+        &self,
+        selector: &[String],
+        out: &mut dyn Write,
+    ) -> Result<Exported, ExportError> {
+        let ids = if selector.is_empty() { self.ids()? } else { self.sides(selector)? };
         let tags = self.tags()?;
         let mut exported = Exported::default();
         for id in ids {
@@ -101,8 +105,8 @@ impl Store {
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
         for StagedRun { line, tags, .. } in &staged.runs {
             if let Some(name) = tags.iter().find(|name| begins_an_id(name, &ids)) {
-                let why = StoreError::TagIsId { name: name.clone() }.to_string();
-                return Err(ImportError::BadLine { line: *line, why });
+                let reason = StoreError::TagIsId { name: name.clone() }.to_string();
+                return Err(ImportError::BadLine { line: *line, reason });
             }
         }
         let (transaction, failed) = self.transaction()?;
@@ -111,8 +115,8 @@ impl Store {
             match find_exact(&transaction, id).map_err(&failed)? {
                 Some(here) => {
                     let differs = difference(&staged.connection, *key, &transaction, here)?;
-                    if let Some(why) = differs {
-                        return Err(ImportError::Differs { line: *line, id: id.clone(), why });
+                    if let Some(reason) = differs {
+                        return Err(ImportError::Differs { line: *line, id: id.clone(), reason });
                     }
                     imported.skipped += 1;
                 }
@@ -179,13 +183,13 @@ impl Staged {
         let mut place = 0;
         while let Some(parsed) = lines.next()? {
             let line = lines.number;
-            let bad = |error: StoreError| ImportError::BadLine { line, why: error.to_string() };
+            let bad = |error: StoreError| ImportError::BadLine { line, reason: error.to_string() };
             match parsed {
                 Line::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
                     if find_exact(&transaction, &run.id).map_err(failed)?.is_some() {
-                        let why = format!("run {} occurs a second time", run.id);
-                        return Err(ImportError::BadLine { line, why });
+                        let reason = format!("run {} occurs a second time", run.id);
+                        return Err(ImportError::BadLine { line, reason });
                     }
                     insert_run(&transaction, &packed).map_err(failed)?;
                     let key = transaction.last_insert_rowid();
@@ -194,8 +198,8 @@ impl Staged {
                 }
                 Line::Record(record) => {
                     let Some(run) = staged.runs.last() else {
-                        let why = "a record before any run".to_string();
-                        return Err(ImportError::BadLine { line, why });
+                        let reason = "a record before any run".to_string();
+                        return Err(ImportError::BadLine { line, reason });
                     };
                     let packed = PackedRecord::new(&record).map_err(bad)?;
                     let checksum = insert_record(&transaction, (run.key, &run.id), place, &packed)
@@ -261,7 +265,7 @@ fn difference(
     here_key: i64,
 ) -> Result<Option<String>, StoreError> {
     let failed = |error| StoreError::from_sqlite(Path::new("(import)"), 0, error);
-    let damaged = |why| StoreError::Damaged { path: "(import)".into(), why };
+    let damaged = |reason| StoreError::Damaged { path: "(import)".into(), reason };
     let run = |connection: &Connection, key| {
         connection
             .query_one("SELECT body FROM main.runs WHERE run = ?", [key], |row| {
@@ -271,7 +275,7 @@ fn difference(
             .and_then(|body| pack::unpack_run(&body).map_err(damaged))
     };
     if run(came, came_key)? != run(here, here_key)? {
-        return Ok(Some("the run itself".to_string()));
+        return Ok(Some("the description of the run".to_string()));
     }
     let query =
         format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", RecordRow::COLUMNS);
@@ -284,13 +288,15 @@ fn difference(
     for place in 1_u64.. {
         match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
             (None, None) => break,
-            (Some(_), None) => return Ok(Some(format!("it has {} records here", place - 1))),
+            (Some(_), None) => {
+                return Ok(Some(format!("the stored run has {} records", place - 1)));
+            }
             (None, Some(_)) => {
-                return Ok(Some(format!("it has more than {} records here", place - 1)));
+                return Ok(Some(format!("the stored run has more than {} records", place - 1)));
             }
             (Some(came), Some(here)) => {
                 if record(came)? != record(here)? {
-                    return Ok(Some(format!("its record {place}")));
+                    return Ok(Some(format!("record {place}")));
                 }
             }
         }

@@ -27,7 +27,7 @@ const LIMIT: &str = "HANDOVER_STORE_DESCRIPTORS";
 const RECORDS_MAX: u32 = 100_000;
 const UNPRIVILEGED_UID: u32 = 65_534;
 
-/// Reason for which a test could not run here, if it could not.
+/// Reason for skipping a test on this machine.
 type Skipped = Option<&'static str>;
 
 type Test = (&'static str, fn() -> Skipped);
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         // A failed test panics, which ends this process with the panic's exit code.
         match test() {
             None => println!("test {name} ... ok"),
-            Some(why) => println!("test {name} ... skipped: {why}"),
+            Some(reason) => println!("test {name} ... skipped: {reason}"),
         }
         passed += 1;
     }
@@ -148,11 +148,13 @@ fn killed_process_loses_at_most_the_record_in_flight() -> Skipped {
     let folder = tempdir().expect("a folder");
     let shared = folder.path().join("shared.db");
     // A fixed sequence of random moments, as far as the scheduler allows.
-    let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
     for round in 0..20 {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // Kills the child some time after `after` records, which may be none.
-        let (after, moment) = ((dice >> 60) as u32, Duration::from_micros((dice >> 33) % 20_000));
+        let (after, moment) =
+            ((random >> 60) as u32, Duration::from_micros((random >> 33) % 20_000));
         // Alternately an existing store, and one that is being created.
         let fresh = folder.path().join(format!("fresh-{round}.db"));
         let path = if round % 2 == 0 { &shared } else { &fresh };
@@ -212,13 +214,13 @@ fn missing_descriptor_and_unwritable_file_give_different_errors() -> Skipped {
     for role in ["open", "read"] {
         // First no descriptor for the store, then none for its journal, until there are enough.
         for descriptors_count in 3.. {
-            let said = ask(role, &path, descriptors_count);
-            if descriptors_count > 3 && said == "fine\n" {
+            let output = ask(role, &path, descriptors_count);
+            if descriptors_count > 3 && output == "fine\n" {
                 break;
             }
-            assert!(said.starts_with("NoDescriptors {"), "{role}, {descriptors_count}: {said}");
+            assert!(output.starts_with("NoDescriptors {"), "{role}, {descriptors_count}: {output}");
             let limit = format!("may have {descriptors_count}; allow more with `ulimit -n`");
-            assert!(said.contains(&limit), "{said}");
+            assert!(output.contains(&limit), "{output}");
         }
     }
     let absent = folder.path().join("absent.db");
@@ -243,22 +245,22 @@ fn full_disk_is_an_error_and_loses_nothing() -> Skipped {
         cp \"$1\"/results.db* \"$3\"";
     let (disk, kept) = (folder.path().join("disk"), folder.path().join("kept"));
     fs::create_dir(&disk).and_then(|()| fs::create_dir(&kept)).expect("folders");
-    let said = folder.path().join("said");
+    let printed = folder.path().join("output");
     let output = Command::new("unshare")
         .args(namespace)
         .arg(script)
         .arg(std::env::current_exe().expect("this file"))
-        .args([&disk, &said, &kept])
+        .args([&disk, &printed, &kept])
         .envs([(CHILD, "insert"), (RUN, "one")])
         .output()
         .expect("a child");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_full(&kept.join("results.db"), &fs::read(&said).expect("what it said"));
+    assert_full(&kept.join("results.db"), &fs::read(&printed).expect("the output"));
     None
 }
 
-fn assert_full(path: &Path, said: &[u8]) {
-    let (acknowledged, rest) = progress_of(said);
+fn assert_full(path: &Path, output: &[u8]) {
+    let (acknowledged, rest) = progress_of(output);
     assert!(acknowledged > 5, "some records fit: {rest}");
     assert!(rest.starts_with("Full {"), "{rest}");
     assert!(rest.contains("no space left") && rest.contains("--db FILE"), "{rest}");
@@ -307,11 +309,11 @@ fn unwritable_store_is_refused_at_opening_and_can_be_read() -> Skipped {
         let before = contents(&inner);
         set(&path, file_mode);
         set(&inner, folder_mode);
-        let said = ask("open", &path);
-        let refused = said.starts_with("Unwritable {") || said.starts_with("Unreadable {");
-        assert!(refused && said.contains("--db FILE"), "{folder_mode:o} {file_mode:o}: {said}");
-        let said = ask("read", &path);
-        assert_eq!(said == "fine\n", readable, "{folder_mode:o} {file_mode:o}: {said}");
+        let output = ask("open", &path);
+        let refused = output.starts_with("Unwritable {") || output.starts_with("Unreadable {");
+        assert!(refused && output.contains("--db FILE"), "{folder_mode:o} {file_mode:o}: {output}");
+        let output = ask("read", &path);
+        assert_eq!(output == "fine\n", readable, "{folder_mode:o} {file_mode:o}: {output}");
         set(&inner, 0o755);
         set(&path, 0o644);
         assert!(
@@ -323,8 +325,8 @@ fn unwritable_store_is_refused_at_opening_and_can_be_read() -> Skipped {
     fs::create_dir(&inner).expect("a folder");
     set(&inner, 0o555);
     for path in [inner.join("results.db"), inner.join("deeper/results.db")] {
-        let said = ask("open", &path);
-        assert!(said.starts_with("Unwritable {") && said.contains("--db FILE"), "{said}");
+        let output = ask("open", &path);
+        assert!(output.starts_with("Unwritable {") && output.contains("--db FILE"), "{output}");
     }
     std::io::stdout().flush().expect("output");
     None

@@ -18,8 +18,8 @@ pub enum TraceError {
         source: ReadError,
     },
     /// The folder of a trace could not be read to find the traces of its children.
-    #[error("{}: cannot search its folder for the traces of its children", path.display())]
-    Beside {
+    #[error("{}: cannot search the folder for the traces of child processes", path.display())]
+    Folder {
         /// Path of the trace.
         path: PathBuf,
         /// Cause.

@@ -113,7 +113,7 @@ pub fn estimate<S: ReadAt>(
                 let since = event.ticks.saturating_sub(last_ticks.unwrap_or(event.ticks));
                 last_ticks = Some(event.ticks);
                 let name = names.of(process, event.site);
-                if !names.is_chosen(name) {
+                if !names.is_selected(name) {
                     continue;
                 }
                 let sums = &mut sums[name.index()];

@@ -21,7 +21,7 @@ impl NameId {
 #[derive(Debug, Clone)]
 pub struct Names {
     texts: Vec<String>,
-    is_chosen: Vec<bool>,
+    is_selected: Vec<bool>,
     /// Name of each site, by trace and site number.
     by_site: Vec<Vec<NameId>>,
 }
@@ -34,20 +34,20 @@ impl Names {
     /// Collects the names of all sites.
     #[must_use]
     pub fn all<S: ReadAt>(traces: &Traces<S>) -> Self {
-        Self::chosen(traces, |_| true)
+        Self::select(traces, |_| true)
     }
 
     /// Collects the names of all sites and selects those that match `pattern`;
     /// [`walk`](crate::walk) ignores the others, as if they had not been enabled.
     #[must_use]
     pub fn matching<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
-        Self::chosen(traces, |name| matches(pattern, name))
+        Self::select(traces, |name| matches(pattern, name))
     }
 
-    fn chosen<S: ReadAt>(traces: &Traces<S>, is_chosen: impl Fn(&str) -> bool) -> Self {
+    fn select<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut names = Self {
             texts: vec![UNNAMED.to_owned()],
-            is_chosen: vec![is_chosen(UNNAMED)],
+            is_selected: vec![is_selected(UNNAMED)],
             by_site: Vec::new(),
         };
         let mut known: HashMap<String, NameId> = HashMap::new();
@@ -57,7 +57,7 @@ impl Names {
             let is_known = |site: &&&Site| site.number <= SITES_MAX;
             for site in trace.sites().iter().filter(is_known) {
                 let id = *known.entry(site.name.clone()).or_insert_with(|| {
-                    names.is_chosen.push(is_chosen(&site.name));
+                    names.is_selected.push(is_selected(&site.name));
                     names.texts.push(site.name.clone());
                     NameId(names.texts.len() as u32 - 1)
                 });
@@ -87,8 +87,8 @@ impl Names {
 
     /// Returns `true` if the name was selected.
     #[must_use]
-    pub fn is_chosen(&self, name: NameId) -> bool {
-        self.is_chosen[name.index()]
+    pub fn is_selected(&self, name: NameId) -> bool {
+        self.is_selected[name.index()]
     }
 
     /// Returns the number of names, including the first one, `(unnamed)`.

@@ -24,7 +24,7 @@ mod stream;
 pub use names::complete;
 pub use program::{Refusal, TraceableProgram, find};
 
-use follow::Follower;
+use follow::RingDrain;
 use handover_probe::Policy;
 use handover_probe::claim::{self, with_suffix};
 use handover_probe::read::{self, End, Trace};
@@ -69,7 +69,7 @@ pub struct Options {
     pub ring_bytes: u64,
     /// Patterns of functions and probes to record; all if empty.
     pub include: Vec<String>,
-    /// Patterns of functions and probes to leave out of those.
+    /// Patterns of functions and probes to leave out, also if a pattern of `include` matches them.
     pub exclude: Vec<String>,
     /// Maximum depth of recorded calls, up to 1023; deeper calls are left out.
     pub depth: u32,
@@ -145,10 +145,10 @@ pub enum RecordError {
     Wait(#[source] io::Error),
 }
 
-/// Description of a trace that was written.
+/// Trace that was written.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Written {
+pub struct WrittenTrace {
     /// Path of the trace.
     pub path: PathBuf,
     /// Process that was recorded.
@@ -174,7 +174,7 @@ pub struct RecordResult {
     /// Exit status of the program.
     pub status: ExitStatus,
     /// Traces that were written, the program's own first.
-    pub written: Vec<Written>,
+    pub written: Vec<WrittenTrace>,
     /// Messages for the user, such as functions that could not be traced or named.
     pub notes: Vec<String>,
 }
@@ -193,7 +193,7 @@ impl RecordResult {
 ///
 /// # Errors
 /// If the program cannot be traced or started, or a file cannot be created. A disk that fills up
-/// later is not an error: the program goes on, and the loss is reported in [`Written::missing`].
+/// later is not an error: the program goes on, and the loss is reported in [`WrittenTrace::missing`].
 ///
 /// # Blocking
 /// Blocks until the program has ended. Processes that outlive it are no longer recorded.
@@ -211,7 +211,7 @@ pub fn record(
     let target = if is_temporary { with_suffix(&file, &suffix) } else { file.clone() };
     let folders = RecorderFolders::create(options, &target)?;
     let mut child = folders.start(options, &found, command, &file)?;
-    let mut follower = folders.rings.as_ref().map(|rings| Follower::new(rings.path(), &file));
+    let mut follower = folders.rings.as_ref().map(|rings| RingDrain::new(rings.path(), &file));
     let status = wait(&mut child, follower.as_mut(), signals).map_err(RecordError::Wait)?;
     let mut notes = Vec::new();
     let paths = match follower {
@@ -244,8 +244,8 @@ pub fn record(
     Ok(RecordResult { status, written, notes })
 }
 
-fn describe(path: PathBuf, trace: &Trace) -> Written {
-    Written {
+fn describe(path: PathBuf, trace: &Trace) -> WrittenTrace {
+    WrittenTrace {
         pid: trace.pid(),
         program: trace.program().to_owned(),
         threads_count: trace.threads().len(),
@@ -271,7 +271,7 @@ fn traces(file: &Path, known: Vec<PathBuf>, older: &OlderTraces) -> Vec<PathBuf>
 
 fn wait(
     child: &mut Child,
-    mut follower: Option<&mut Follower>,
+    mut follower: Option<&mut RingDrain>,
     signals: &dyn Fn() -> Option<i32>,
 ) -> io::Result<ExitStatus> {
     loop {
@@ -309,8 +309,8 @@ fn identity(path: &Path) -> Option<Identity> {
     std::fs::symlink_metadata(path).ok().map(|data| (data.dev(), data.ino()))
 }
 
-/// Traces of an earlier recording with the same name: those of children would be taken for new
-/// ones.
+/// Traces of an earlier recording with the same name. Left in place, the files of its child processes
+/// would be read as part of the new recording.
 #[derive(Debug)]
 struct OlderTraces(Vec<(PathBuf, Identity)>);
 
@@ -334,7 +334,7 @@ impl OlderTraces {
         identity(path).is_some_and(|it| self.0.iter().any(|(_, older)| *older == it))
     }
 
-    /// Removes the older traces, once another recording has replaced them.
+    /// Removes the older traces. Call it once the new recording has replaced them.
     fn remove(&self) {
         for (path, older) in &self.0 {
             if identity(path) == Some(*older) {
@@ -359,7 +359,7 @@ fn rename(temporary: &Path, file: &Path, notes: &mut Vec<String>) {
     }
 }
 
-/// Folders that a recording needs.
+/// Temporary folders of a recording.
 #[derive(Debug)]
 struct RecorderFolders {
     /// Folder with the library, its settings and its log.
@@ -540,8 +540,8 @@ impl RecorderFolders {
         Ok(child)
     }
 
-    /// Adds the library's findings to `notes`, as far as they are unexpected.
-    fn report(&self, found: &TraceableProgram, written: &[Written], notes: &mut Vec<String>) {
+    /// Adds the library's unexpected messages to `notes`.
+    fn report(&self, found: &TraceableProgram, written: &[WrittenTrace], notes: &mut Vec<String>) {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let sum = |key: &str| -> u64 {
             let values = log.split_whitespace().filter_map(|word| word.strip_prefix(key));

@@ -84,13 +84,13 @@ impl SortOrder {
 /// Error for a text that names no order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("write self, total, calls, min, p50, p99, max or name")]
-pub struct OrderError;
+pub struct SortOrderError;
 
 impl FromStr for SortOrder {
-    type Err = OrderError;
-    fn from_str(text: &str) -> Result<Self, OrderError> {
+    type Err = SortOrderError;
+    fn from_str(text: &str) -> Result<Self, SortOrderError> {
         let named = Self::ALL.iter().find(|(name, _)| *name == text);
-        named.map(|(_, order)| *order).ok_or(OrderError)
+        named.map(|(_, order)| *order).ok_or(SortOrderError)
     }
 }
 

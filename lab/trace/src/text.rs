@@ -254,7 +254,7 @@ pub fn estimate_table(estimate: &Estimate) -> String {
         bytes(estimate.ring_bytes),
     ));
     match &estimate.filter {
-        None => text.push_str("nothing need be left out\n"),
+        None => text.push_str("no function needs to be left out\n"),
         Some(filter) => text.push_str(&format!(
             "without the functions marked out: {} events ({} %), about {}\n{}\n",
             estimate.events_left,

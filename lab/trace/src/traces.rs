@@ -66,7 +66,7 @@ impl Traces {
     /// Adds the files with a child's name whose parent process is among the traces; others may be
     /// left from an earlier recording.
     fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
-        let beside = |source| TraceError::Beside { path: path.to_owned(), source };
+        let beside = |source| TraceError::Folder { path: path.to_owned(), source };
         let mut candidates = Vec::new();
         for child in read::find_traces(path).map_err(beside)?.into_iter().skip(1) {
             match open(&child) {

@@ -19,7 +19,7 @@ pub enum Grouping {
     Threads,
 }
 
-/// TreeLine of a tree: a root, or a function as called from the lines above it.
+/// Line of a call tree: a root, or a function as called from the lines above it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TreeLine {

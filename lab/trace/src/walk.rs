@@ -223,7 +223,7 @@ impl<V: Visitor> Walk<'_, V> {
         for event in events.by_ref() {
             let name = self.names.of(process, event.site);
             at.ns = trace.ns(event.ticks).max(at.ns);
-            if self.names.is_chosen(name) {
+            if self.names.is_selected(name) {
                 self.step(&at, name, &event)?;
             }
         }
@@ -240,7 +240,7 @@ impl<V: Visitor> Walk<'_, V> {
         Ok(())
     }
 
-    /// Forgets the open calls that are too deep: a call around them has ended.
+    /// Drops the open calls that are too deep: a call around them has ended.
     fn clear_too_deep(&mut self) {
         if self.too_deep_count > 0 {
             self.too_deep.fill(0);

@@ -25,7 +25,7 @@ const CALLS: &str = "
 ";
 
 fn run(built: &Built, options: &Options) -> RecordResult {
-    record(options, &[OsString::from(&built.path)], &|| None).expect("it can be recorded")
+    record(options, &[OsString::from(&built.path)], &|| None).expect("a recording")
 }
 
 fn options(built: &Built) -> Options {
@@ -76,7 +76,7 @@ fn every_call_has_its_caller_name_and_source_position() {
             let expected = counts([("/main", 1), ("main/middle", 1000), ("middle/leaf", 2000)]);
             assert_eq!(calls(&trace), expected, "{flags:?} {policy}");
             let sites = trace.sites();
-            let leaf = sites.iter().find(|site| site.name == "leaf").expect("it was called");
+            let leaf = sites.iter().find(|site| site.name == "leaf").expect("a call of leaf");
             assert!(leaf.file.ends_with("calls.c") && leaf.line == 2, "{leaf:?}");
         }
     }
@@ -138,7 +138,11 @@ fn threads_are_separate_and_child_processes_get_their_own_files() {
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0);
         let paths = find_traces(&options.file).unwrap();
-        assert_eq!(paths.len(), 3, "{flag}: itself, its fork, and what that one became: {paths:?}");
+        assert_eq!(
+            paths.len(),
+            3,
+            "{flag}: the program, its fork, and the program that a fork executed: {paths:?}"
+        );
         let mut all = paths.iter().map(|path| Trace::open(path).unwrap()).collect::<Vec<_>>();
         assert!(all.iter().all(|trace| trace.missing().total() == 0));
         all.sort_by_key(|trace| std::cmp::Reverse(trace.threads().len()));
@@ -251,7 +255,7 @@ fn traced_function_keeps_arguments_and_results() {
         for policy in [Policy::Last, Policy::Stream] {
             let options = Options { policy, ring_bytes: 8192, ..options(&built) };
             let recorded = run(&built, &options);
-            assert_eq!(recorded.exit_code(), 0, "{flags:?}: a check of the program's failed");
+            assert_eq!(recorded.exit_code(), 0, "{flags:?}: a check in the program failed");
         }
     }
 }
@@ -331,7 +335,7 @@ fn untraceable_program_is_refused_with_the_reason_before_it_runs() {
         assert!(error.to_string().contains("linked statically"), "{error}");
     }
     let error = refused(&["no-such-program-anywhere".into()], &options(&built));
-    assert!(matches!(error, Refusal::Absent { .. }), "{error}");
+    assert!(matches!(error, Refusal::NotFound { .. }), "{error}");
     let error = refused(&[built.folder.path().into()], &options(&built));
     assert!(error.to_string().contains("not an executable file"), "{error}");
 
@@ -423,7 +427,7 @@ fn has_note(recorded: &RecordResult, text: &str) -> bool {
 }
 
 #[test]
-fn file_that_is_no_trace_is_refused_and_kept() {
+fn file_that_is_not_a_trace_is_refused_and_kept() {
     let Some(built) = build(CALLS, "calls.c", &[HOOKS, "-O1"]) else { return };
     let place = |name: &str| built.folder.path().join(name);
     std::fs::write(place("text"), "mine").unwrap();

@@ -30,10 +30,10 @@ fn main() -> Anything {
 fn to_itself() -> Anything {
     let countdown = handler(|left: u32, cx| match left {
         0 => cx.stop(),
-        _ => cx.call(left - 1).expect("room"),
+        _ => cx.send_quiet(left - 1).expect("room"),
     });
     let mut machine = Machine::new(countdown, Config::default())?;
-    machine.context().call(HOPS)?;
+    machine.context().send_quiet(HOPS)?;
     let start = Instant::now();
     machine.run()?;
     let each_ns = start.elapsed().as_nanos() as f64 / f64::from(HOPS);
@@ -48,7 +48,7 @@ struct Question(u32, Address<u32>);
 fn server_and_client() -> Anything {
     let server = Machine::new(
         handler(|Question(number, to): Question, cx| {
-            to.pass(number + 1).expect("room");
+            to.send(number + 1).expect("room");
             if number + 1 == HOPS {
                 cx.stop();
             }
@@ -61,12 +61,12 @@ fn server_and_client() -> Anything {
             if number == HOPS {
                 return cx.stop();
             }
-            to_server.pass(Question(number, cx.address().clone())).expect("room");
+            to_server.send(Question(number, cx.address().clone())).expect("room");
         }),
         Config::default(),
     )?;
     let server = server.spawn(thread::Builder::new().name("server".into()))?;
-    client.address().pass(0)?;
+    client.address().send(0)?;
     let start = Instant::now();
     client.run()?;
     let each_ns = start.elapsed().as_nanos() as f64 / f64::from(HOPS);
@@ -157,11 +157,11 @@ fn group() -> Anything {
     for _ in 0..1000 {
         let to = next;
         let relay = handler(move |hops: u32, cx: &mut Context<'_, u32>| {
-            cx.pass_to(&to, hops + 1).expect("room");
+            cx.send_to(&to, hops + 1).expect("room");
         });
         next = group.add(relay, Config::default())?.address().clone();
     }
-    next.pass(0)?;
+    next.send(0)?;
     let start = Instant::now();
     group.run()?;
     println!("through a group:   {:8.1} ns a hop", start.elapsed().as_nanos() as f64 / 1000.0);

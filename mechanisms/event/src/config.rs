@@ -64,7 +64,7 @@ pub enum WakeWhen {
     /// Only if the thread sleeps.
     #[default]
     Asleep,
-    /// For each message that is passed, by a write to the thread's eventfd, as in the classic event
+    /// For each message sent, except by `send_quiet`: by a write to the thread's eventfd, as in the classic event
     /// machines: for measuring the difference. The thread sleeps in epoll from the beginning,
     /// whatever [`ParkOn`] says.
     EachMessage,
@@ -131,7 +131,7 @@ impl ThreadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated
-    /// when the machine is made, except under [`WhenFull::DropOldest`], where the rest of one batch
+    /// when the machine is created, except under [`WhenFull::DropOldest`], where the rest of one batch
     /// of messages comes in addition.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the

@@ -15,7 +15,7 @@ pub enum ConfigError {
     Timers(#[from] handover_timer::ConfigError),
 }
 
-/// Error of making a machine or a group, or of adding a machine to a group.
+/// Error of creating a machine or a group, or of adding a machine to a group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {

@@ -31,7 +31,7 @@ pub use config::{Config, OnPanic, ParkOn, ThreadConfig, WakeWhen, WhenFull};
 pub use drive::{
     address::{Address, Stopper},
     context::Context,
-    group::{Group, Joined},
+    group::{Group, GroupMember},
     machine::{Closed, Machine},
     member::{FnHandler, Handler, handler},
     signals::Signals,
@@ -40,10 +40,10 @@ pub use drive::{
 };
 #[cfg(handover_loom)] // for the models
 pub use engine::{
-    inbox::{Entrance, Inbox, newest, ring as inbox},
+    inbox::{Inbox, InboxSender, newest, ring as inbox},
     incoming::Incoming,
-    ready::{Mark, Marked, Marking, marks},
-    room::Room,
+    ready::{Mark, ReadyQueue, ReadySender, marks},
+    room::WaitingSenders,
 };
 #[cfg(not(handover_loom))]
 pub use error::{

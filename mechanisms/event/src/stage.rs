@@ -79,15 +79,15 @@ mod tests {
 
     thread_local! {
         /// Stages passed by this thread since `passed` was last called.
-        static PASSED: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
+        static WAKING: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
     }
 
     pub(super) fn record(stage: Stage) {
-        PASSED.with_borrow_mut(|passed| passed.push(stage));
+        WAKING.with_borrow_mut(|passed| passed.push(stage));
     }
 
     fn passed() -> Vec<Stage> {
-        PASSED.take()
+        WAKING.take()
     }
 
     #[test]
@@ -98,14 +98,14 @@ mod tests {
                     let own = cx.address().clone();
                     match (left, by_address) {
                         (0, _) => {}
-                        (_, true) => cx.pass_to(&own, left - 1).expect("room"),
-                        (_, false) => cx.call(left - 1).expect("room"),
+                        (_, true) => cx.send_to(&own, left - 1).expect("room"),
+                        (_, false) => cx.send_quiet(left - 1).expect("room"),
                     }
                 }),
                 Config::default(),
             )
             .expect("valid");
-            machine.context().pass(1).expect("room");
+            machine.context().send(1).expect("room");
             machine.poll().expect("runs");
             // The handler sends its message before it returns.
             let expected = [Enqueued, Dispatched, Enqueued, Replied, Dispatched, Replied];
@@ -119,8 +119,8 @@ mod tests {
         for when_full in [WhenFull::Refuse, WhenFull::DropOldest, block] {
             let config = Config { when_full, ..Config::default() };
             let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
-            machine.address().pass(()).expect("room");
-            machine.address().call(()).expect("room");
+            machine.address().send(()).expect("room");
+            machine.address().send_quiet(()).expect("room");
             assert_eq!(passed(), [Enqueued, Enqueued], "{when_full:?}");
             machine.poll().expect("runs");
             assert_eq!(passed(), [Dispatched, Replied, Dispatched, Replied], "{when_full:?}");
@@ -132,10 +132,10 @@ mod tests {
         let when_full = WhenFull::Block { wait_ns_max: u64::MAX };
         let config = Config { inbox_messages_max: 1, when_full, ..Config::default() };
         let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
-        machine.address().pass(()).expect("room");
+        machine.address().send(()).expect("room");
         let address = machine.address().clone();
         let sender = thread::spawn(move || {
-            address.pass(()).expect("room, in time");
+            address.send(()).expect("room, in time");
             passed()
         });
         // The machine is only polled and never sleeps, so no sender has to notify it.
@@ -167,12 +167,12 @@ mod tests {
         // it looks once more and need not be woken.
         let stat = format!("/proc/self/task/{}/stat", id.recv().expect("it runs").as_raw_pid());
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
-        while !address.mail().door.bell().is_asleep() || !is_in_kernel() {
+        while !address.mail().door.unparker().is_asleep() || !is_in_kernel() {
             thread::yield_now();
         }
         match posts {
             true => drop(topic.publisher(1).post(1).expect("room")),
-            false => address.pass(1).expect("room"),
+            false => address.send(1).expect("room"),
         }
         let sent = passed();
         let (received, stats) = receiver.join().expect("no panic");
@@ -202,9 +202,9 @@ mod tests {
         let mut group = Group::new(ThreadConfig::default()).expect("valid");
         let last = group.add(handler(|(), _cx| ()), Config::default()).expect("valid");
         let to = last.address().clone();
-        let first = handler(move |(), cx: &mut Context<'_, ()>| cx.pass_to(&to, ()).expect("room"));
+        let first = handler(move |(), cx: &mut Context<'_, ()>| cx.send_to(&to, ()).expect("room"));
         let first = group.add(first, Config::default()).expect("valid");
-        first.address().pass(()).expect("room");
+        first.address().send(()).expect("room");
         assert_eq!(passed(), [Enqueued], "awake");
         group.poll().expect("runs");
         assert_eq!(passed(), [Dispatched, Enqueued, Replied, Dispatched, Replied]);

@@ -1,6 +1,6 @@
 //! Counters of a machine.
 
-/// Counters since the machine was made.
+/// Counters since the machine was created.
 ///
 /// `sent == handled + refused + dropped + waiting + returned`: `sent` is computed as this sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

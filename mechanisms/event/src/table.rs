@@ -35,9 +35,9 @@ pub type HandleKind<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 ///     .on(ADD, |sum, message: Message, _cx| *sum += message.amount)
 ///     .on(SUBTRACT, |sum, message, _cx| *sum -= message.amount);
 /// let mut machine = Machine::new(table, Config::default())?;
-/// machine.address().pass(Message { kind: 0, amount: 5 })?;
-/// machine.address().pass(Message { kind: 1, amount: 2 })?;
-/// machine.address().pass(Message { kind: 7, amount: 9 })?;
+/// machine.address().send(Message { kind: 0, amount: 5 })?;
+/// machine.address().send(Message { kind: 1, amount: 2 })?;
+/// machine.address().send(Message { kind: 7, amount: 9 })?;
 /// machine.poll()?;
 /// assert_eq!(*machine.handler().state(), 3);
 /// assert_eq!(machine.stats().unhandled, 1);

@@ -67,13 +67,13 @@ struct RunningIsInvariant;
 struct ContextIsInvariant;
 
 /// ```compile_fail
-/// use handover_event::{Context, Handler, Joined};
+/// use handover_event::{Context, Handler, GroupMember};
 /// struct Lent<'a>(&'a str);
 /// impl<'a> Handler for Lent<'a> {
 ///     type Message = ();
 ///     fn handle(&mut self, (): (), _cx: &mut Context<'_, ()>) {}
 /// }
-/// fn shorten<'a>(long: Joined<Lent<'static>>) -> Joined<Lent<'a>> {
+/// fn shorten<'a>(long: GroupMember<Lent<'static>>) -> GroupMember<Lent<'a>> {
 ///     long
 /// }
 /// ```

@@ -68,7 +68,7 @@ impl Verbosity {
 
 /// Error of parsing a text that is none of the five words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no verbosity: write quiet, normal, verbose, trace or debug")]
+#[error("{text:?} is not a verbosity: write quiet, normal, verbose, trace or debug")]
 pub struct VerbosityError {
     text: String,
 }
@@ -136,7 +136,7 @@ mod tests {
         let refused = "loud".parse::<Verbosity>().expect_err("no such word");
         assert_eq!(
             refused.to_string(),
-            "\"loud\" is no verbosity: write quiet, normal, verbose, trace or debug"
+            "\"loud\" is not a verbosity: write quiet, normal, verbose, trace or debug"
         );
     }
 }

@@ -11,42 +11,43 @@
 //!
 //! | model | threads | calls |
 //! |---|---|---|
-//! | each_message_passed_to_a_sleeping_machine_.. | 1 | pass, pass; sleep |
-//! | called_message_is_handled_.. | 1 | call, pass; sleep |
-//! | passed_message_is_handled_behind_an_unfinished_call | 2 | call / pass; sleep |
-//! | two_senders_call_a_machine_.. | 2 | call, pass / call, pass; sleep |
+//! | each_message_sent_to_a_sleeping_machine_.. | 1 | send, send; sleep |
+//! | quiet_message_is_handled_.. | 1 | send_quiet, send; sleep |
+//! | message_behind_an_unfinished_push_is_handled | 2 | send_quiet / send; sleep |
+//! | two_senders_send_quietly_.. | 2 | send_quiet, send / send_quiet, send; sleep |
 //! | stop_ends_a_sleep | 1 | stop; sleep |
-//! | closing_refuses_.. | 2 | pass / pass; close |
-//! | each_message_passed_to_a_sleeping_group_.. | 1 | pass, pass; group's sleep |
-//! | full_queue_.. | 1 | pass, pass, pass, with one slot for marked machines; group's sleep |
-//! | passed_message_wakes_a_group_.. | 2 | call / pass, to one mark over two inboxes; group's sleep |
-//! | passed_message_.._to_another_machine | 2 | call to one machine / pass to another; group's sleep |
-//! | passed_message_to_a_group_.. | 2 | call / pass, to one inbox; group's sleep |
-//! | two_senders_call_one_machine_.. | 2 | call first, pass second / call second, pass first; group's sleep |
-//! | each_sender_that_waits_for_room_.. | 2 | pass / pass, to an inbox of one message; pop, admit; sleep |
-//! | sender_that_gives_up_.. | 2 | pass with a time limit / pass, to an inbox of one message; pop, admit; sleep |
-//! | senders_that_wait_for_room_.. | 2 | pass / pass, to a full inbox; pop, admit, close |
-//! | inbox_that_drops_.. | 2 | pass, pass / call, pass, to an inbox of one message; pop; sleep |
-//! | closing_an_inbox_.. | 2 | pass / pass; pop, close |
+//! | closing_refuses_.. | 2 | send / send; close |
+//! | each_message_sent_to_a_sleeping_group_.. | 1 | send, send; group's sleep |
+//! | full_queue_.. | 1 | send, send, send, with one slot for marked machines; group's sleep |
+//! | message_wakes_a_group_.. | 2 | send_quiet / send, to one mark over two inboxes; group's sleep |
+//! | message_behind_.._to_another_machine | 2 | send_quiet to one machine / send to another; group's sleep |
+//! | message_to_a_group_.. | 2 | send_quiet / send, to one inbox; group's sleep |
+//! | two_senders_send_quietly_to_one_.. | 2 | send_quiet first, send second / send_quiet second, send first; group's sleep |
+//! | each_sender_that_waits_for_room_.. | 2 | send / send, to an inbox of one message; pop, admit; sleep |
+//! | sender_that_gives_up_.. | 2 | send with a time limit / send, to an inbox of one message; pop, admit; sleep |
+//! | senders_that_wait_for_room_.. | 2 | send / send, to a full inbox; pop, admit, close |
+//! | inbox_that_drops_.. | 2 | send, send / send_quiet, send, to an inbox of one message; pop; sleep |
+//! | closing_an_inbox_.. | 2 | send / send; pop, close |
 //! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
-//! Seen to fail: a group whose caller does not read the mark again after it has enqueued its
-//! machine (`Marking::call`), which is why that check exists; a thread that sleeps while a push has
-//! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`Marked::pop`).
-//! Also `Room` without the fence in `wait` or in `has_waiting`.
+//! Seen to fail: a group whose quiet sender does not read the mark again after it has enqueued its
+//! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
+//! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`ReadyQueue::pop`).
+//! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
-    Entrance, Inbox, Incoming, Mark, Marked, Marking, Pool, Room, Shared, marks, newest,
+    Inbox, InboxSender, Incoming, Mark, Pool, ReadyQueue, ReadySender, Shared, WaitingSenders,
+    marks, newest,
 };
 use handover_notify::{ParkWord, Sleep};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
 
 /// Makes an inbox and its senders' shared end.
-fn inbox<M>(messages_max: u32) -> (Arc<Entrance<M>>, Inbox<M>) {
+fn inbox<M>(messages_max: u32) -> (Arc<InboxSender<M>>, Inbox<M>) {
     let (entrance, inbox) = handover_event::inbox(messages_max).expect("small");
     (Arc::new(entrance), inbox)
 }
@@ -84,14 +85,14 @@ impl Futex {
 
 /// State of a machine's thread that other threads access, without kernel and clock.
 #[derive(Default)]
-struct Door {
+struct SharedThreadState {
     park: ParkWord,
     futex: Futex,
     stop: AtomicU32,
 }
 
-impl Door {
-    fn ring(&self) {
+impl SharedThreadState {
+    fn wake(&self) {
         if self.park.must_wake(|| Some(0)).is_some() {
             self.futex.wake();
         }
@@ -113,16 +114,16 @@ impl Door {
 }
 
 #[test]
-fn each_message_passed_to_a_sleeping_machine_is_handled() {
+fn each_message_sent_to_a_sleeping_machine_is_handled() {
     model(4, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
                 for number in 0..2 {
                     producer.push(number).expect("room");
-                    door.ring();
+                    door.wake();
                 }
                 producer // returned, so that the queue is not closed yet
             }
@@ -141,16 +142,16 @@ fn each_message_passed_to_a_sleeping_machine_is_handled() {
 }
 
 #[test]
-fn called_message_is_handled_with_the_passed_one_behind_it() {
+fn quiet_message_is_handled_with_the_waking_one_behind_it() {
     model(4, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
-                producer.push("call").expect("room");
-                producer.push("pass").expect("room");
-                door.ring();
+                producer.push("quiet").expect("room");
+                producer.push("waking").expect("room");
+                door.wake();
                 producer
             }
         });
@@ -161,61 +162,64 @@ fn called_message_is_handled_with_the_passed_one_behind_it() {
                 None => door.park(&mut consumer),
             }
         }
-        assert_eq!(handled, ["call", "pass"]);
+        assert_eq!(handled, ["quiet", "waking"]);
         drop(sender.join().expect("the sender"));
     });
 }
 
-/// A caller that has taken its slot in the inbox, but has not filled it yet, hides the message of a
-/// passer behind it; the passer wakes the machine in vain, and the caller wakes no thread.
+/// A quiet sender that has taken its slot in the inbox, but has not filled it yet, hides the message
+/// of a waking sender behind it; that sender wakes the machine in vain, and the quiet one wakes no thread.
 #[test]
-fn passed_message_is_handled_behind_an_unfinished_call() {
+fn message_behind_an_unfinished_push_is_handled() {
     model(3, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
-        let caller = thread::spawn({
+        let quiet_sender = thread::spawn({
             let producer = Arc::clone(&producer);
             move || {
-                producer.push("call").expect("room");
+                producer.push("quiet").expect("room");
                 producer
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let door = Arc::clone(&door);
             move || {
-                producer.push("pass").expect("room");
-                door.ring();
+                producer.push("waking").expect("room");
+                door.wake();
                 producer
             }
         });
         loop {
             match consumer.pop() {
-                Some("pass") => break,
+                Some("waking") => break,
                 Some(_) => {}
                 None => door.park(&mut consumer),
             }
         }
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
 #[test]
-fn two_senders_call_a_machine_and_then_pass_to_it() {
+fn two_senders_send_quietly_and_then_wake_a_machine() {
     model(2, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders = [(); 2].map(|()| {
             let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
             thread::spawn(move || {
-                producer.push(CALLED).expect("room");
-                producer.push(PASSED).expect("room");
-                door.ring();
+                producer.push(QUIET).expect("room");
+                producer.push(WAKING).expect("room");
+                door.wake();
             })
         });
-        let mut passed = 0;
-        while passed < 2 {
+        let mut waking = 0;
+        while waking < 2 {
             match consumer.pop() {
-                Some(message) => passed += usize::from(message == PASSED),
+                Some(message) => waking += usize::from(message == WAKING),
                 None => door.park(&mut consumer),
             }
         }
@@ -228,13 +232,13 @@ fn two_senders_call_a_machine_and_then_pass_to_it() {
 #[test]
 fn stop_ends_a_sleep() {
     model(4, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (_producer, mut consumer) = inbox::<u32>(1);
         let stopper = thread::spawn({
             let door = Arc::clone(&door);
             move || {
                 door.stop.store(1, Relaxed);
-                door.ring();
+                door.wake();
             }
         });
         while door.stop.load(Relaxed) == 0 {
@@ -247,14 +251,14 @@ fn stop_ends_a_sleep() {
 #[test]
 fn closing_refuses_or_returns_each_message() {
     model(3, || {
-        let door = Arc::new(Door::default());
+        let door = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders: Vec<_> = (0..2)
             .map(|number| {
                 let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
                 thread::spawn(move || match producer.push(number) {
                     Ok(()) => {
-                        door.ring();
+                        door.wake();
                         true
                     }
                     Err(PushError::Closed(back)) => {
@@ -279,49 +283,54 @@ fn closing_refuses_or_returns_each_message() {
     });
 }
 
-/// The machines of a group: their door and their marks, as other threads see them.
+/// Machines of a group: the thread's shared state and their marks.
 struct Shown {
-    door: Door,
-    marking: Marking,
+    door: SharedThreadState,
+    marking: ReadySender,
     marks: Vec<Mark>,
 }
 
-/// Message sent by `call`.
-const CALLED: u32 = 1;
-/// Message sent by `pass`.
-const PASSED: u32 = 2;
+/// Message sent by `send_quiet`.
+const QUIET: u32 = 1;
+/// Message sent by `send`.
+const WAKING: u32 = 2;
 
 impl Shown {
     /// Makes `machines_count` machines, and room for as many in the queue of marked machines.
-    fn new(machines_count: u32) -> (Arc<Self>, Marked) {
+    fn new(machines_count: u32) -> (Arc<Self>, ReadyQueue) {
         let (marking, marked) = marks(machines_count).expect("small");
         let marks = (0..machines_count).map(|_| Mark::new()).collect();
-        (Arc::new(Self { door: Door::default(), marking, marks }), marked)
+        (Arc::new(Self { door: SharedThreadState::default(), marking, marks }), marked)
     }
 
-    fn call(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
+    fn send_quiet(&self, machine: usize, inbox: &InboxSender<u32>, message: u32) {
         inbox.push(message).expect("room");
-        if self.marking.call(&self.marks[machine], machine as u32) {
-            self.door.ring();
+        if self.marking.announce_quietly(&self.marks[machine], machine as u32) {
+            self.door.wake();
         }
     }
 
-    fn pass(&self, machine: usize, inbox: &Entrance<u32>, message: u32) {
+    fn send(&self, machine: usize, inbox: &InboxSender<u32>, message: u32) {
         inbox.push(message).expect("room");
-        if self.marking.pass(&self.marks[machine], machine as u32) {
-            self.door.ring();
+        if self.marking.announce(&self.marks[machine], machine as u32) {
+            self.door.wake();
         }
     }
 }
 
-/// Runs the group until `passed_count` messages sent by `pass` have been handled.
-fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], passed_count: usize) {
-    let mut passed = 0;
-    while passed < passed_count {
+/// Runs the group until `waking_count` messages sent by `send` have been handled.
+fn run_group(
+    shown: &Shown,
+    marked: &mut ReadyQueue,
+    inboxes: &mut [Inbox<u32>],
+    waking_count: usize,
+) {
+    let mut waking = 0;
+    while waking < waking_count {
         match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
             Some(machine) => {
                 while let Some(message) = inboxes[machine as usize].pop() {
-                    passed += usize::from(message == PASSED);
+                    waking += usize::from(message == WAKING);
                 }
             }
             None => {
@@ -332,15 +341,15 @@ fn run_group(shown: &Shown, marked: &mut Marked, inboxes: &mut [Inbox<u32>], pas
 }
 
 #[test]
-fn each_message_passed_to_a_sleeping_group_is_handled() {
+fn each_message_sent_to_a_sleeping_group_is_handled() {
     model(4, || {
         let (shown, mut marked) = Shown::new(2);
         let (producer, consumer) = inbox(2);
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, PASSED);
-                shown.pass(0, &producer, PASSED);
+                shown.send(0, &producer, WAKING);
+                shown.send(0, &producer, WAKING);
                 producer
             }
         });
@@ -360,9 +369,9 @@ fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared()
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, CALLED);
-                shown.pass(0, &producer, PASSED);
-                shown.pass(0, &producer, PASSED);
+                shown.send(0, &producer, QUIET);
+                shown.send(0, &producer, WAKING);
+                shown.send(0, &producer, WAKING);
                 producer
             }
         });
@@ -372,107 +381,116 @@ fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared()
     });
 }
 
-/// A caller that has set the mark, but has not enqueued the machine yet, must not cause the
-/// passer's wake to be lost.
+/// A quiet sender that has set the mark, but has not enqueued the machine yet, must not cause the
+/// wake-up of a waking sender to be lost.
 #[test]
-fn passed_message_wakes_a_group_although_a_call_has_set_the_mark() {
+fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
     model(3, || {
         let (shown, mut marked) = Shown::new(2);
-        let (calls, mut called) = inbox(1);
-        let (passes, mut passed) = inbox(1);
-        let caller = thread::spawn({
+        let (quiet_producer, mut quiet) = inbox(1);
+        let (waking_producer, mut waking) = inbox(1);
+        let quiet_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.call(0, &calls, 1);
-                calls
+                shown.send_quiet(0, &quiet_producer, 1);
+                quiet_producer
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &passes, 2);
-                passes
+                shown.send(0, &waking_producer, 2);
+                waking_producer
             }
         });
-        // One machine with two inboxes, so that the passed message is distinguished from the called
+        // One machine with two inboxes, so that the waking message is distinguished from the quiet
         // one.
-        while passed.pop().is_none() {
+        while waking.pop().is_none() {
             match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
-                Some(_) => drop(called.pop()),
-                None => shown.door.park(&mut marked.incoming(|_| called.len().max(passed.len()))),
+                Some(_) => drop(quiet.pop()),
+                None => shown.door.park(&mut marked.incoming(|_| quiet.len().max(waking.len()))),
             }
         }
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
-/// Machine 0 gets a call and machine 1 a pass: both are in the group's one queue of marked
+/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of marked
 /// machines.
 #[test]
-fn passed_message_is_handled_behind_an_unfinished_call_to_another_machine() {
+fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
     model(3, || {
         let (shown, mut marked) = Shown::new(2);
-        let (to_called, called) = inbox(1);
-        let (to_passed, passed) = inbox(1);
-        let caller = thread::spawn({
+        let (to_quiet, quiet) = inbox(1);
+        let (to_waking, waking) = inbox(1);
+        let quiet_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.call(0, &to_called, CALLED);
-                to_called
+                shown.send_quiet(0, &to_quiet, QUIET);
+                to_quiet
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(1, &to_passed, PASSED);
-                to_passed
+                shown.send(1, &to_waking, WAKING);
+                to_waking
             }
         });
-        let mut inboxes = [called, passed];
+        let mut inboxes = [quiet, waking];
         run_group(&shown, &mut marked, &mut inboxes, 1);
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
 /// Both messages are in the same machine's inbox.
 #[test]
-fn passed_message_to_a_group_is_handled_behind_an_unfinished_call() {
+fn message_to_a_group_behind_an_unfinished_push_is_handled() {
     model(3, || {
         let (shown, mut marked) = Shown::new(1);
         let (producer, consumer) = inbox(2);
-        let caller = thread::spawn({
+        let quiet_sender = thread::spawn({
             let (shown, producer) = (Arc::clone(&shown), Arc::clone(&producer));
             move || {
-                shown.call(0, &producer, CALLED);
+                shown.send_quiet(0, &producer, QUIET);
                 producer
             }
         });
-        let passer = thread::spawn({
+        let waking_sender = thread::spawn({
             let shown = Arc::clone(&shown);
             move || {
-                shown.pass(0, &producer, PASSED);
+                shown.send(0, &producer, WAKING);
                 producer
             }
         });
         let mut inboxes = [consumer];
         run_group(&shown, &mut marked, &mut inboxes, 1);
-        drop((caller.join().expect("the caller"), passer.join().expect("the passer")));
+        drop((
+            quiet_sender.join().expect("the quiet sender"),
+            waking_sender.join().expect("the waking sender"),
+        ));
     });
 }
 
 #[test]
-fn two_senders_call_one_machine_of_a_group_and_pass_to_the_other() {
+fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
     model(2, || {
         let (shown, mut marked) = Shown::new(2);
         let (to_first, first) = inbox(2);
         let (to_second, second) = inbox(2);
         let send =
-            |called: usize, to_called: &Arc<Entrance<u32>>, to_passed: &Arc<Entrance<u32>>| {
+            |quiet: usize, to_quiet: &Arc<InboxSender<u32>>, to_waking: &Arc<InboxSender<u32>>| {
                 let shown = Arc::clone(&shown);
-                let (to_called, to_passed) = (Arc::clone(to_called), Arc::clone(to_passed));
+                let (to_quiet, to_waking) = (Arc::clone(to_quiet), Arc::clone(to_waking));
                 thread::spawn(move || {
-                    shown.call(called, &to_called, CALLED);
-                    shown.pass(1 - called, &to_passed, PASSED);
+                    shown.send_quiet(quiet, &to_quiet, QUIET);
+                    shown.send(1 - quiet, &to_waking, WAKING);
                 })
             };
         let senders = [send(0, &to_first, &to_second), send(1, &to_second, &to_first)];
@@ -486,23 +504,24 @@ fn two_senders_call_one_machine_of_a_group_and_pass_to_the_other() {
 
 /// Machine with a full inbox whose senders wait for room.
 struct Crowded {
-    door: Door,
-    room: Room,
+    door: SharedThreadState,
+    room: WaitingSenders,
     /// Model of the kernel's queue of waiting senders.
     waiters: Futex,
-    entrance: Entrance<u32>,
+    entrance: InboxSender<u32>,
 }
 
 impl Crowded {
     /// Makes a machine whose inbox holds one message.
     fn new() -> (Arc<Self>, Inbox<u32>) {
         let (entrance, inbox) = handover_event::inbox(1).expect("small");
-        let (door, room, waiters) = (Door::default(), Room::default(), Futex::default());
+        let (door, room, waiters) =
+            (SharedThreadState::default(), WaitingSenders::default(), Futex::default());
         (Arc::new(Self { door, room, waiters, entrance }), inbox)
     }
 
-    /// Sends as `Address::pass` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
-    fn pass(&self, message: u32, sleeps_max: usize) -> Result<(), PushError<u32>> {
+    /// Sends as `Address::send` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
+    fn send(&self, message: u32, sleeps_max: usize) -> Result<(), PushError<u32>> {
         let pushed = match self.entrance.push(message) {
             Err(PushError::Full(message)) => {
                 let mut sleeps_left = sleeps_max;
@@ -510,7 +529,7 @@ impl Crowded {
                     message,
                     |message| self.entrance.push(message),
                     |word, expected| {
-                        self.door.ring();
+                        self.door.wake();
                         let may_sleep = sleeps_left > 0;
                         if may_sleep {
                             sleeps_left -= 1;
@@ -522,7 +541,7 @@ impl Crowded {
             }
             answer => answer,
         };
-        pushed.inspect(|()| self.door.ring())
+        pushed.inspect(|()| self.door.wake())
     }
 
     /// Lets one of the waiting senders try again. Returns `true` if senders wait.
@@ -550,7 +569,7 @@ fn each_sender_that_waits_for_room_gets_it() {
         let (crowded, mut inbox) = Crowded::new();
         let senders = [1, 2].map(|message| {
             let crowded = Arc::clone(&crowded);
-            thread::spawn(move || crowded.pass(message, usize::MAX).expect("not closed"))
+            thread::spawn(move || crowded.send(message, usize::MAX).expect("not closed"))
         });
         let mut sum = 0;
         while sum < 1 + 2 {
@@ -576,11 +595,11 @@ fn sender_that_gives_up_lets_another_one_in() {
         crowded.entrance.push(0).expect("room");
         let impatient = thread::spawn({
             let crowded = Arc::clone(&crowded);
-            move || crowded.pass(1, 0).is_ok()
+            move || crowded.send(1, 0).is_ok()
         });
         let patient = thread::spawn({
             let crowded = Arc::clone(&crowded);
-            move || crowded.pass(2, usize::MAX).expect("not closed")
+            move || crowded.send(2, usize::MAX).expect("not closed")
         });
         let mut handled = Vec::new();
         while !handled.contains(&2) {
@@ -606,12 +625,12 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
         crowded.entrance.push(0).expect("room");
         let senders = [1, 2].map(|message| {
             let crowded = Arc::clone(&crowded);
-            thread::spawn(move || crowded.pass(message, usize::MAX).is_ok())
+            thread::spawn(move || crowded.send(message, usize::MAX).is_ok())
         });
         let mut handled = usize::from(inbox.pop().is_some());
         crowded.admit_one(&inbox);
         inbox.close();
-        // As Desk::close(), which wakes all.
+        // As MachineState::close(), which wakes all.
         crowded.room.admit(|_word| {
             crowded.waiters.wake();
             crowded.waiters.wake();
@@ -628,17 +647,17 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
     });
 }
 
-/// Inbox of one message that drops the oldest, and the door of its machine.
-fn dropping() -> (Arc<(Door, Entrance<u32>)>, Inbox<u32>) {
+/// Inbox of one message that drops the oldest, and the shared state of its thread.
+fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
     let (entrance, inbox) = newest(1);
-    (Arc::new((Door::default(), entrance)), inbox)
+    (Arc::new((SharedThreadState::default(), entrance)), inbox)
 }
 
 #[test]
 fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
     model(2, || {
         let (shared, mut inbox) = dropping();
-        // The second message of each sender is passed.
+        // The second message of each sender wakes the machine.
         let senders = [[10, 11], [20, 21]].map(|messages| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -646,13 +665,13 @@ fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
                 for message in messages {
                     entrance.push(message).expect("not closed");
                     if message != 20 {
-                        door.ring();
+                        door.wake();
                     }
                 }
             })
         });
         let (mut handled, mut latest) = (0, 0);
-        // The last message to be pushed is one that is passed, and is never dropped.
+        // The last message to be pushed is a waking one, and is never dropped.
         while handled + inbox.dropped() < 4 {
             match inbox.pop() {
                 Some(message) => {

@@ -269,7 +269,7 @@ fn unwritable_path_is_named_in_the_error() {
 }
 
 #[test]
-fn file_that_is_no_trace_is_refused_and_kept() {
+fn file_that_is_not_a_trace_is_refused_and_kept() {
     let (_alone, folder) = exclusive();
     let text = folder.path().join("text");
     std::fs::write(&text, "mine").unwrap();

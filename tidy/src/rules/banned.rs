@@ -13,7 +13,7 @@ pub struct Ban {
     /// Predicate for the files, by path, in which the pattern is banned.
     pub within: fn(&str) -> bool,
     /// `true` if test code may use the pattern.
-    pub tests_may: bool,
+    pub is_allowed_in_tests: bool,
     /// Replacement to use instead.
     pub instead: &'static str,
 }
@@ -24,64 +24,74 @@ const NO_CLOCK: &str = "take the time as an argument, now_ns: an engine has no c
 pub const BANS: &[Ban] = &[
     Ban {
         pattern: "todo!",
-        within: everywhere,
-        tests_may: false,
-        instead: "write it, or return an error that says what is not supported",
+        within: is_anything,
+        is_allowed_in_tests: false,
+        instead: "implement it, or return an error that says what is not supported",
     },
     Ban {
         pattern: "unimplemented!",
-        within: everywhere,
-        tests_may: false,
-        instead: "write it, or return an error that says what is not supported",
+        within: is_anything,
+        is_allowed_in_tests: false,
+        instead: "implement it, or return an error that says what is not supported",
     },
     Ban {
         pattern: "dbg!",
-        within: everywhere,
-        tests_may: false,
-        instead: "remove it, or assert what it was to show",
+        within: is_anything,
+        is_allowed_in_tests: false,
+        instead: "remove it, or write an assertion",
     },
     Ban {
         pattern: "#[ignore",
-        within: everywhere,
-        tests_may: false,
-        instead: "mend the test, or print `skipped: WHAT: WHY` where it cannot run",
+        within: is_anything,
+        is_allowed_in_tests: false,
+        instead: "repair the test, or print `skipped: WHAT: WHY` where it cannot run",
     },
-    Ban { pattern: "Instant::now", within: an_engine, tests_may: false, instead: NO_CLOCK },
-    Ban { pattern: "SystemTime::now", within: an_engine, tests_may: false, instead: NO_CLOCK },
+    Ban {
+        pattern: "Instant::now",
+        within: is_engine,
+        is_allowed_in_tests: false,
+        instead: NO_CLOCK,
+    },
+    Ban {
+        pattern: "SystemTime::now",
+        within: is_engine,
+        is_allowed_in_tests: false,
+        instead: NO_CLOCK,
+    },
     Ban {
         pattern: "thread::sleep",
-        within: an_engine,
-        tests_may: false,
+        within: is_engine,
+        is_allowed_in_tests: false,
         instead: "return the deadline to the drive: an engine neither sleeps nor blocks",
     },
     Ban {
         pattern: "println!",
-        within: a_library,
-        tests_may: true,
+        within: is_library,
+        is_allowed_in_tests: true,
         instead: "return the text, or write it to a `&mut dyn Write`: only faces print",
     },
     Ban {
         pattern: "print!",
-        within: a_library,
-        tests_may: true,
+        within: is_library,
+        is_allowed_in_tests: true,
         instead: "return the text, or write it to a `&mut dyn Write`: only faces print",
     },
     Ban {
         pattern: "process::exit",
-        within: outside_programs,
-        tests_may: true,
+        within: is_outside_programs,
+        is_allowed_in_tests: true,
         instead: "return an error, or an ExitCode from main: exit codes are decided in the faces",
     },
     Ban {
         pattern: ".unwrap()",
-        within: sources_of_programs,
-        tests_may: true,
-        instead: "`?` with anyhow's context, so that the message says what was tried",
+        within: is_source_of_program,
+        is_allowed_in_tests: true,
+        instead: "`?` with anyhow's context, so that the message names the operation",
     },
     Ban {
         pattern: "anyhow",
-        within: outside_programs_and_xtask,
-        tests_may: false,
+        within: is_outside_programs_and_xtask,
+        is_allowed_in_tests: false,
         instead: "an error enum of the operation, with thiserror",
     },
 ];
@@ -110,7 +120,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 
 fn banned_lines(ban: &Ban, source: &Source<'_>) -> Vec<usize> {
     let mut lines = source.lines_with(ban.pattern);
-    lines.retain(|&line| !(ban.tests_may && source.is_test(line)));
+    lines.retain(|&line| !(ban.is_allowed_in_tests && source.is_test(line)));
     lines
 }
 
@@ -118,31 +128,31 @@ fn violation(ban: &Ban, path: &str, line: usize) -> Violation {
     Violation::new(NAME, path, line, format!("`{}`", ban.pattern), ban.instead)
 }
 
-fn everywhere(_: &str) -> bool {
+fn is_anything(_: &str) -> bool {
     true
 }
 
-fn an_engine(path: &str) -> bool {
+fn is_engine(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "engine.rs" | "engine"))
 }
 
-fn a_library(path: &str) -> bool {
-    let house = ["base/", "mechanisms/", "services/", "lab/"];
-    house.iter().any(|rung| path.starts_with(rung)) && path.contains("/src/")
+fn is_library(path: &str) -> bool {
+    let libraries = ["base/", "mechanisms/", "services/", "lab/"];
+    libraries.iter().any(|rung| path.starts_with(rung)) && path.contains("/src/")
 }
 
-fn in_a_program(path: &str) -> bool {
+fn is_in_program(path: &str) -> bool {
     path.starts_with("faces/") || path.starts_with("classic/")
 }
 
-fn outside_programs(path: &str) -> bool {
-    !in_a_program(path)
+fn is_outside_programs(path: &str) -> bool {
+    !is_in_program(path)
 }
 
-fn sources_of_programs(path: &str) -> bool {
-    in_a_program(path) && path.contains("/src/")
+fn is_source_of_program(path: &str) -> bool {
+    is_in_program(path) && path.contains("/src/")
 }
 
-fn outside_programs_and_xtask(path: &str) -> bool {
-    !in_a_program(path) && !path.starts_with("xtask/")
+fn is_outside_programs_and_xtask(path: &str) -> bool {
+    !is_in_program(path) && !path.starts_with("xtask/")
 }

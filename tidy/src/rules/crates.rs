@@ -9,7 +9,7 @@ pub const NAME: &str = "crates";
 /// Package fields that every crate inherits.
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
 
-/// Finds crates with a name or a version of their own, and crates outside the workspace.
+/// Finds crates with a wrong name or a field that is not inherited, and crates outside the workspace.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let root = tree.root();
     let crates = tree.crates();
@@ -25,8 +25,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     }
     for (member, line) in &members {
         if !crates.iter().any(|one| one.folder == *member) {
-            let what = format!("no crate stands in `{member}`");
-            found.push(Violation::new(NAME, &root.path, *line, what, "strike it off members"));
+            let what = format!("`{member}` is not the folder of a crate");
+            found.push(Violation::new(NAME, &root.path, *line, what, "remove it from members"));
         }
     }
     found.extend(unused(&root, &crates));
@@ -43,7 +43,7 @@ fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
         let own = crates.iter().any(|one| one.name == name);
         if !own && !taken(name) {
             let what = format!("no crate uses `{name}`");
-            found.push(Violation::new(NAME, &root.path, line, what, "strike it off"));
+            found.push(Violation::new(NAME, &root.path, line, what, "remove it"));
         }
     }
     found
@@ -55,7 +55,7 @@ fn one_crate(one: &Crate) -> Vec<Violation> {
         Violation::new(NAME, &manifest.path, line, what, instead)
     };
     if let Some((line, error)) = &manifest.error {
-        return vec![at(*line, format!("not a manifest: {error}"), "mend it".into())];
+        return vec![at(*line, format!("not a manifest: {error}"), "correct it".into())];
     }
     let mut found = Vec::new();
     let name = match one.folder.as_str() {
@@ -70,11 +70,15 @@ fn one_crate(one: &Crate) -> Vec<Violation> {
         if manifest.get(&format!("package.{key}.workspace")).is_none_or(|(text, _)| text != "true")
         {
             let line = manifest.get(&format!("package.{key}")).map_or(1, |(_, line)| line);
-            found.push(at(line, format!("`{key}` is its own"), format!("{key}.workspace = true")));
+            found.push(at(
+                line,
+                format!("`{key}` is not inherited"),
+                format!("{key}.workspace = true"),
+            ));
         }
     }
     if manifest.get("lints.workspace").is_none_or(|(text, _)| text != "true") {
-        found.push(at(1, "the lints are its own".into(), "[lints] workspace = true".into()));
+        found.push(at(1, "the lints are not inherited".into(), "[lints] workspace = true".into()));
     }
     for dependency in one.dependencies.iter().filter(|dependency| !dependency.inherited) {
         let package = &dependency.package;

@@ -32,7 +32,7 @@ fn commands(tree: &Tree) -> Vec<Violation> {
     let missing = COMMANDS.into_iter().filter(|command| !text.contains(command));
     missing
         .map(|command| {
-            let instead = "name it: a newcomer needs two commands, and reads this file first";
+            let instead = "name it: a newcomer needs the two commands, and reads this file first";
             Violation::new(NAME, "README.md", 1, format!("`{command}` is not named"), instead)
         })
         .collect()
@@ -48,7 +48,7 @@ fn map(tree: &Tree) -> Vec<Violation> {
     missing
         .map(|one| {
             let what = format!("`{}` is not on the map", one.folder);
-            let instead = format!("say there what stands in {} ({})", one.folder, one.name);
+            let instead = format!("describe there the contents of {} ({})", one.folder, one.name);
             Violation::new(NAME, MAP, 1, what, instead)
         })
         .collect()
@@ -58,8 +58,8 @@ fn changes(tree: &Tree) -> Option<Violation> {
     let text = tree.text("CHANGELOG.md").unwrap_or_default();
     let headed = text.lines().any(|line| line.starts_with("## ") && line.contains("Unreleased"));
     (!headed).then(|| {
-        let instead = "add `## Unreleased`, with what a user will notice";
-        Violation::new(NAME, "CHANGELOG.md", 1, "no section for what is unreleased", instead)
+        let instead = "add `## Unreleased`, with the changes that a user will notice";
+        Violation::new(NAME, "CHANGELOG.md", 1, "no section for unreleased changes", instead)
     })
 }
 
@@ -74,7 +74,7 @@ fn decisions(tree: &Tree) -> Vec<Violation> {
             continue;
         }
         let instead = format!("the next decision is {DECISIONS}{expected:04}-its-title.md");
-        found.push(Violation::new(NAME, path, 1, "a decision out of its order", instead));
+        found.push(Violation::new(NAME, path, 1, "a decision with a wrong number", instead));
         expected = number.filter(|&number| number >= expected).map_or(expected, |n| n + 1);
     }
     found
@@ -88,15 +88,16 @@ fn libraries(tree: &Tree) -> Vec<Violation> {
         .map(|(_, text)| text)
         .collect();
     let root = tree.root();
-    let house = tree.crates();
+    let crates = tree.crates();
     let unexplained = root.members_of("workspace.dependencies").into_iter().filter(|(name, _)| {
-        let told = records.iter().any(|text| text.contains(&format!("`{name}`")));
-        !told && !house.iter().any(|one| one.name == *name)
+        let is_explained = records.iter().any(|text| text.contains(&format!("`{name}`")));
+        !is_explained && !crates.iter().any(|one| one.name == *name)
     });
     unexplained
         .map(|(name, line)| {
             let what = format!("`{name}` has no reason in {DECISIONS}");
-            let instead = "say there in a line what it is for, and why this one; or do without";
+            let instead =
+                "state there its purpose and the reason for it, in one line; or do without";
             Violation::new(NAME, &root.path, line, what, instead)
         })
         .collect()
@@ -115,8 +116,8 @@ fn links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
             continue;
         }
         let line = line_at(text, offset);
-        let what = format!("the link to `{target}` leads nowhere");
-        found.push(Violation::new(NAME, path, line, what, "link to a file that stands"));
+        let what = format!("the link to `{target}` does not resolve");
+        found.push(Violation::new(NAME, path, line, what, "link to an existing file"));
     }
     found
 }
@@ -205,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_search_for_links(text in any::<String>(), pieces in
+        fn link_search_handles_any_text(text in any::<String>(), pieces in
             proptest::collection::vec(proptest::sample::select(vec![
                 "[", "](", ")", "]: ", "`", "```", "\n", "é", "<", ">", "a.md", " ", "#",
             ]), 0..30)

@@ -27,7 +27,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                     NAME,
                     source.path,
                     line,
-                    "an atomic that loom cannot see",
+                    "an atomic that loom does not model",
                     "handover_base::sync::atomic; for words shared with the kernel, other \
                      processes or code, handover_base::sync::shared",
                 ));

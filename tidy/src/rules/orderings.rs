@@ -40,12 +40,12 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             .collect();
         lines.sort_unstable();
         lines.dedup();
-        for line in lines.into_iter().filter(|&line| !explained(&source, line)) {
+        for line in lines.into_iter().filter(|&line| !is_explained(&source, line)) {
             found.push(Violation::new(
                 NAME,
                 source.path,
                 line,
-                "an ordering without its partner",
+                "an ordering without a comment that names its partner",
                 "say above it what it publishes and to which load, or what it pairs with: \
                  `// Release: publishes slot i to the Acquire in pop().`",
             ));
@@ -74,12 +74,12 @@ fn uses(source: &Source<'_>) -> Vec<usize> {
 /// Returns `true` if a comment about orderings is on `line`, or above it with at most
 /// [`LINES_BETWEEN_MAX`] lines of code between. All lines of a comment count as one; doc comments
 /// do not count, as they address callers.
-fn explained(source: &Source<'_>, line: usize) -> bool {
+fn is_explained(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();
     let mut between = 0;
     for at in (0..line).rev() {
-        if speaks(comments[at]) {
+        if is_about_orderings(comments[at]) {
             return true;
         }
         let comment_only = code[at].trim().is_empty() && !comments[at].trim().is_empty();
@@ -93,7 +93,7 @@ fn explained(source: &Source<'_>, line: usize) -> bool {
     false
 }
 
-fn speaks(comment: &str) -> bool {
+fn is_about_orderings(comment: &str) -> bool {
     let comment = comment.trim_start();
     if ["///", "//!", "/**", "/*!"].iter().any(|doc| comment.starts_with(doc)) {
         return false;
@@ -110,11 +110,11 @@ mod tests {
     fn assert_explained(text: &str, expected: bool) {
         let source = Source::new("mechanisms/lock/src/lib.rs", text);
         let last = text.lines().count();
-        assert_eq!(explained(&source, last), expected, "{text}");
+        assert_eq!(is_explained(&source, last), expected, "{text}");
     }
 
     #[test]
-    fn a_comment_within_four_lines_explains() {
+    fn comment_within_four_lines_counts() {
         assert_explained("x.store(1, Release); // Pairs with load() in pop.", true);
         assert_explained("// Release: publishes it.\nx.store(1, Release);", true);
         assert_explained("// Acquire: see push.\na(\nb,\nc,\nAcquire)", true);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_an_ordering_only_where_it_is_imported() {
+    fn bare_name_is_an_ordering_only_if_imported() {
         let count = |text: &str| uses(&Source::new("base/src/lib.rs", text)).len();
         assert_eq!(count("use a::Ordering::{self, Release};\nx.store(1, Release);\n"), 1);
         assert_eq!(count("use a::Ordering::*;\nx.load(Acquire); y(Step::Acquire);\n"), 1);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_distance_and_documentation_do_not_explain() {
+    fn other_distant_or_doc_comments_do_not_count() {
         assert_explained("x.store(1, Release);", false);
         assert_explained("// Unlocks.\nx.store(1, Release);", false);
         assert_explained("/// Release the lock.\nx.store(1, Release);", false);

@@ -38,30 +38,30 @@ pub const LAB: &[(&str, &[&str])] = &[
 const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
 
 /// Crates outside the lab that the other lab crates may use.
-const LAB_STANDS_ON: &[&str] = &["base", "mechanisms/probe"];
+const LAB_FOUNDATION: &[&str] = &["base", "mechanisms/probe"];
 
 /// Crates outside the layering: no crate depends on them, and they depend on none.
-pub const BESIDE: &[&str] = &["tidy", "xtask"];
+pub const UNLAYERED: &[&str] = &["tidy", "xtask"];
 
 /// Finds crates on no rung, and dependencies that the layering does not allow.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     let mut found = Vec::new();
     for one in &crates {
-        if rung(&one.folder).is_none() && !BESIDE.contains(&one.folder.as_str()) {
+        if rung(&one.folder).is_none() && !UNLAYERED.contains(&one.folder.as_str()) {
             found.push(Violation::new(
                 NAME,
                 &one.manifest.path,
                 1,
-                format!("`{}` stands on no rung", one.folder),
-                "give it its place in RUNGS (and LAB) of tidy/src/rules/rungs.rs",
+                format!("`{}` has no rung", one.folder),
+                "add it to RUNGS (and LAB) in tidy/src/rules/rungs.rs",
             ));
         }
         for dependency in &one.dependencies {
             let Some(other) = crates.iter().find(|other| other.name == dependency.package) else {
                 continue;
             };
-            if let Err(why) = may_use(&one.folder, &other.folder) {
+            if let Err(why) = check_dependency(&one.folder, &other.folder) {
                 found.push(violation(one, dependency, &why));
             }
         }
@@ -92,27 +92,27 @@ fn rung(folder: &str) -> Option<usize> {
     known.then_some(height)
 }
 
-fn may_use(one: &str, other: &str) -> Result<(), String> {
+fn check_dependency(one: &str, other: &str) -> Result<(), String> {
     // A crate's tests name the crate itself to turn its features on.
     if one == other {
         return Ok(());
     }
-    if BESIDE.contains(&one) || BESIDE.contains(&other) {
-        return Err("tidy and xtask stand beside the ladder".into());
+    if UNLAYERED.contains(&one) || UNLAYERED.contains(&other) {
+        return Err("tidy and xtask are outside the layering".into());
     }
     let (Some(own), Some(its)) = (rung(one), rung(other)) else { return Ok(()) };
     if own < its {
-        return Err(format!("`{one}` stands below `{other}`"));
+        return Err(format!("`{one}` is on a lower rung than `{other}`"));
     }
-    if let Some((_, rooms)) = LAB.iter().find(|(room, _)| *room == one) {
+    if let Some((_, allowed)) = LAB.iter().find(|(room, _)| *room == one) {
         let fine = if other.starts_with("lab/") {
-            rooms.contains(&other)
+            allowed.contains(&other)
         } else {
-            LAB_JOINS_MECHANISMS.contains(&one) || LAB_STANDS_ON.contains(&other)
+            LAB_JOINS_MECHANISMS.contains(&one) || LAB_FOUNDATION.contains(&other)
         };
-        return if fine { Ok(()) } else { Err(format!("`{one}` may not know `{other}`")) };
+        return if fine { Ok(()) } else { Err(format!("`{one}` must not depend on `{other}`")) };
     }
-    if own == its { Err(format!("`{one}` and `{other}` share a rung")) } else { Ok(()) }
+    if own == its { Err(format!("`{one}` and `{other}` are on the same rung")) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_design_allows_is_allowed() {
+    fn permitted_dependencies_are_accepted() {
         for (one, other) in [
             ("mechanisms/lock", "base"),
             ("mechanisms/lock", "mechanisms/probe"),
@@ -136,12 +136,12 @@ mod tests {
             ("faces/cli", "classic"),
             ("etc/evh_perf", "faces/cli"),
         ] {
-            assert_eq!(may_use(one, other), Ok(()), "{one} -> {other}");
+            assert_eq!(check_dependency(one, other), Ok(()), "{one} -> {other}");
         }
     }
 
     #[test]
-    fn what_the_design_forbids_is_forbidden() {
+    fn forbidden_dependencies_are_refused() {
         for (one, other) in [
             ("base", "mechanisms/probe"),
             ("mechanisms/probe", "mechanisms/lock"),
@@ -163,12 +163,12 @@ mod tests {
             ("faces/cli", "tidy"),
             ("xtask", "lab/record"),
         ] {
-            assert!(may_use(one, other).is_err(), "{one} -> {other}");
+            assert!(check_dependency(one, other).is_err(), "{one} -> {other}");
         }
     }
 
     #[test]
-    fn a_new_folder_has_no_rung_until_it_is_given_one() {
+    fn unknown_folder_has_no_rung() {
         for folder in ["mechanisms/gate", "lab/shed", "attic"] {
             assert_eq!(rung(folder), None, "{folder}");
         }

@@ -24,7 +24,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let long = longer_than(LINES_MAX, tree);
     for entry in tree.lists.long {
         if !long.iter().any(|one| entry.covers(&one.path)) {
-            found.push(tree.stale(NAME, entry.path, "is not too long"));
+            found.push(tree.stale(NAME, entry.path, "is within the limit"));
         }
     }
     found

@@ -5,13 +5,13 @@ use crate::{Tree, Violation};
 /// The rule's name.
 pub const NAME: &str = "summaries";
 
-/// Words that open a question or a riddle.
+/// Words with which a summary must not begin.
 const OPENERS: &[&str] = &[
     "What", "Whose", "Who", "Whoever", "Whom", "Whether", "How", "That", "So", "Until", "Where",
     "Nothing", "When", "Why", "Which",
 ];
 
-/// Finds summaries that open with such a word.
+/// Finds summaries that begin with such a word.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_first_word_opens() {
+    fn only_the_first_word_counts() {
         assert_eq!(opener("What a party needs."), Some("What"));
         assert_eq!(opener("Whether it is on"), Some("Whether"));
         assert_eq!(opener("Whatever"), None);

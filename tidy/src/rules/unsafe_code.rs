@@ -22,22 +22,26 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 NAME,
                 source.path,
                 line,
-                format!("`unsafe` outside its homes, {} times", lines.len()),
+                format!("`unsafe` outside the listed modules, {} times", lines.len()),
                 "move it to a private raw.rs with a safe API, listed in tidy/src/lists.rs",
             )),
             (Some(entry), _) => {
                 used.push(entry);
-                found.extend(without_fact(&source, &lines));
+                found.extend(missing_comments(&source, &lines));
             }
         }
-        found.extend(public_homes(&source));
-        found.extend(open_root(&source));
+        found.extend(public_raw_modules(&source));
+        found.extend(permissive_root(&source));
     }
     for entry in listed().filter(|entry| !used.contains(entry)) {
-        found.push(tree.stale(NAME, entry.path, "holds no `unsafe`"));
+        found.push(tree.stale(NAME, entry.path, "contains no `unsafe`"));
     }
     for entry in tree.lists.raw.iter().filter(|entry| !is_raw(entry.path)) {
-        found.push(tree.stale(NAME, entry.path, "is listed as raw, but is no raw.rs nor raw/"));
+        found.push(tree.stale(
+            NAME,
+            entry.path,
+            "is listed as raw, but is neither raw.rs nor raw/",
+        ));
     }
     found
 }
@@ -46,22 +50,22 @@ fn is_raw(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "raw" | "raw.rs"))
 }
 
-fn without_fact(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation> {
+fn missing_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violation> {
     lines
         .iter()
         .filter(|&&(offset, line)| {
-            asks_for_fact(&source.code[offset..]) && !states_fact(source, line)
+            needs_comment(&source.code[offset..]) && !has_comment(source, line)
         })
         .map(|&(_, line)| {
-            let instead = "write `// SAFETY:` right above, with the fact that makes it sound";
-            Violation::new(NAME, source.path, line, "`unsafe` without its fact", instead)
+            let instead = "write `// SAFETY:` directly above, with the fact that makes it sound";
+            Violation::new(NAME, source.path, line, "`unsafe` without a SAFETY comment", instead)
         })
         .collect()
 }
 
 /// Returns `true` if `code` needs a `SAFETY:` comment: a block, an impl, a foreign block or an
 /// attribute asserts a fact; the declaration of an `unsafe fn` or its type requires one of callers.
-fn asks_for_fact(code: &str) -> bool {
+fn needs_comment(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     match rest.strip_prefix("extern") {
         Some(rest) => rest.trim_start().starts_with('{'),
@@ -70,7 +74,7 @@ fn asks_for_fact(code: &str) -> bool {
 }
 
 /// Returns `true` if a `SAFETY:` comment is on `line`, or directly above its statement.
-fn states_fact(source: &Source<'_>, line: usize) -> bool {
+fn has_comment(source: &Source<'_>, line: usize) -> bool {
     let code: Vec<&str> = source.code.lines().collect();
     let comments: Vec<&str> = source.comments.lines().collect();
     let states = |line: usize| comments[line - 1].contains("SAFETY:");
@@ -90,7 +94,7 @@ fn states_fact(source: &Source<'_>, line: usize) -> bool {
     true
 }
 
-fn public_homes(source: &Source<'_>) -> Vec<Violation> {
+fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
     words(&source.code, "mod raw")
         .map(|offset| (offset, source.line_at(offset)))
         .filter(|&(offset, _)| {
@@ -105,7 +109,7 @@ fn public_homes(source: &Source<'_>) -> Vec<Violation> {
 }
 
 /// Checks that a crate's root denies `unsafe`; an attribute then allows it at `mod raw;`.
-fn open_root(source: &Source<'_>) -> Option<Violation> {
+fn permissive_root(source: &Source<'_>) -> Option<Violation> {
     let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
     let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];
     (root && !closed.iter().any(|attribute| source.code.contains(attribute))).then(|| {
@@ -119,40 +123,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_impls_and_foreign_blocks_ask_for_their_fact_and_declarations_do_not() {
+    fn blocks_and_impls_need_a_comment_and_declarations_do_not() {
         for code in ["unsafe {", "unsafe impl Send", "unsafe extern     {", "unsafe(no_mangle)"] {
-            assert!(asks_for_fact(code), "{code}");
+            assert!(needs_comment(code), "{code}");
         }
         for code in ["unsafe fn f()", "unsafe extern     fn(u32)", "unsafe trait T", "unsafe impls"]
         {
-            assert!(!asks_for_fact(code), "{code}");
+            assert!(!needs_comment(code), "{code}");
         }
     }
 
     #[track_caller]
-    fn assert_fact(text: &str, stated: bool) {
+    fn assert_comment(text: &str, stated: bool) {
         let source = Source::new("a/src/raw.rs", text);
         let Some(offset) = words(&source.code, "unsafe").next() else {
             panic!("no unsafe: {text}")
         };
-        assert_eq!(states_fact(&source, source.line_at(offset)), stated, "{text}");
+        assert_eq!(has_comment(&source, source.line_at(offset)), stated, "{text}");
     }
 
     #[test]
-    fn a_fact_stands_above_the_statement_or_on_its_line() {
-        assert_fact("// SAFETY: x.\nunsafe { a() }", true);
-        assert_fact("// SAFETY: x\n// and y.\n#[inline]\nunsafe impl Send for A {}", true);
-        assert_fact("// SAFETY: x.\nlet y =\n    unsafe { a() };", true);
-        assert_fact("let y = unsafe { a() }; // SAFETY: x.", true);
-        assert_fact("let y = f(\n    // SAFETY: x.\n    unsafe { a() },\n);", true);
+    fn comment_above_the_statement_or_on_its_line_counts() {
+        assert_comment("// SAFETY: x.\nunsafe { a() }", true);
+        assert_comment("// SAFETY: x\n// and y.\n#[inline]\nunsafe impl Send for A {}", true);
+        assert_comment("// SAFETY: x.\nlet y =\n    unsafe { a() };", true);
+        assert_comment("let y = unsafe { a() }; // SAFETY: x.", true);
+        assert_comment("let y = f(\n    // SAFETY: x.\n    unsafe { a() },\n);", true);
     }
 
     #[test]
-    fn a_fact_of_another_statement_does_not_count() {
-        assert_fact("unsafe { a() }", false);
-        assert_fact("// Sure.\nunsafe { a() }", false);
-        assert_fact("// SAFETY: x.\nlet z = 1;\nunsafe { a() }", false);
-        assert_fact("// SAFETY: x.\n\nunsafe { a() }", false);
-        assert_fact("f(\"// SAFETY: x.\",\n unsafe { a() })", false);
+    fn comment_of_another_statement_does_not_count() {
+        assert_comment("unsafe { a() }", false);
+        assert_comment("// Sure.\nunsafe { a() }", false);
+        assert_comment("// SAFETY: x.\nlet z = 1;\nunsafe { a() }", false);
+        assert_comment("// SAFETY: x.\n\nunsafe { a() }", false);
+        assert_comment("f(\"// SAFETY: x.\",\n unsafe { a() })", false);
     }
 }

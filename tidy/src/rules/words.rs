@@ -24,7 +24,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         }
     }
     for entry in tree.lists.spelling.iter().filter(|entry| !spelling.contains(entry)) {
-        found.push(tree.stale(NAME, entry.path, "spells none of the words"));
+        found.push(tree.stale(NAME, entry.path, "contains none of the words"));
     }
     found
 }
@@ -38,8 +38,8 @@ fn in_text(path: &str, text: &str) -> Vec<Violation> {
             found.push(Violation::new(NAME, path, number, what, instead));
         }
         for note in NOTES.iter().filter(|note| words(line, note).next().is_some()) {
-            let what = format!("a note to self, `{note}`");
-            let instead = "mend it now, or file it where others see it";
+            let what = format!("a note, `{note}`");
+            let instead = "resolve it, or file an issue";
             found.push(Violation::new(NAME, path, number, what, instead));
         }
     }

@@ -5,8 +5,8 @@ use crate::rules::banned::BANS;
 use crate::rules::{self, RULES};
 use crate::{Listed, Tree};
 
-/// A workspace of six crates that keeps every rule.
-const SOUND: &[(&str, &str)] = &[
+/// Workspace of six crates without violations.
+const CONFORMING: &[(&str, &str)] = &[
     (
         "Cargo.toml",
         "[workspace]\nmembers = [\n    \"base\",\n    \"mechanisms/lock\",\n    \"mechanisms/notify\",\n    \
@@ -84,8 +84,8 @@ use manifest;
 const RAW: &[Listed] = &[Listed { path: "mechanisms/lock/src/raw.rs", reason: "the cell" }];
 const RAW_AND_FUTEX: &[Listed] = &[RAW[0], Listed { path: "base/src/futex.rs", reason: "a word" }];
 
-fn sound() -> Tree {
-    let mut tree = Tree::new(SOUND.iter().copied());
+fn conforming() -> Tree {
+    let mut tree = Tree::new(CONFORMING.iter().copied());
     tree.lists.raw = RAW;
     tree
 }
@@ -103,8 +103,8 @@ fn next_line(tree: &Tree, path: &str) -> usize {
 
 #[track_caller]
 fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
-    let text = tree.remove(path).expect("the sound house has the file");
-    assert!(text.contains(from), "{path} does not hold {from:?}");
+    let text = tree.remove(path).expect("a file of the conforming workspace");
+    assert!(text.contains(from), "{path} does not contain {from:?}");
     tree.insert(path, text.replacen(from, to, 1));
 }
 
@@ -115,7 +115,7 @@ macro_rules! planted {
         $(
             #[test]
             fn $name() {
-                let mut tree = sound();
+                let mut tree = conforming();
                 let plant: fn(&mut Tree) = $plant;
                 plant(&mut tree);
                 assert_found(&tree, $rule, $at);
@@ -131,29 +131,29 @@ fn assert_found(tree: &Tree, rule: &str, at: &str) {
     let places: Vec<String> =
         found.iter().map(|one| format!("{} at {}:{}", one.rule, one.path, one.line)).collect();
     assert_eq!(places, [format!("{rule} at {at}")], "reported:{}", shown.concat());
-    assert!(!found[0].instead.is_empty(), "the report names no way out: {}", found[0]);
+    assert!(!found[0].instead.is_empty(), "the report names no remedy: {}", found[0]);
 }
 
 planted! {
-    a_mechanism_that_knows_the_lab_is_found:
+    mechanism_that_depends_on_the_lab_is_found:
         "rungs" at "mechanisms/lock/Cargo.toml:14",
         |tree| append(tree, "mechanisms/lock/Cargo.toml", "handover-record.workspace = true\n");
-    a_mechanism_that_tests_with_the_lab_is_found:
+    mechanism_with_a_dev_dependency_on_the_lab_is_found:
         "rungs" at "mechanisms/lock/Cargo.toml:15",
         |tree| append(tree, "mechanisms/lock/Cargo.toml",
             "[dev-dependencies]\nhandover-record.workspace = true\n");
-    a_base_that_knows_a_mechanism_is_found:
+    base_that_depends_on_a_mechanism_is_found:
         "rungs" at "base/Cargo.toml:15",
         |tree| append(tree, "base/Cargo.toml",
             "[target.'cfg(unix)'.build-dependencies]\nhandover-lock.workspace = true\n");
-    neighbours_on_one_rung_are_found:
+    dependency_within_a_rung_is_found:
         "rungs" at "mechanisms/lock/Cargo.toml:14",
         |tree| append(tree, "mechanisms/lock/Cargo.toml", "handover-notify.workspace = true\n");
     a_renamed_dependency_is_seen_through:
         "rungs" at "lab/record/Cargo.toml:13",
         |tree| append(tree, "lab/record/Cargo.toml",
             "workloads = { package = \"handover-suite\", workspace = true }\n");
-    a_crate_without_a_rung_is_found:
+    crate_without_a_rung_is_found:
         "rungs" at "lab/shed/Cargo.toml:1",
         |tree| {
             tree.insert("lab/shed/Cargo.toml", manifest!("handover-shed", ""));
@@ -162,14 +162,14 @@ planted! {
             replace(tree, "Cargo.toml", "\"faces/cli\"", "\"faces/cli\",\n    \"lab/shed\"");
         };
 
-    a_mechanism_that_is_not_measured_is_found:
-        "rooms" at "mechanisms/lock/Cargo.toml:1",
+    mechanism_without_a_suite_file_is_found:
+        "layout" at "mechanisms/lock/Cargo.toml:1",
         |tree| drop(tree.remove("lab/suite/src/lock.rs"));
-    a_library_without_a_page_is_found:
-        "rooms" at "base/Cargo.toml:1",
+    library_without_a_readme_is_found:
+        "layout" at "base/Cargo.toml:1",
         |tree| drop(tree.remove("base/README.md"));
-    a_page_that_is_not_the_rustdoc_is_found:
-        "rooms" at "base/src/lib.rs:1",
+    readme_that_is_not_the_rustdoc_is_found:
+        "layout" at "base/src/lib.rs:1",
         |tree| replace(tree, "base/src/lib.rs", "#![doc = include_str!(\"../README.md\")]",
             "// #![doc = include_str!(\"../README.md\")]");
 
@@ -183,119 +183,119 @@ planted! {
             replace(tree, "mechanisms/lock/src/a.rs", "crate::b::B", "crate::B");
         };
 
-    unsafe_outside_its_homes_is_found:
+    unsafe_outside_raw_modules_is_found:
         "unsafe" at "faces/cli/src/main.rs:4",
         |tree| replace(tree, "faces/cli/src/main.rs", "println!(\"todo!()\")", "unsafe { f() }");
     unsafe_in_a_build_script_is_found:
         "unsafe" at "base/build.rs:1",
         |tree| tree.insert("base/build.rs", "unsafe fn f() {}\n");
-    unsafe_without_its_fact_is_found:
+    unsafe_without_a_safety_comment_is_found:
         "unsafe" at "mechanisms/lock/src/raw.rs:5",
         |tree| append(tree, "mechanisms/lock/src/raw.rs", "unsafe impl Send for Cell {}\n");
     a_fact_that_is_only_a_string_does_not_count:
         "unsafe" at "mechanisms/lock/src/raw.rs:4",
         |tree| replace(tree, "mechanisms/lock/src/raw.rs", "// SAFETY: the lock is held.",
             "f(\"// SAFETY: the lock is held.\");");
-    a_public_raw_module_is_found:
+    public_raw_module_is_found:
         "unsafe" at "mechanisms/lock/src/lib.rs:4",
         |tree| replace(tree, "mechanisms/lock/src/lib.rs", "mod raw;", "pub(crate) mod raw;");
-    a_root_that_does_not_deny_unsafe_is_found:
+    root_that_does_not_deny_unsafe_is_found:
         "unsafe" at "lab/record/src/lib.rs:1",
         |tree| replace(tree, "lab/record/src/lib.rs", "#![deny(unsafe_code)]\n", "");
-    a_home_without_unsafe_is_found:
+    listed_module_without_unsafe_is_found:
         "unsafe" at "tidy/src/lists.rs:2",
         |tree| {
             tree.insert("mechanisms/lock/src/raw.rs", "//! Cell.\n");
             tree.insert("tidy/src/lists.rs", "// Lists.\nlisted(\"mechanisms/lock/src/raw.rs\")\n");
         };
-    a_listed_home_that_is_gone_is_found:
+    listed_module_that_does_not_exist_is_found:
         "unsafe" at "tidy/src/lists.rs:1",
         |tree| drop(tree.remove("mechanisms/lock/src/raw.rs"));
-    a_home_that_is_not_raw_is_found:
+    listed_module_with_another_name_is_found:
         "unsafe" at "tidy/src/lists.rs:1",
         |tree| {
             tree.insert("base/src/futex.rs", "// SAFETY: a word.\nunsafe { f() }\n");
             tree.lists.raw = RAW_AND_FUTEX;
         };
 
-    an_atomic_that_loom_cannot_see_is_found:
+    atomic_outside_the_facade_is_found:
         "facade" at "mechanisms/lock/src/engine.rs:7",
         |tree| append(tree, "mechanisms/lock/src/engine.rs",
             "static A: core::sync::atomic::AtomicU32 = f();\n");
-    an_atomic_imported_in_braces_is_found:
+    atomic_imported_in_braces_is_found:
         "facade" at "mechanisms/lock/src/lib.rs:5",
         |tree| append(tree, "mechanisms/lock/src/lib.rs",
             "use std::{fmt, sync::{Arc, atomic::AtomicU32}};\n");
 
-    a_file_that_is_too_long_is_found:
+    too_long_file_is_found:
         "sizes" at "lab/suite/src/lock.rs:1501",
         |tree| tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1501));
-    a_listed_file_that_is_short_again_is_found:
+    listed_file_within_the_limit_is_found:
         "sizes" at "tidy/src/lists.rs:1",
         |tree| tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "a table" }];
 
-    a_crate_not_named_for_its_folder_is_found:
+    crate_not_named_after_its_folder_is_found:
         "crates" at "lab/record/Cargo.toml:2",
         |tree| replace(tree, "lab/record/Cargo.toml", "handover-record", "handover-records");
-    a_version_of_its_own_is_found:
+    version_that_is_not_inherited_is_found:
         "crates" at "base/Cargo.toml:3",
         |tree| replace(tree, "base/Cargo.toml", "version.workspace = true", "version = \"0.2.0\"");
-    an_edition_that_is_not_inherited_is_found:
+    edition_that_is_not_inherited_is_found:
         "crates" at "base/Cargo.toml:1",
         |tree| replace(tree, "base/Cargo.toml", "edition.workspace = true\n", "");
-    lints_of_its_own_are_found:
+    lints_that_are_not_inherited_are_found:
         "crates" at "base/Cargo.toml:1",
         |tree| replace(tree, "base/Cargo.toml", "[lints]\nworkspace = true", "[lints.rust]");
-    a_dependency_with_a_version_of_its_own_is_found:
+    dependency_that_is_not_inherited_is_found:
         "crates" at "base/Cargo.toml:14",
         |tree| append(tree, "base/Cargo.toml", "rustix = { version = \"1\" }\n");
-    a_crate_outside_the_workspace_is_found:
+    crate_outside_the_workspace_is_found:
         "crates" at "faces/capi/Cargo.toml:1",
         |tree| {
             tree.insert("faces/capi/Cargo.toml", manifest!("handover-capi", ""));
             tree.insert("faces/capi/README.md", "# handover-capi\n");
             append(tree, "docs/ARCHITECTURE.md", "faces/capi\n");
         };
-    a_member_that_is_gone_is_found:
+    member_that_does_not_exist_is_found:
         "crates" at "Cargo.toml:8",
         |tree| replace(tree, "Cargo.toml", "\"faces/cli\",", "\"services/net\",\n    \"faces/cli\",");
-    a_library_that_nobody_uses_is_found:
+    unused_library_is_found:
         "crates" at "Cargo.toml:14",
         |tree| replace(tree, "base/Cargo.toml", "toml.workspace = true\n", "");
-    a_manifest_that_is_not_toml_is_found:
+    manifest_that_is_not_toml_is_found:
         "crates" at "lab/record/Cargo.toml:3",
         |tree| replace(tree, "lab/record/Cargo.toml", "version.workspace = true",
             "version.workspace = ");
 
-    an_ordering_without_its_partner_is_found:
+    ordering_without_a_partner_is_found:
         "orderings" at "mechanisms/lock/src/engine.rs:10",
         |tree| append(tree, "mechanisms/lock/src/engine.rs",
             "\nfn g() {\n    // Unlocks.\n    x.load(Ordering::Acquire);\n}\n");
-    an_ordering_under_its_bare_name_is_found:
+    ordering_with_a_bare_name_is_found:
         "orderings" at "mechanisms/notify/src/lib.rs:6",
         |tree| append(tree, "mechanisms/notify/src/lib.rs",
             "use handover_base::sync::atomic::Ordering::*;\nfn f() { x.swap(1, AcqRel) }\n");
 
-    a_readme_without_the_commands_is_found:
+    readme_without_the_commands_is_found:
         "documents" at "README.md:1",
         |tree| replace(tree, "README.md", "cargo run --release", "cargo run");
-    a_link_that_leads_nowhere_is_found:
+    broken_link_is_found:
         "documents" at "mechanisms/lock/README.md:5",
         |tree| append(tree, "mechanisms/lock/README.md", "\nSee [it](../locks/README.md#a).\n");
-    a_crate_that_is_not_on_the_map_is_found:
+    crate_missing_from_the_map_is_found:
         "documents" at "docs/ARCHITECTURE.md:1",
         |tree| replace(tree, "docs/ARCHITECTURE.md", "mechanisms/lock,", "mechanisms/locks,");
-    a_changelog_without_what_is_unreleased_is_found:
+    changelog_without_an_unreleased_section_is_found:
         "documents" at "CHANGELOG.md:1",
         |tree| replace(tree, "CHANGELOG.md", "## Unreleased", "## 0.1.0");
-    a_gap_between_decisions_is_found:
+    gap_between_decisions_is_found:
         "documents" at "docs/decisions/0004-a-store.md:1",
         |tree| tree.insert("docs/decisions/0004-a-store.md", "# 4. A store\n");
-    two_decisions_of_one_number_are_found:
+    decisions_with_the_same_number_are_found:
         "documents" at "docs/decisions/0002-no-libraries.md:1",
         |tree| tree.insert("docs/decisions/0002-no-libraries.md", "# 2. No libraries\n");
 
-    a_library_without_a_reason_is_found:
+    library_without_a_reason_is_found:
         "documents" at "Cargo.toml:14",
         |tree| replace(tree, "docs/decisions/0002-libraries.md", "`toml`", "It");
 
@@ -306,16 +306,16 @@ planted! {
         "limits" at "docs/SECURITY.md:6",
         |tree| add_limits(tree, "| `read_bytes` | 65,536 bytes | - |\n| `linger_ms` | 20,000 ms | - |\n");
 
-    a_summary_that_is_a_riddle_is_found:
+    summary_that_begins_with_a_question_word_is_found:
         "summaries" at "lab/suite/src/lock.rs:2",
         |tree| append(tree, "lab/suite/src/lock.rs", "/// Whose turn it is.\n/// Which is so.\nstruct Turn;\n");
-    a_note_to_self_is_found:
+    note_is_found:
         "words" at "lab/suite/src/lock.rs:2",
         |tree| append(tree, "lab/suite/src/lock.rs", "// TODO: measure it.\n");
-    a_path_of_one_machine_is_found:
+    path_of_one_machine_is_found:
         "words" at "lab/record/README.md:2",
         |tree| append(tree, "lab/record/README.md", "See /root/house.\n");
-    a_listed_file_without_the_words_is_found:
+    listed_file_without_the_words_is_found:
         "words" at "tidy/src/lists.rs:1",
         |tree| tree.lists.spelling = &[Listed { path: "README.md", reason: "" }];
 }
@@ -349,7 +349,7 @@ fn every_ban_is_found_and_names_its_replacement() {
     for ban in BANS {
         let broken = BROKEN.iter().find(|(pattern, ..)| *pattern == ban.pattern);
         let (_, path, code) = broken.unwrap_or_else(|| panic!("{} is not planted", ban.pattern));
-        let mut tree = sound();
+        let mut tree = conforming();
         let line = next_line(&tree, path);
         append(&mut tree, path, code);
         assert_found(&tree, "banned", &format!("{path}:{line}"));
@@ -358,29 +358,29 @@ fn every_ban_is_found_and_names_its_replacement() {
 }
 
 #[test]
-fn anyhow_in_a_librarys_manifest_is_found() {
-    let mut tree = sound();
+fn anyhow_in_the_manifest_of_a_library_is_found() {
+    let mut tree = conforming();
     let line = next_line(&tree, "base/Cargo.toml");
     append(&mut tree, "base/Cargo.toml", "anyhow.workspace = true\n");
     assert_found(&tree, "banned", &format!("base/Cargo.toml:{line}"));
 }
 
 #[test]
-fn the_sound_house_keeps_every_rule() {
-    let found: Vec<String> = rules::check(&sound()).iter().map(ToString::to_string).collect();
+fn conforming_workspace_has_no_violations() {
+    let found: Vec<String> = rules::check(&conforming()).iter().map(ToString::to_string).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
-fn every_rule_is_planted() {
+fn every_rule_has_a_planted_violation() {
     for rule in RULES.iter().filter(|rule| rule.name != "banned") {
         assert!(PLANTED.contains(&rule.name), "{} has not been seen to fail", rule.name);
     }
 }
 
 #[test]
-fn a_long_file_is_warned_about_before_it_is_too_long() {
-    let mut tree = sound();
+fn long_file_causes_a_warning_before_a_violation() {
+    let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(801));
     let warned = rules::sizes::warnings(&tree);
     assert_eq!(warned.len(), 1, "{warned:?}");
@@ -390,7 +390,7 @@ fn a_long_file_is_warned_about_before_it_is_too_long() {
 
 #[test]
 fn tests_and_tables_may_be_long() {
-    let mut tree = sound();
+    let mut tree = conforming();
     tree.insert("mechanisms/lock/tests/contract.rs", "f();\n".repeat(2000));
     tree.insert("base/data/units.tsv", "1\t2\n".repeat(2000));
     let tests = format!("mod a;\n#[cfg(test)]\nmod tests {{\n{}}}\n", "f();\n".repeat(2000));
@@ -400,8 +400,8 @@ fn tests_and_tables_may_be_long() {
 }
 
 #[test]
-fn a_long_file_with_its_reason_is_only_warned_about() {
-    let mut tree = sound();
+fn listed_long_file_causes_only_a_warning() {
+    let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1600));
     tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "one table" }];
     assert!(rules::check(&tree).is_empty());
@@ -421,8 +421,8 @@ fn plant_circle(tree: &mut Tree) {
 }
 
 #[test]
-fn imports_of_tests_and_through_reexports_close_no_circle() {
-    let mut tree = sound();
+fn imports_of_tests_and_reexports_form_no_circle() {
+    let mut tree = conforming();
     plant_circle(&mut tree);
     tree.insert("mechanisms/lock/src/c.rs", "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n");
     assert!(rules::check(&tree).is_empty());
@@ -433,8 +433,8 @@ fn imports_of_tests_and_through_reexports_close_no_circle() {
 }
 
 #[test]
-fn the_rules_look_at_code_and_not_at_text() {
-    let mut tree = sound();
+fn strings_and_comments_cause_no_violations() {
+    let mut tree = conforming();
     let text = "// todo!() dbg!(x) unsafe { }\nconst A: &str = r#\"process::exit(1); anyhow\"#;\n\
                 /* #[ignore] println!() */\n";
     append(&mut tree, "lab/suite/src/lock.rs", text);

@@ -1,6 +1,6 @@
 //! `cargo xtask peers --classics`: handover's classic programs beside plain C loops and the originals.
 
-use super::{Options, RUN_MAX, install};
+use super::{PeersOptions, RUN_MAX, install};
 use crate::run::Run;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use std::path::Path;
 /// The rows of node-microbench as plain C loops.
 const LOOPS: &str = include_str!("../../c/node-microbench.c");
 
-/// A program that prints a line of tab-separated columns for each figure.
-struct Program {
+/// Program that prints a line of tab-separated columns for each figure.
+struct ClassicProgram {
     name: &'static str,
     args: &'static [&'static str],
     /// Index of the column with the figure; the first column is its name.
@@ -20,36 +20,36 @@ struct Program {
     has_ranks: bool,
 }
 
-const PROGRAMS: [Program; 5] = [
-    Program {
+const PROGRAMS: [ClassicProgram; 5] = [
+    ClassicProgram {
         name: "node-microbench",
         args: &["-m", "5"],
         column: 4,
         unit: "ns",
         has_ranks: false,
     },
-    Program {
+    ClassicProgram {
         name: "margo-p2p-latency",
         args: &["-i", "20000", "-n", "na+sm://"],
         column: 6,
         unit: "s",
         has_ranks: true,
     },
-    Program {
+    ClassicProgram {
         name: "margo-p2p-latency",
         args: &["-i", "20000", "-n", "ofi+tcp://"],
         column: 6,
         unit: "s",
         has_ranks: true,
     },
-    Program {
+    ClassicProgram {
         name: "margo-p2p-bw",
         args: &["-x", "65536", "-n", "na+sm://", "-D", "1", "-X", "67108864"],
         column: 7,
         unit: "MiB/s",
         has_ranks: true,
     },
-    Program {
+    ClassicProgram {
         name: "abt-eventual-bench",
         args: &["-d", "2", "-i", "1", "-n", "16"],
         column: 3,
@@ -62,8 +62,8 @@ const PROGRAMS: [Program; 5] = [
 type Figures = BTreeMap<String, Vec<f64>>;
 
 /// Runs everything in turn, and prints a table for each program.
-pub(super) fn compare(options: &Options, binary: &Path) -> Result<()> {
-    if !Run::new("cc --version").works() {
+pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
+    if !Run::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
     }
     let folder = tempfile::tempdir()?;
@@ -73,13 +73,13 @@ pub(super) fn compare(options: &Options, binary: &Path) -> Result<()> {
     // As Rust calls the C library: through the global offset table alone. The jump through the procedure
     // linkage table is a tenth of what a coarse clock takes.
     Run::new("cc -O2 -fno-plt -pthread -o").args([&loops, &source]).read()?;
-    let has_ranks = Run::new("mpiexec --version").works();
+    let has_ranks = Run::new("mpiexec --version").succeeds();
     let mut left_out = Vec::new();
     for program in &PROGRAMS {
         let original = options.originals.as_ref().map(|folder| folder.join(program.name));
         let original = original.filter(|it| it.exists() && (has_ranks || !program.has_ranks));
         if original.is_none() {
-            let why = "no --originals FOLDER that has it, or no mpiexec";
+            let why = "not in the --originals folder, or no mpiexec";
             left_out.push(format!("the original {}: {why}", program.name));
         }
         let c = (program.name == "node-microbench").then_some(&*loops);
@@ -108,7 +108,7 @@ pub(super) fn compare(options: &Options, binary: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Program {
+impl ClassicProgram {
     fn run(&self, run: Run, into: &mut Figures) -> Result<()> {
         let output = run.args(self.args.iter().copied()).at_most(RUN_MAX).output()?;
         let (text, error) =
@@ -139,7 +139,7 @@ fn median(figures: &Figures, name: &str) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Ours, and the ratio to a plain C loop and to the original, where there are such.
+/// Formats a table of our figures and their ratios to the plain C loop and to the original, if measured.
 fn table(ours: &Figures, loops: &Figures, originals: &Figures) -> String {
     let mut text = format!(
         "{:<38} {:>14} {:>14} {:>6} {:>14} {:>6}\n",
@@ -163,7 +163,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn rows_are_read_and_compared_by_their_names() {
+    fn rows_are_parsed_and_compared_by_name() {
         let of = |text: &str| {
             let rows = figures(text, 2).into_iter();
             rows.map(|(name, figure)| (name, vec![figure])).collect::<Figures>()

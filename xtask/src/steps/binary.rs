@@ -52,7 +52,7 @@ pub fn ladder(context: &mut Context) -> Result<Ladder> {
 /// Builds the binary.
 pub fn build(workspace: &Workspace, profile: &str) -> Result<()> {
     let line = format!("cargo build -p handover --profile {profile}");
-    Run::new(&line).within(&workspace.root).pass()
+    Run::new(&line).within(&workspace.root).run()
 }
 
 fn smoke(binary: &Path, folder: &Path) -> Result<()> {
@@ -60,8 +60,8 @@ fn smoke(binary: &Path, folder: &Path) -> Result<()> {
         .args(["run", "--profile", "smoke", "--db", STORE])
         .within(folder)
         .at_most(SMOKE_MAX)
-        .count_whole()?;
-    ensure!(folder.join(STORE).exists(), "the ladder left no {STORE}");
+        .count_with_buffered_output()?;
+    ensure!(folder.join(STORE).exists(), "the ladder wrote no {STORE}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! Browser check of the ladder's report, in a headless browser: every row must be in the rendered
-//! page, a click on a rung must show its distribution, and the console must be silent.
+//! page, a click on a rung must show its distribution, and the console must be empty.
 
 mod driver;
 
@@ -37,13 +37,13 @@ const OPTIONS: [&str; 11] = [
 
 /// Opens the report in a browser and checks it.
 pub fn chromium(context: &mut Context) -> Result<()> {
-    let found = || find().filter(|_| Run::new("chromedriver --version").works());
+    let found = || find().filter(|_| Run::new("chromedriver --version").succeeds());
     let browser = match found() {
         Some(browser) => browser,
         None => {
             let installed = debian(&["chromium", "chromium-driver"]);
             let why = installed.err().map_or_else(
-                || String::from("no chromium with its chromedriver"),
+                || String::from("chromium or its chromedriver is not installed"),
                 |error| format!("{error:#}"),
             );
             let Some(browser) = found() else {
@@ -57,25 +57,25 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     let ids = ladder.ids()?;
     ensure!(!ids.is_empty(), "the ladder stored no record");
     let page = open(browser, &ladder.report(), &context.temporary)?;
-    ensure!(page.console.is_empty(), "the console is not silent:\n{}", page.console.join("\n"));
+    ensure!(page.console.is_empty(), "the console is not empty:\n{}", page.console.join("\n"));
     let fetched = fetched(&page.dom);
     ensure!(fetched.is_empty(), "the page fetches {}", fetched.join(", "));
     let missing = missing(&page.dom, &ids);
     ensure!(missing.is_empty(), "the page has no row for {}", missing.join(", "));
     println!(
-        "{} rows, each of {} ids has its own, the console is silent",
+        "{} rows, each of {} ids has its own, the console is empty",
         rows(&page.dom).count(),
         ids.len()
     );
-    used(&ladder.report(), &context.temporary.join("driven"))
+    check_interaction(&ladder.report(), &context.temporary.join("driven"))
 }
 
-/// Clicks and types in the page as a reader would, and checks the effects.
-fn used(report: &Path, profile: &Path) -> Result<()> {
+/// Clicks and types in the page, and checks the effects.
+fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     // Virtual time would disturb a page that is interacted with.
     let options: Vec<&str> =
         OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect();
-    let browser = driver::Driven::begin(&options, profile)?;
+    let browser = driver::BrowserPage::begin(&options, profile)?;
     let began = Instant::now();
     browser.open(&format!("file://{}", report.display()))?;
     println!("the page opens in {} ms", began.elapsed().as_millis());
@@ -84,10 +84,10 @@ fn used(report: &Path, profile: &Path) -> Result<()> {
         ensure!(said == Value::Bool(true), "{what}: {said}");
         Ok(())
     };
-    is("nothing is open yet", "return !document.querySelector('dialog').open")?;
+    is("no dialog is open at first", "return !document.querySelector('dialog').open")?;
     browser.click("section[aria-labelledby=ladder] figure.wide svg text.name")?;
     is(
-        "a click on a rung shows the distribution of what it names",
+        "a click on a rung shows the distribution of its figure",
         "const dialog = document.querySelector('dialog[open]');
          const name = document.querySelector('figure.wide svg text.name').textContent;
          return dialog.querySelectorAll('svg path.joined').length > 0
@@ -97,13 +97,13 @@ fn used(report: &Path, profile: &Path) -> Result<()> {
     let title = "return document.querySelector('dialog h2').textContent";
     let first = browser.run(title)?;
     browser.press(RIGHT)?;
-    ensure!(browser.run(title)? != first, "an arrow leads to the next figure");
+    ensure!(browser.run(title)? != first, "an arrow key shows the next figure");
     browser.press(ESCAPE)?;
-    is("Escape closes it", "return !document.querySelector('dialog').open")?;
+    is("Escape closes the dialog", "return !document.querySelector('dialog').open")?;
     browser.press("/lock")?;
     let seen = "[...document.querySelectorAll('tr[data-figure]')].filter((row) => !row.hidden)";
     is(
-        "the filter leaves what it names, on the ladder too",
+        "the filter leaves only matching rows, on the ladder too",
         &format!(
             "const seen = {seen}; return seen.length > 0 && document.querySelector('.veil.drawn') !== null
                  && seen.every((row) => row.textContent.toLowerCase().includes('lock'))"
@@ -112,7 +112,7 @@ fn used(report: &Path, profile: &Path) -> Result<()> {
     browser.press(ESCAPE)?;
     browser.click("table.figures thead th:nth-child(2) button")?;
     is(
-        "a column's head sorts",
+        "a click on a column's header sorts",
         "const figures = JSON.parse(document.getElementById('data').textContent).figures;
          const medians = [...document.querySelectorAll('tr[data-figure]')]
              .map(({ dataset }) => figures[dataset.figure].rows[dataset.row].median);
@@ -121,12 +121,12 @@ fn used(report: &Path, profile: &Path) -> Result<()> {
     let paper = "return getComputedStyle(document.body).backgroundColor";
     let before = browser.run(paper)?;
     browser.click("header .tools button")?;
-    ensure!(browser.run(paper)? != before, "light and dark are the same");
-    small_and_still(&browser, report)?;
+    ensure!(browser.run(paper)? != before, "the light and the dark theme are the same");
+    check_other_media(&browser, report)?;
     let console = browser.console()?;
-    ensure!(console.is_empty(), "the console is not silent:\n{}", console.join("\n"));
+    ensure!(console.is_empty(), "the console is not empty:\n{}", console.join("\n"));
     println!(
-        "a rung opens, an arrow goes on, Escape closes; filter, sort, light and dark; a phone, paper, no script"
+        "a rung opens, an arrow advances, Escape closes; filter, sort, both themes; phone, paper, no script"
     );
     Ok(())
 }
@@ -139,7 +139,7 @@ const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
          .map((it) => `${it.tagName} ${it.className} ${it.textContent.slice(0, 30)}`)";
 
 /// Checks the page on a phone, on paper, and without scripts.
-fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
+fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
     let is = |what: &str, script: &str| -> Result<()> {
         let said = browser.run(script)?;
         ensure!(said == Value::Bool(true), "{what}: {said}");
@@ -147,13 +147,13 @@ fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
     };
     let nothing_beyond = |what: &str| -> Result<()> {
         let beyond = browser.run(BEYOND)?;
-        ensure!(beyond == json!([]), "{what} reaches beyond its edge: {beyond}");
+        ensure!(beyond == json!([]), "{what} extends beyond the window: {beyond}");
         Ok(())
     };
     let window = |width: u32, height: u32, mobile: bool| {
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile});
-        browser.tell("Emulation.setDeviceMetricsOverride", &metrics)
+        browser.send_command("Emulation.setDeviceMetricsOverride", &metrics)
     };
     window(390, 844, true)?;
     browser.open(&format!("file://{}", report.display()))?;
@@ -168,30 +168,30 @@ fn small_and_still(browser: &driver::Driven, report: &Path) -> Result<()> {
     nothing_beyond("the dialog on a phone")?;
     browser.run("const it = document.querySelector('dialog'); it.scrollTop = it.scrollHeight")?;
     is(
-        "its buttons stay in sight, wide enough for a finger",
+        "the dialog's buttons are visible and wide enough for a finger",
         "const [dialog, ...buttons] = ['dialog', 'dialog nav button:first-child', 'dialog nav button:last-child']
              .map((it) => document.querySelector(it).getBoundingClientRect());
          return buttons.every((it) => it.top >= dialog.top && it.right <= dialog.right && it.width >= 44)",
     )?;
     browser.run("document.querySelector('dialog nav button:last-child').click()")?;
-    is("a button closes it", "return !document.querySelector('dialog').open")?;
+    is("a button closes the dialog", "return !document.querySelector('dialog').open")?;
 
     // The area inside the margins of A4.
     window(718, 1040, false)?;
-    browser.tell("Emulation.setEmulatedMedia", &json!({"media": "print"}))?;
+    browser.send_command("Emulation.setEmulatedMedia", &json!({"media": "print"}))?;
     browser.open(&format!("file://{}", report.display()))?;
     nothing_beyond("the page on paper")?;
     is(
-        "paper has the ladder and the table, and nothing to be pressed",
+        "paper has the ladder and the table, and no buttons",
         "const seen = (it) => document.querySelector(it).getBoundingClientRect().height > 0;
          return seen('figure.wide svg') && seen('table.figures') && !seen('.tools') && !seen('.scripted')",
     )?;
-    browser.tell("Emulation.setEmulatedMedia", &json!({"media": ""}))?;
+    browser.send_command("Emulation.setEmulatedMedia", &json!({"media": ""}))?;
 
-    browser.tell("Emulation.setScriptExecutionDisabled", &json!({"value": true}))?;
+    browser.send_command("Emulation.setScriptExecutionDisabled", &json!({"value": true}))?;
     browser.open(&format!("file://{}", report.display()))?;
     is(
-        "without its script the page has its tables",
+        "the page has its tables without its script",
         "return !document.documentElement.classList.contains('with-script')
              && document.querySelectorAll('table.figures tr[data-figure]').length > 5
              && document.querySelectorAll('table.contenders tr').length > 5
@@ -204,10 +204,10 @@ const ESCAPE: &str = "\u{e00c}";
 const RIGHT: &str = "\u{e014}";
 
 fn find() -> Option<&'static str> {
-    NAMES.into_iter().find(|name| Run::new(name).args(["--version"]).works())
+    NAMES.into_iter().find(|name| Run::new(name).args(["--version"]).succeeds())
 }
 
-/// A page as the browser sees it.
+/// Page as rendered by the browser.
 struct Page {
     dom: String,
     console: Vec<String>,
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_is_not_there_is_missed() {
+    fn missing_row_is_found() {
         let dom = "<p>clock/now</p><table><tr class=a><td>lock/busy</td></tr><tr></tr></table>";
         let ids = BTreeSet::from(["lock/busy", "clock/now"].map(str::to_owned));
         assert_eq!(missing(dom, &ids), ["clock/now"]);
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_takes_from_elsewhere_is_found() {
+    fn external_resource_is_found() {
         let dom = "<img src=\"data:image/png;base64,x\"><a href=\"https://a.b/\">a</a>\
             <script src=\"https://a.b/c.js\"></script><link rel=\"icon\" href=\"c.png\">";
         assert_eq!(fetched(dom), ["https://a.b/c.js", "c.png"]);
     }
 
     #[test]
-    fn only_the_pages_own_lines_are_the_console() {
+    fn only_console_lines_of_the_page_count() {
         let stderr = "[1:2:0101/000000.0:ERROR:bus.cc(408)] Failed to connect to the bus\n\
             [1:2:0101/000000.0:INFO:CONSOLE:3] \"Uncaught ReferenceError\", source: file:///r (3)\n\
             12 bytes written\n";

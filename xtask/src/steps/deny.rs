@@ -35,7 +35,7 @@ pub fn deny(context: &mut Context) -> Result<()> {
     Run::program(program)
         .args(["--all-features", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
         .within(&context.workspace.root)
-        .pass()
+        .run()
 }
 
 fn own(context: &Context) -> PathBuf {
@@ -46,7 +46,7 @@ fn find(context: &Context) -> Result<PathBuf> {
     let places = [PathBuf::from("cargo-deny"), own(context).join("bin/cargo-deny")];
     places
         .into_iter()
-        .find(|program| Run::program(program).args(["--version"]).works())
+        .find(|program| Run::program(program).args(["--version"]).succeeds())
         .context("no cargo-deny")
 }
 
@@ -58,6 +58,6 @@ fn install(context: &Context) -> Result<PathBuf> {
         .unset("CARGO_TARGET_DIR")
         .set("CARGO_PROFILE_DEV_DEBUG", "0")
         .at_most(Duration::from_secs(900))
-        .pass()?;
+        .run()?;
     find(context)
 }

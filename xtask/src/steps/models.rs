@@ -47,7 +47,7 @@ const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 pub fn loom(context: &mut Context) -> Result<()> {
     let mut modelled = context.workspace.crates_with("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs");
-    modelled.retain(|one| context.concerns(&one.name));
+    modelled.retain(|one| context.includes(&one.name));
     if modelled.is_empty() {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub fn loom(context: &mut Context) -> Result<()> {
 /// as the flag rebuilds everything. Without `--long`, the longest tests of ring and sched are left
 /// out, as the step `tests` runs them.
 pub fn portable(context: &mut Context) -> Result<()> {
-    let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.concerns(&one.name);
+    let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.includes(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
     if crates.is_empty() {
         return Ok(());
@@ -102,12 +102,12 @@ pub fn miri(context: &mut Context) -> Result<()> {
     if !(context.long || context.only) {
         mechanisms.retain(|one| context.differing.contains(&one.name));
         if mechanisms.is_empty() {
-            println!("no mechanism differs from origin/HEAD; `--only miri` runs all of them");
+            println!("no mechanism differs from origin/HEAD; `--only miri` tests all of them");
             return Ok(());
         }
     }
     let mechanisms: Vec<Crate> = mechanisms.into_iter().cloned().collect();
-    if let Err(why) = miri_at_hand() {
+    if let Err(why) = ensure_miri() {
         context.skip("miri", format!("{why:#}"));
         return Ok(());
     }
@@ -149,8 +149,8 @@ pub fn miri(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-fn miri_at_hand() -> Result<()> {
-    let nightly = Run::new("cargo +nightly --version").works();
+fn ensure_miri() -> Result<()> {
+    let nightly = Run::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain: rustup toolchain install nightly");
     component(Some("nightly"), &["miri", "rust-src"], Run::new("cargo +nightly miri --version"))
 }
@@ -162,7 +162,7 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
         context.skip("fuzz", "there are no fuzz targets");
         return Ok(());
     }
-    if !Run::new("cargo +nightly fuzz --version").works() {
+    if !Run::new("cargo +nightly fuzz --version").succeeds() {
         context.skip("fuzz", "no cargo-fuzz: cargo install --locked cargo-fuzz");
         return Ok(());
     }
@@ -172,7 +172,7 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
             .args([target, "--", &format!("-max_total_time={FUZZ_SECONDS}")])
             .within(&folder)
             .at_most(Duration::from_secs(900))
-            .pass()?;
+            .run()?;
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ pub fn soak(context: &mut Context) -> Result<()> {
         .within(&context.workspace.root)
         .at_most(SOAK_MAX)
         .count()?;
-    ensure!(passed > 0, "handover-event has no soak");
+    ensure!(passed > 0, "handover-event has no soak test");
     context.tests += passed;
     Ok(())
 }

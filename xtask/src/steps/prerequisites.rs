@@ -14,7 +14,7 @@ const INSTALL_MAX: Duration = Duration::from_secs(600);
 
 /// Installs a C compiler if there is none; SQLite and the C calls that the suite measures need it.
 pub fn compiler(context: &mut Context) {
-    if Run::new("cc --version").works() {
+    if Run::new("cc --version").succeeds() {
         return;
     }
     if let Err(error) = debian(&["gcc", "libc6-dev"]) {
@@ -23,7 +23,7 @@ pub fn compiler(context: &mut Context) {
     }
 }
 
-/// Clippy, without which nothing is linted.
+/// Installs clippy if it is missing; without clippy no code is linted.
 pub fn clippy(context: &mut Context) {
     match component(None, &["clippy"], Run::new("cargo clippy --version")) {
         Ok(()) => context.has_clippy = true,
@@ -31,11 +31,11 @@ pub fn clippy(context: &mut Context) {
     }
 }
 
-/// Installs Debian packages, as root and with apt-get at hand.
+/// Installs Debian packages; needs root and apt-get.
 pub fn debian(packages: &[&str]) -> Result<()> {
     let names = packages.join(" and ");
-    if !Run::new("apt-get --version").works() {
-        bail!("{names} not found, and no apt-get to install it with");
+    if !Run::new("apt-get --version").succeeds() {
+        bail!("{names} not found, and apt-get is not available");
     }
     if !is_root() {
         bail!("{names} not found: apt-get install {}", packages.join(" "));
@@ -44,8 +44,8 @@ pub fn debian(packages: &[&str]) -> Result<()> {
     let apt =
         |line: &str| Run::new(line).set("DEBIAN_FRONTEND", "noninteractive").at_most(INSTALL_MAX);
     // The installation may succeed with stale package lists.
-    let updated = apt("apt-get -q update").pass();
-    apt("apt-get -q -y --no-install-recommends install").args(packages).pass().with_context(|| {
+    let updated = apt("apt-get -q update").run();
+    apt("apt-get -q -y --no-install-recommends install").args(packages).run().with_context(|| {
         match updated {
             Ok(()) => format!("{names} cannot be installed"),
             Err(error) => format!("{names} cannot be installed, after {error:#}"),
@@ -55,7 +55,7 @@ pub fn debian(packages: &[&str]) -> Result<()> {
 
 /// Installs components of a Rust toolchain, unless `present` succeeds.
 pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Result<()> {
-    if present.works() {
+    if present.succeeds() {
         return Ok(());
     }
     println!("installing {} with rustup", names.join(" and "));
@@ -63,7 +63,7 @@ pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Resul
     if let Some(toolchain) = toolchain {
         run = run.args(["--toolchain", toolchain]);
     }
-    run.args(names).at_most(INSTALL_MAX).pass()
+    run.args(names).at_most(INSTALL_MAX).run()
 }
 
 fn is_root() -> bool {

@@ -27,14 +27,14 @@ const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 /// and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
-/// Start of the command line of what compiles while test programs run: at the lowest priority, as two threads that spin
-/// for each other burn their time slices while one of them waits for a compiler's.
+/// Prefix of command lines that compile while test programs run: the lowest priority, as two threads that spin for each
+/// other waste their time slices while a compiler delays one of them.
 pub const BESIDE_TESTS: &str = "nice -n 19";
 
 /// Number of times probes are switched, with `--long`, while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 
-/// An executable with tests.
+/// Executable with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The package's folder, in which cargo would run the program.
@@ -55,13 +55,13 @@ pub struct Program {
 struct Artifact {
     manifest_path: PathBuf,
     package_id: String,
-    target: Target,
+    target: ArtifactTarget,
     profile: Profile,
     executable: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct ArtifactTarget {
     name: String,
     src_path: PathBuf,
 }
@@ -76,7 +76,7 @@ pub fn build(context: &mut Context) -> Result<()> {
     let messages = context
         .cargo(BUILD)
         .args(["--message-format", "json-render-diagnostics"])
-        .pass_and_read()?;
+        .run_and_read()?;
     let programs = programs(&messages);
     ensure!(!programs.is_empty(), "`{BUILD}` built no test");
     context.programs = Some(programs);
@@ -130,12 +130,12 @@ pub fn run_all(context: &mut Context) -> Result<()> {
     let takes_long =
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
-    queue.retain(|program| context.concerns(&program.package));
+    queue.retain(|program| context.includes(&program.package));
     let libraries = Run::new("rustc --print target-libdir").read()?;
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || {
-        let mut work = Worked::default();
+        let mut work = WorkerResults::default();
         while let Some(program) = next() {
             let start = SystemTime::now();
             match program.run(long, libraries.trim()) {
@@ -155,7 +155,7 @@ pub fn run_all(context: &mut Context) -> Result<()> {
         let workers: Vec<_> = (0..PROGRAMS_AT_ONCE).map(|_| scope.spawn(work)).collect();
         workers.into_iter().map(|worker| worker.join().unwrap_or_default()).collect()
     });
-    let mut history = History::read(&context.workspace.target);
+    let mut history = PassHistory::read(&context.workspace.target);
     let (mut failures, mut failed) = (Vec::new(), Vec::new());
     for work in outcomes {
         context.tests += work.tests;
@@ -171,7 +171,7 @@ pub fn run_all(context: &mut Context) -> Result<()> {
 
 /// Results of one thread that runs programs.
 #[derive(Default)]
-struct Worked {
+struct WorkerResults {
     tests: u64,
     /// Packages of programs that passed, with the time at which they started.
     passed: Vec<(String, SystemTime)>,
@@ -181,14 +181,14 @@ struct Worked {
 }
 
 /// The times at which all test programs of a package last passed, kept in the target folder.
-struct History {
+struct PassHistory {
     file: PathBuf,
     passed: BTreeMap<String, SystemTime>,
     /// Packages of `passed` that were added since the file was read.
     added: BTreeSet<String>,
 }
 
-impl History {
+impl PassHistory {
     /// Reads the history. An unreadable history counts as empty, so that everything runs.
     fn read(target: &Path) -> Self {
         let file = target.join("handover-tests-passed.json");
@@ -220,7 +220,7 @@ impl History {
 /// directly. The others are left to a run of everything, and so are the faces, whose tests take longer than all others:
 /// the ladder runs in any case.
 pub fn affected(workspace: &Workspace) -> BTreeSet<String> {
-    let history = History::read(&workspace.target);
+    let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {
         // The rules have a step of their own, which always runs.
         one.name != super::sources::TIDY
@@ -265,7 +265,7 @@ impl Program {
                 .set("PROPTEST_CASES", "4096")
                 .set("HANDOVER_PROBE_FLIPS", PROBE_FLIPS);
         }
-        run.count_whole()
+        run.count_with_buffered_output()
     }
 }
 
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn package_is_affected_until_it_and_those_that_it_needs_have_passed() -> Result<()> {
+    fn package_is_affected_until_it_and_its_dependencies_have_passed() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let one = |name: &str, dependencies: &[&str]| -> Result<Crate> {
             fs::create_dir_all(folder.path().join(name).join("tests"))?;
@@ -291,9 +291,9 @@ mod tests {
         let (root, target) = (folder.path().to_owned(), folder.path().to_owned());
         let workspace = Workspace { root, target, crates };
         let names = || affected(&workspace).into_iter().collect::<Vec<_>>();
-        assert_eq!(names(), ["event", "faces/cli", "ring", "suite"], "nothing has ever passed");
+        assert_eq!(names(), ["event", "faces/cli", "ring", "suite"], "no package has passed yet");
         let later = SystemTime::now() + Duration::from_secs(10);
-        let mut history = History::read(folder.path());
+        let mut history = PassHistory::read(folder.path());
         for name in ["ring", "event", "suite", "faces/cli"] {
             history.add(name.into(), later);
             history.add(name.into(), later + Duration::from_secs(5));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn test_programs_are_found_among_what_cargo_tells() {
+    fn test_programs_are_parsed_from_cargo_messages() {
         let messages = r#"
 {"reason":"compiler-artifact","package_id":"path+file:///h/lab/store#handover-store@0.1.0","manifest_path":"/h/lab/store/Cargo.toml","target":{"name":"it","src_path":"/h/lab/store/tests/it/main.rs"},"profile":{"test":true},"executable":"/t/it-1"}
 {"reason":"compiler-artifact","package_id":"path+file:///h/faces/cli#handover@0.1.0","manifest_path":"/h/faces/cli/Cargo.toml","target":{"name":"handover","src_path":"/h/faces/cli/src/main.rs"},"profile":{"test":false},"executable":"/t/handover"}

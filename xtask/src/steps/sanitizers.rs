@@ -68,7 +68,7 @@ const ADDRESS_SKIPPED: [&str; 7] = [
 
 /// Runs the crates' tests with each sanitizer.
 pub fn sanitizers(context: &mut Context) -> Result<()> {
-    if let Err(why) = sources_at_hand() {
+    if let Err(why) = ensure_std_sources() {
         context.skip("sanitizers", format!("{why:#}"));
         return Ok(());
     }
@@ -110,8 +110,8 @@ fn run(
     Ok(())
 }
 
-fn sources_at_hand() -> Result<()> {
-    let nightly = Run::new("cargo +nightly --version").works();
+fn ensure_std_sources() -> Result<()> {
+    let nightly = Run::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain: rustup toolchain install nightly");
     let has_sources = Run::new("sh -c").args([SOURCES]);
     component(Some("nightly"), &["rust-src"], has_sources)

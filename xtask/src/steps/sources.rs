@@ -21,7 +21,7 @@ pub fn fmt(context: &mut Context) -> Result<()> {
         context.skip("fmt", format!("{error:#}"));
         return Ok(());
     }
-    cargo(context, "cargo fmt --all --check").pass()
+    cargo(context, "cargo fmt --all --check").run()
 }
 
 /// The package whose tests are the rules of this workspace.
@@ -38,21 +38,20 @@ pub fn tidy(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Clippy with every feature, and where that is other code, with none and with the default ones; with the usual
-/// features, the build lints.
+/// Runs clippy with all features and, for crates whose features change code, with none and with the default ones. The
+/// step `build` lints with the usual features.
 pub fn clippy(context: &mut Context) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
     }
-    cargo(context, "cargo clippy --workspace --all-targets --all-features -- -D warnings")
-        .pass()?;
+    cargo(context, "cargo clippy --workspace --all-targets --all-features -- -D warnings").run()?;
     cargo(
         context,
         "cargo clippy -p handover-net -p handover-rpc --no-default-features -- -D warnings",
     )
-    .pass()?;
+    .run()?;
     // The command line turns on all features of this crate.
-    cargo(context, "cargo clippy -p handover-rpc -- -D warnings").pass()
+    cargo(context, "cargo clippy -p handover-rpc -- -D warnings").run()
 }
 
 /// Name endings of examples that measure costs: always compiled, but run only with `--long`, as
@@ -62,7 +61,7 @@ const MEASURING: [&str; 2] = ["-cost", "-rates"];
 /// Runs every example.
 pub fn examples(context: &mut Context) -> Result<()> {
     programs::built(context)?;
-    for one in context.workspace.crates.iter().filter(|one| context.concerns(&one.name)) {
+    for one in context.workspace.crates.iter().filter(|one| context.includes(&one.name)) {
         for example in &one.examples {
             if !context.long && MEASURING.iter().any(|ending| example.ends_with(ending)) {
                 continue;
@@ -70,7 +69,7 @@ pub fn examples(context: &mut Context) -> Result<()> {
             Run::program(context.workspace.target.join("debug/examples").join(example))
                 .within(&context.workspace.root)
                 .at_most(EXAMPLE_MAX)
-                .count_whole()?;
+                .count_with_buffered_output()?;
         }
     }
     Ok(())
@@ -120,7 +119,7 @@ pub fn doctests(context: &mut Context) -> Result<()> {
         let crates = context.workspace.crates.iter().filter(|one| is_it(one));
         crates.map(|one| one.name.replace('-', "_")).collect::<Vec<_>>().join(" ")
     };
-    let left_out = names(&|one| !context.concerns(&one.name));
+    let left_out = names(&|one| !context.includes(&one.name));
     let documented = names(&|one| {
         LIBRARIES.iter().any(|folder| one.folder.starts_with(folder))
             && (context.only || context.differing.contains(&one.name))
@@ -134,7 +133,7 @@ pub fn doctests(context: &mut Context) -> Result<()> {
 
 /// Builds the documentation of everything, programs and examples too, with warnings denied.
 pub fn docs(context: &mut Context) -> Result<()> {
-    cargo(context, "cargo doc --workspace --no-deps").set("RUSTDOCFLAGS", "-D warnings").pass()
+    cargo(context, "cargo doc --workspace --no-deps").set("RUSTDOCFLAGS", "-D warnings").run()
 }
 
 fn cargo(context: &Context, line: &str) -> Run {

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct Anatomy {
-    /// The benchmark, by its whole id
+    /// Full id of the benchmark
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Contender, where several have sites
+    /// Contender, if several have probe sites
     #[arg(long, value_name = "NAME")]
     pub contender: Option<String>,
     /// Set an argument of the benchmark
@@ -33,20 +33,20 @@ pub struct Anatomy {
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     #[arg(allow_hyphen_values = true)]
     pub seconds: Duration,
-    /// Placement of the participants to each other: near, far, smt or same
+    /// Placement of the participants relative to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     pub place: Placement,
-    /// Run parties as processes rather than threads
+    /// Run participants as processes instead of threads
     #[arg(long)]
     pub processes: bool,
-    /// Keep the traces around the 10 slowest, in a folder, and say what made each slow
+    /// Folder for the traces of the 10 slowest hand-offs; the likely cause of each is printed
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "handover-outliers")]
     pub outliers: Option<PathBuf>,
-    /// Subtract what the probes take themselves from the stages that stay on one thread
+    /// Subtract the probes' own cost from the stages that stay on one thread
     #[arg(long)]
     pub net: bool,
-    /// Draw the stages, stacked
+    /// File for a chart of the stages
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print one JSON document instead of the table
@@ -60,8 +60,8 @@ pub struct Anatomy {
 const CHART_PX: f64 = 960.0;
 
 pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
-    let course = course(&args.id)?;
-    let contender = contender(course, args.contender.as_deref())?;
+    let benchmark = benchmark(&args.id)?;
+    let contender = contender(benchmark, args.contender.as_deref())?;
     let plan = Plan {
         place: args.place,
         processes: args.processes,
@@ -77,14 +77,14 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;
-    let ask = MeasurementOptions {
-        course,
+    let options = MeasurementOptions {
+        benchmark,
         contender: contender.to_string(),
         time: args.seconds,
         net: args.net,
         outliers: args.outliers.clone(),
     };
-    let records = handover_anatomy::watch(&lab, handover_suite::ALL, &ask, &interrupted);
+    let records = handover_anatomy::measure(&lab, handover_suite::ALL, &options, &interrupted);
     let records = records.map_err(|refused| match refused {
         AnatomyError::Fault(Fault::Interrupted) => Interrupted.into(),
         other => anyhow::Error::new(other),
@@ -117,31 +117,31 @@ fn taken(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }
 
-/// Returns the stages known of a benchmark's hand-offs; the error lists the benchmarks that have
-/// any.
-fn course(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
+/// Returns the instrumented benchmark with this id; the error lists all of them.
+fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     handover_anatomy::find(id).ok_or_else(|| {
-        let known: Vec<&str> = INSTRUMENTED_BENCHMARKS.iter().map(|course| course.spec).collect();
+        let known: Vec<&str> =
+            INSTRUMENTED_BENCHMARKS.iter().map(|benchmark| benchmark.spec).collect();
         let is_there =
             handover_suite::ALL.iter().flat_map(|some| some.iter()).any(|it| it.spec().id == id);
         let why = match is_there {
-            true => "its hand-offs pass no sites",
-            false => "no benchmark by this name",
+            true => "this benchmark has no probe sites",
+            false => "no benchmark has this id",
         };
-        usage(format!("{id}: {why}; those that can be taken apart: {}", known.join(", ")))
+        usage(format!("{id}: {why}; benchmarks with an anatomy: {}", known.join(", ")))
     })
 }
 
 fn contender(
-    course: &InstrumentedBenchmark,
+    benchmark: &InstrumentedBenchmark,
     requested: Option<&str>,
 ) -> anyhow::Result<&'static str> {
-    let known = course.contenders();
+    let known = benchmark.contenders();
     if known.is_empty() {
         return Err(usage(format!(
             "{}: its sites would cost something even when they are off, and are not in this build; they are \
              in one with --features probes-hot",
-            course.spec
+            benchmark.spec
         )));
     }
     let chosen = match requested {
@@ -150,9 +150,9 @@ fn contender(
     };
     chosen.copied().ok_or_else(|| {
         usage(format!(
-            "--contender {}: of {} these have sites in this build: {}",
+            "--contender {}: contenders of {} with probe sites in this build: {}",
             requested.unwrap_or_default(),
-            course.spec,
+            benchmark.spec,
             known.join(", ")
         ))
     })

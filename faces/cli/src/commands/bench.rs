@@ -21,26 +21,26 @@ is stored: `list`, `show`, `compare`, `history` and `export` know it like any ot
 cargo-handover makes this `cargo handover`."
 )]
 pub struct BenchArgs {
-    /// A prefix of an id, or a glob; none: all that the package has
+    /// Prefix of ids, or glob [default: all benchmarks of the package]
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// The bench target
+    /// Bench target
     #[arg(long, value_name = "NAME", default_value = "handover")]
     bench: String,
-    /// The package, in a workspace of several
+    /// Package, in a workspace of several
     #[arg(long, short = 'p', value_name = "NAME")]
     package: Option<String>,
-    /// List the benchmarks, and measure nothing
+    /// List the benchmarks without measuring
     #[arg(long)]
     list: bool,
-    /// Run so many times, each in a process of its own: what `compare` needs five of
+    /// Number of runs, each in a process of its own; `compare` needs five per side
     #[arg(long, value_name = "COUNT", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Give the runs a name
+    /// Name of the runs
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Amount of measuring: smoke, quick, full
+    /// Length of the measurement: smoke, quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: String,
     /// Time for each benchmark, as in 500ms
@@ -64,7 +64,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = stored::path_to_write(&args.db)?;
     let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {
-        let mut printed = tempfile::tempfile().context("no file for what it prints")?;
+        let mut printed =
+            tempfile::tempfile().context("cannot create a temporary file for the output")?;
         let mut command = cargo(args);
         if !args.list {
             command.stdout(Stdio::from(printed.try_clone()?));
@@ -74,7 +75,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if interrupted.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
-        let failed = || format!("cargo bench --bench {} has ended with {status}", args.bench);
+        let failed = || format!("cargo bench --bench {} ended with {status}", args.bench);
         if args.list {
             return if status.success() { Ok(()) } else { bail!("{}: see above", failed()) };
         }
@@ -107,7 +108,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     out.write_all(table.as_bytes())?;
     writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
     match ended_badly {
-        Some(how) => bail!("{how}: see above; what was measured is kept"),
+        Some(how) => bail!("{how}: see above; the completed measurements are kept"),
         None => Ok(()),
     }
 }

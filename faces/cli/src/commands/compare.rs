@@ -19,9 +19,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum size of a run's output.
-const PRINTED_BYTES_MAX: u64 = 1 << 28;
-/// Maximum size of a run's messages that is read.
-const SAID_BYTES_MAX: u64 = 1 << 16;
+const OUTPUT_BYTES_MAX: u64 = 1 << 28;
+/// Maximum number of bytes that are read of a run's messages.
+const MESSAGES_BYTES_MAX: u64 = 1 << 16;
 
 /// Arguments of `handover compare`.
 #[derive(Debug, Args)]
@@ -40,31 +40,31 @@ pub struct Compare {
     /// is measured (none: the ladder)
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
-    /// The side to compare with
+    /// Baseline side
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
     /// Measure builds of handover here, in turn, and compare them: two files, or two patterns of files as in 'old/*',
     /// whose builds take turns within their side
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     ab: Vec<String>,
-    /// With --ab: processes of each; five are needed to say anything
+    /// With --ab: number of processes per build; a verdict needs five
     #[arg(long, value_name = "COUNT", default_value = "7", requires = "ab")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
     pairs: u32,
-    /// With --ab: what each benchmark may take in each process
+    /// With --ab: time for each benchmark in each process
     #[arg(long, value_name = "TIME", requires = "ab")]
     time: Option<String>,
     /// With --ab: keep the runs in the store, named NAME/old and NAME/new
     #[arg(long, value_name = "NAME", requires = "ab")]
     name: Option<String>,
-    /// The least difference that matters, 0% to 100%
+    /// Smallest difference that matters, 0% to 100%
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,
-    /// Exit with 1, too, where of any figure nothing can be said
+    /// Exit with 1 also if any figure has no verdict
     #[arg(long)]
     strict: bool,
-    /// Show every contender in a row of its own
+    /// Show a row for every contender
     #[arg(long)]
     all: bool,
     /// Print JSON
@@ -81,7 +81,7 @@ fn share(text: &str) -> Result<f64, String> {
         Some(percent) => number(percent).map(|it| it / 100.0),
         None => number(text),
     };
-    let value = value.ok_or("must be a share, as in 5% or 0.05")?;
+    let value = value.ok_or("must be a share, such as 5% or 0.05")?;
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
         false => Err("must lie in 0%..=100%".to_string()),
@@ -105,16 +105,16 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
         let drawn = compare::table(&comparison, console::width(), console::style(args.all));
         out.write_all(drawn.as_bytes())?;
     }
-    kept.context("the comparison above is of what was measured, and not all of that is stored")?;
+    kept.context("the comparison above is complete, but not all of its runs could be stored")?;
     if comparison.rows.is_empty() {
         return Err(usage(format!(
             "{a_name} and {b_name} have no figure in common; compare runs of the same benchmarks"
         )));
     }
-    let unsaid = comparison.count(compare::Verdict::CannotSay);
+    let undecided_count = comparison.count(compare::Verdict::CannotSay);
     match comparison.count(compare::Verdict::Worse) {
-        0 if args.strict && unsaid > 0 => {
-            bail!("--strict: of {unsaid} figures nothing can be said, see above")
+        0 if args.strict && undecided_count > 0 => {
+            bail!("--strict: {undecided_count} figures have no verdict, see above")
         }
         0 => Ok(()),
         1 => bail!("1 figure regressed"),
@@ -122,7 +122,7 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The caveat of a comparison in which a side is one binary.
+/// Caveat of a comparison in which a side is one binary.
 const SINGLE_LINKS: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
 a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
@@ -134,7 +134,7 @@ fn is_of_single_links(ab: &[String]) -> anyhow::Result<bool> {
 
 /// Compares this program with a copy of itself, as `--ab` does: in turn, `pairs` processes a side.
 pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Result<Comparison> {
-    let own = std::env::current_exe().context("this program cannot be found")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     let folder = Scratch::new("handover-copy-", &std::env::temp_dir())?;
     let copy = folder.path().join("copy");
     std::fs::copy(&own, &copy).context("cannot copy this program")?;
@@ -168,7 +168,7 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
             return Ok([baseline, last]);
         }
         (None, [a, b]) => (a, b.as_str()),
-        (Some(_), _) => return Err(usage("with --baseline, name one side beside it, or none")),
+        (Some(_), _) => return Err(usage("with --baseline, give at most one other side")),
         (None, _) => {
             return Err(usage(
                 "two sides are compared: A B, --baseline A B, or --ab OLD NEW; a side is a name, a run \
@@ -278,7 +278,7 @@ fn measured_in_turn(
     let most = builds[0].len().max(builds[1].len());
     if most > args.pairs as usize {
         return Err(usage(format!(
-            "--pairs {}: fewer than the {most} builds of a side, so that some would not run; take --pairs {most}",
+            "--pairs {}: a side has {most} builds, and each must run at least once; use --pairs {most} or more",
             args.pairs
         )));
     }
@@ -288,7 +288,7 @@ fn measured_in_turn(
     };
     let interrupted = console::interrupted().context("listen for signals")?;
     let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
-        .context("no folder for what they print")?;
+        .context("cannot create a temporary folder for the output")?;
     let mut sides = [Vec::new(), Vec::new()];
     let mut kept = Ok(());
     for pair in 0..args.pairs {
@@ -302,7 +302,7 @@ fn measured_in_turn(
             }
             sides[which].push(document);
         }
-        console::tell(format_args!("pair {} of {} measured", pair + 1, args.pairs));
+        console::print_error(format_args!("pair {} of {} measured", pair + 1, args.pairs));
     }
     let [a, b] = sides;
     Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
@@ -319,7 +319,7 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
     let pattern = name.and_then(|name| name.to_str()).unwrap_or_default();
     let Ok(glob) = Glob::new(pattern).map(|glob| glob.compile_matcher()) else {
-        return Err(usage(format!("--ab {word}: no such file, and no pattern of files")));
+        return Err(usage(format!("--ab {word}: not a file, nor a pattern that matches files")));
     };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -329,7 +329,7 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     builds.sort();
     match builds.is_empty() {
         true => Err(usage(format!(
-            "--ab {word}: no such file; a build of handover, or a pattern as in 'old/*'"
+            "--ab {word}: no such file; name a build of handover, or a pattern as in 'old/*'"
         ))),
         false => Ok(builds),
     }
@@ -372,33 +372,35 @@ fn one_process(
     let _ = std::fs::remove_file(folder.join("results.db"));
     printed.rewind()?;
     let mut bytes = Vec::new();
-    printed.take(PRINTED_BYTES_MAX).read_to_end(&mut bytes)?;
+    printed.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
     let document = serde_json::from_slice::<Document>(&bytes);
     if !status.success() {
         let mut text = String::new();
         said.rewind()?;
-        let _ = said.take(SAID_BYTES_MAX).read_to_string(&mut text);
+        let _ = said.take(MESSAGES_BYTES_MAX).read_to_string(&mut text);
         let messages: Vec<&str> =
             text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
         // An error in that command line is an error in ours.
         if matches!(status.code(), Some(1 | 2)) && messages.is_empty() && document.is_err() {
             return Err(usage(format!(
-                "--ab {shown}: is no handover: `run --json` ended with {status}"
+                "--ab {shown}: not a build of handover: `run --json` ended with {status}"
             )));
         }
         if status.code() == Some(2) {
             return Err(usage(format!("{shown} run: {}", messages.join("; "))));
         }
         if document.is_err() {
-            bail!("{shown} run has ended with {status}: {}", messages.join("; "));
+            bail!("{shown} run ended with {status}: {}", messages.join("; "));
         }
         // One figure could not be measured; the others were.
-        messages.iter().for_each(|line| console::tell(format_args!("{shown} run: {line}")));
+        messages.iter().for_each(|line| console::print_error(format_args!("{shown} run: {line}")));
     }
-    let document =
-        document.with_context(|| format!("{shown} run has printed something else than a run"))?;
+    let document = document.with_context(|| format!("the output of {shown} run is not a run"))?;
     if document.schema != SCHEMA {
-        bail!("{shown} run has printed schema {}; this handover reads {SCHEMA}", document.schema);
+        bail!(
+            "the output of {shown} run has schema {}; this handover reads {SCHEMA}",
+            document.schema
+        );
     }
     Ok(document)
 }
@@ -408,7 +410,7 @@ mod tests {
     use super::{builds_of, is_one_repeat, share};
 
     #[test]
-    fn processes_of_one_repeat_have_one_command_line_and_follow_each_other() {
+    fn consecutive_runs_of_one_command_line_form_one_repetition() {
         let of = |nth: u32| format!("handover run --nth={nth} lock --repeat 3");
         assert!(is_one_repeat(&of(1), &of(2)) && is_one_repeat(&of(2), &of(3)));
         assert!(!is_one_repeat(&of(3), &of(1)), "another repeat");
@@ -417,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_are_a_file_or_the_files_of_a_pattern() {
+    fn ab_word_names_a_file_or_all_files_of_a_pattern() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b-2", "b-1", "other"] {
             std::fs::write(folder.path().join(name), "").unwrap();
@@ -434,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_percentage_or_a_number() {
+    fn share_is_parsed_from_a_percentage_or_a_number() {
         assert_eq!(share("5%"), Ok(0.05));
         assert_eq!(share("0.05"), Ok(0.05));
         assert_eq!(share("0%"), Ok(0.0));

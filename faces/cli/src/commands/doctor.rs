@@ -16,7 +16,7 @@ const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Duration of the look at the CPUs' pace, 0 to 1h; 0: none
+    /// Duration of the measurement of the CPUs' pace, 0 to 1h (0: not measured)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     #[arg(allow_hyphen_values = true)]
     time: Duration,
@@ -54,8 +54,12 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
     let (disturbs, notes) = (count(Level::Disturbs), count(Level::Note));
     writeln!(out)?;
     match (disturbs, notes) {
-        (0, 0) => writeln!(out, "Nothing here disturbs measurement.")?,
-        _ => writeln!(out, "{disturbs} of {} disturb, {notes} to know of.", findings.len())?,
+        (0, 0) => writeln!(out, "No source of noise was found.")?,
+        _ => writeln!(
+            out,
+            "{disturbs} of {} findings disturb measurements, {notes} are notes.",
+            findings.len()
+        )?,
     }
     Ok(())
 }
@@ -66,8 +70,8 @@ pub fn before_run(is_smoke: bool) -> Vec<Finding> {
     let disturbing: Vec<&str> =
         findings.iter().filter(|it| it.level == Level::Disturbs).map(|it| &*it.code).collect();
     if !disturbing.is_empty() && !is_smoke {
-        console::tell(format!(
-            "this machine disturbs measurement ({}): see handover doctor",
+        console::print_error(format!(
+            "this machine disturbs measurements ({}): see handover doctor",
             disturbing.join(", ")
         ));
     }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use handover_program::{console, files};
 use handover_record::{Record, Unit, WarningCode};
-use handover_report::history::{Dot, History};
+use handover_report::history::{History, RunFigure};
 use handover_store::Figure;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -20,21 +20,21 @@ use std::path::PathBuf;
     after_help = "Runs on another machine than the last, or than --host names, are left out; so are those with \
 other arguments or placement than the last of this machine, and smoke runs, which measure nothing."
 )]
-pub struct Follow {
-    /// The figure's id, as `handover show` prints it
+pub struct HistoryArgs {
+    /// Id of the figure, as `handover show` prints it
     #[arg(value_name = "ID")]
     id: String,
-    /// The contender [default: ours]
+    /// Contender [default: ours]
     #[arg(long, value_name = "NAME")]
     contender: Option<String>,
-    /// The machine, by its name [default: that of the last run that has the figure]
+    /// Host name of the machine [default: that of the last run with the figure]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// The last so many runs
+    /// Number of latest runs to show [default: all]
     #[arg(long, value_name = "COUNT")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     last: Option<u32>,
-    /// Draw it, too, into an SVG file
+    /// SVG file for a chart
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON
@@ -44,7 +44,7 @@ pub struct Follow {
     db: Db,
 }
 
-pub fn history(args: &Follow, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(svg) = &args.svg {
         writable(svg, "--svg")?;
     }
@@ -72,10 +72,12 @@ fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<
     let hosts: BTreeSet<&str> = figures.iter().map(|it| it.host.as_str()).collect();
     if !hosts.contains(host) {
         let known = match hosts.is_empty() {
-            true => "no machine has".to_string(),
+            true => "no machine has measured it".to_string(),
             false => format!("these have: {}", hosts.into_iter().collect::<Vec<_>>().join(", ")),
         };
-        return Err(usage(format!("--host {host}: it has not measured this; {known}")));
+        return Err(usage(format!(
+            "--host {host}: this machine has not measured the figure; {known}"
+        )));
     }
     // The history takes the last figure's machine; figures of others count as left out.
     figures.sort_by_key(|it| it.host == host);
@@ -91,7 +93,7 @@ fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) ->
     if let Some(last) = last {
         figures.drain(..figures.len().saturating_sub(last as usize));
     }
-    let dot = |it: Figure| Dot {
+    let dot = |it: Figure| RunFigure {
         run: it.run,
         started_unix_ns: it.started_unix_ns,
         build: match it.commit.as_str() {

@@ -11,10 +11,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
-    let binary = std::env::current_exe().context("the path of this binary")?;
+    let binary = std::env::current_exe().context("cannot find the path of this binary")?;
     let folder = &args.folder;
     if folder.exists() && !folder.is_dir() {
-        return Err(usage(format!("{}: not a folder; name one, or a new one", folder.display())));
+        return Err(usage(format!("{}: not a folder; name a folder", folder.display())));
     }
     let paths: Vec<String> =
         CLASSICS.iter().flat_map(Classic::links).chain([CARGOS.to_string()]).collect();
@@ -25,12 +25,12 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
         if link.symlink_metadata().is_ok_and(|it| !it.is_symlink()) {
             let shown = link.display();
             return Err(usage(format!(
-                "{shown}: there is a file by this name; choose another folder"
+                "{shown}: a file with this name exists; choose another folder"
             )));
         }
     }
     fs::create_dir_all(folder).map_err(|error| {
-        usage(format!("{}: cannot be made: {error}; name another folder", folder.display()))
+        usage(format!("{}: cannot be created: {error}; name another folder", folder.display()))
     })?;
     for path in &paths {
         make(&folder.join(path), &binary)?;
@@ -42,7 +42,8 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn make(link: &Path, binary: &Path) -> anyhow::Result<()> {
     if let Some(parent) = link.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
     }
     match fs::remove_file(link) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -50,5 +51,5 @@ fn make(link: &Path, binary: &Path) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    symlink(binary, link).with_context(|| format!("cannot make {}", link.display()))
+    symlink(binary, link).with_context(|| format!("cannot create {}", link.display()))
 }

@@ -26,7 +26,7 @@ pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         writeln!(out, "    unit {}; floor {}; {}", spec.unit, floors(it), contenders(it))?;
         if let Some(classic) = spec.classic {
-            writeln!(out, "    measured first by {classic}")?;
+            writeln!(out, "    classic program: {classic}")?;
         }
         for param in params(it) {
             writeln!(out, "    --set {}", param.help_line())?;

@@ -14,13 +14,13 @@ use std::io::Write;
     after_help = "A name stands for all runs that have it; where a command takes one run, for the latest of them."
 )]
 pub struct Tag {
-    /// The run: its id, a prefix of it, a name, or counted back from the last (-1)
+    /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: String,
-    /// The name: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
+    /// Name: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
     #[arg(value_name = "NAME")]
     name: String,
-    /// Take it away
+    /// Remove the name
     #[arg(long)]
     remove: bool,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct Tag {
 #[derive(Debug, Args)]
 #[command(after_help = "A name stands for all runs that have it.")]
 pub struct Delete {
-    /// The runs: by id, a prefix of it, a name, or counted back from the last (-1)
+    /// Runs: ids, prefixes of ids, names, or positions from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true, required = true)]
     runs: Vec<String>,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
             had |= store.untag(id, &args.name).map_err(usage_error)?;
         }
         return match had {
-            true => Ok(writeln!(out, "{} is taken away", printable(&args.name))?),
+            true => Ok(writeln!(out, "{} is removed", printable(&args.name))?),
             false => Err(usage(format!("run {} has no name {:?}", args.run, args.name))),
         };
     }

@@ -23,10 +23,10 @@ FILE is what `handover export` or `handover show --json` has written, or a .dat 
 sweep-abt-eventual-bench."
 )]
 pub struct Plot {
-    /// The run (its id, a prefix of it, or counted back: -1), or a file
+    /// Run (id, prefix of an id, name, or position from the end: -1), or file
     #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
     source: String,
-    /// Prefix of the pictures' names [default: for a file, its name]
+    /// Prefix of the charts' file names [default: the name of the input file]
     #[arg(long, short = 'o', value_name = "PREFIX")]
     output: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if drawn == 0 {
         return Err(usage(format!(
-            "{}: nothing in it was measured by an argument; `handover sweep` does that",
+            "{}: no figure was measured with several values of an argument; use `handover sweep`",
             args.source
         )));
     }

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use handover_record::WarningCode;
 
-    /// A run of eight passes around `median`.
+    /// Returns a run of eight passes around `median`.
     fn run(median: f64) -> Document {
         let json = include_str!("pool/document.json");
         let mut document: Document = serde_json::from_str(json).expect("a document");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_say_in_how_many_runs() {
+    fn pooled_warnings_have_the_number_of_runs() {
         let mut runs = [run(10.0), run(10.0), run(10.0)];
         for run in &mut runs[1..] {
             let text = "wide".to_string();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_stays_as_it_is_and_none_is_none() {
+    fn single_run_is_unchanged_and_no_run_gives_none() {
         let mut one = run(10.0);
         one.records[0].floor = None;
         one.records[0].peers.clear();

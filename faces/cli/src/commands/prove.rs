@@ -29,10 +29,10 @@ with a copy of itself. Exit 1 if a figure is \
 neither within the stated bound of the planted one nor has it in its interval."
 )]
 pub struct Prove {
-    /// Amount of measuring: smoke (once, to see that it works: nothing is judged), quick, full
+    /// Length of the measurement: smoke (once, to check that it works, without verdicts), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
-    /// Time for each planted cost, 100ms to 1h, in place of the profile's
+    /// Time for each planted cost, 100ms to 1h, instead of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     time: Option<Duration>,
     /// Print one JSON document instead of the table
@@ -49,7 +49,7 @@ pub struct Prove {
 /// Planted delay of our lock, in ns.
 const DELAY_NS: u64 = 50;
 
-/// Our lock, taken and freed, with a delay.
+/// Our lock, taken and freed, with an added delay.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
     keeper: prove::Keeper,
@@ -137,11 +137,11 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     match missed {
         0 => Ok(()),
         _ if !is_judged => {
-            console::tell("a smoke run shows that it works, and judges nothing");
+            console::print_error("a smoke run has no verdicts");
             Ok(())
         }
-        1 => bail!("1 planted cost was misread"),
-        count => bail!("{count} planted costs were misread"),
+        1 => bail!("1 planted cost was measured wrongly"),
+        count => bail!("{count} planted costs were measured wrongly"),
     }
 }
 
@@ -201,7 +201,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
         vec![["planted cost", "planted", "read", "error", "bound", "verdict"].map(str::to_string)];
     for proof in proofs {
         let percent = |by: f64| match &*proof.unit {
-            // Counted, not measured: there is no share of nothing.
+            // Counted, not measured: the planted value is zero.
             "rows" | "seen" => "–".to_string(),
             _ => format!("{:.1} %", by / proof.planted * 100.0),
         };

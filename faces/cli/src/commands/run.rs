@@ -3,7 +3,7 @@
 use crate::app::{Db, Run, RunOptions};
 use crate::commands::pool::pool;
 use crate::commands::{doctor, stored};
-use crate::exit::{self, Interrupted, Stopped, usage};
+use crate::exit::{self, Interrupted, InterruptedEarly, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
@@ -27,7 +27,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
         Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
     let page = page(options)?;
     if options.nth.is_none() {
-        tell_of_name(options)?;
+        warn_if_name_is_used(options)?;
         if options.repeat > 1 {
             return repeat(options, page.as_deref(), out);
         }
@@ -37,7 +37,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
         measure(&lab, &options.profile.to_string(), &options.db, display, options.name.as_deref())?;
     if options.nth.is_some() {
         // The process that has started this one shows the table and the page of all runs.
-        console::tell(format_args!("run {} is stored", measured.document.run.id));
+        console::print_error(format_args!("run {} is stored", measured.document.run.id));
         return measured.verdict(Ok(()));
     }
     let store = measured.store.as_deref();
@@ -45,8 +45,8 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     measured.verdict(shown)
 }
 
-/// Warns if other runs have the name already.
-fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
+/// Warns if other runs already have the name.
+fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else { return Ok(()) };
     let count = Store::open(stored::path_to_write(&options.db)?)
         .map_err(exit::of_store)?
@@ -57,7 +57,7 @@ fn tell_of_name(options: &RunOptions) -> anyhow::Result<()> {
         1 => "1 run has".to_string(),
         count => format!("{count} runs have"),
     };
-    console::tell(format_args!(
+    console::print_error(format_args!(
         "{have} the name {name} already, and compare will take all: `handover delete {name}` first, if that is \
          not meant"
     ));
@@ -85,14 +85,14 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
 
 fn repeated(options: &RunOptions) -> anyhow::Result<()> {
     let interrupted = console::interrupted().context("listen for signals")?;
-    let binary = std::env::current_exe().context("this program cannot be found")?;
+    let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // `--nth` goes right after the subcommand, if there is one: all other words may be after a
     // `--`.
     let behind = usize::from(words.first().is_some_and(|word| word == "run"));
     let mut faulty = 0;
     for nth in 1..=options.repeat {
-        console::tell(format_args!("process {nth} of {}", options.repeat));
+        console::print_error(format_args!("process {nth} of {}", options.repeat));
         let mut command = Command::new(&binary);
         command.args(&words[..behind]).arg(format!("--nth={nth}")).args(&words[behind..]);
         let status = child::run(&mut command, &interrupted)?;
@@ -104,7 +104,7 @@ fn repeated(options: &RunOptions) -> anyhow::Result<()> {
             Some(0) => {}
             // Something could not be measured, but all else was: the next processes still run.
             Some(1) => faulty += 1,
-            _ => anyhow::bail!("process {nth} of {} has ended with {status}", options.repeat),
+            _ => anyhow::bail!("process {nth} of {} ended with {status}", options.repeat),
         }
     }
     match faulty {
@@ -143,7 +143,7 @@ pub(crate) fn measure(
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
     let store = Store::open(stored::path_to_write(db)?).map_err(exit::of_store)?;
-    let is_live = !display.plain && console::live_wanted();
+    let is_live = !display.plain && console::wants_live_view();
     let interrupted = match is_live {
         true => console::interrupted_after(live::restore),
         // Without a live view there is no terminal to restore, so no descriptors or thread are
@@ -188,13 +188,12 @@ impl Measured {
         self.interrupted
     }
 
-    /// Returns the result of the run, after it has been shown.
+    /// Returns the error of the run, if there is one; call it after the figures are shown.
     pub fn verdict(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(refused) = self.refused {
-            return Err(anyhow::Error::new(refused).context(
-                "not all results above could be stored; nothing that was stored is lost",
-            ));
+            return Err(anyhow::Error::new(refused)
+                .context("not all results above could be stored; earlier results are intact"));
         }
         if let Err(error) = shown
             && !exit::is_closed_pipe(&error)
@@ -202,7 +201,7 @@ impl Measured {
             return Err(error);
         }
         if self.interrupted && self.document.records.is_empty() {
-            return Err(Stopped.into());
+            return Err(InterruptedEarly.into());
         }
         if self.interrupted {
             return Err(Interrupted.into());
@@ -281,7 +280,7 @@ fn show(
     if let Some(path) = store {
         let opened = Store::open_existing(path).map_err(anyhow::Error::new);
         if let Err(error) = opened.and_then(|it| stored::prepare(&it, &mut shown)) {
-            console::tell(format_args!("not compared with earlier runs: {error:#}"));
+            console::print_error(format_args!("cannot compare with earlier runs: {error:#}"));
         }
     }
     // The page comes first, as the reader of the output may have closed it.
@@ -308,7 +307,7 @@ fn show(
     lines.extend(handover_suite::not_built());
     for line in lines {
         match options.json {
-            true => console::tell(line),
+            true => console::print_error(line),
             false => writeln!(out, "{line}")?,
         }
     }
@@ -391,7 +390,7 @@ impl Watch for Watcher {
         let line = self.line(records);
         match &mut self.live {
             Some(live) => live.records(records),
-            None if !self.quiet && !records.is_empty() => console::tell(line),
+            None if !self.quiet && !records.is_empty() => console::print_error(line),
             None => {}
         }
         // A run goes on without its store: the figures are still worth showing.
@@ -401,8 +400,8 @@ impl Watch for Watcher {
     fn fault(&mut self, id: &str, fault: &Fault) {
         let line = format!("handover: {id}: {fault}");
         match &mut self.live {
-            Some(live) => live.tell(line),
-            None => console::tell(line),
+            Some(live) => live.print_line(line),
+            None => console::print_error(line),
         }
     }
 }

@@ -26,7 +26,7 @@ pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
         Some(folder) if db.db.is_some() && !folder.exists() => Err(usage(format!(
-            "{}: cannot be written: there is no folder {}; make it, or name another file with --db FILE",
+            "{}: cannot be written: there is no folder {}; create it, or name another file with --db FILE",
             path.display(),
             folder.display()
         ))),
@@ -43,7 +43,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut document = store.load(&args.run).map_err(usage_error)?;
     let named = store.named(&args.run)?.len();
     if named > 1 {
-        console::tell(format_args!(
+        console::print_error(format_args!(
             "{} is the last of {named} runs named {}; `export`, `report` and `compare` take all of them",
             document.run.id, args.run
         ));
@@ -59,10 +59,10 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// Writes the page of a run, with the other runs laid over it.
+/// Writes the report page of a run, with other runs beside it.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
-    let mut documents = meant(&store, &args.runs)?;
+    let mut documents = selected(&store, &args.runs)?;
     let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
     prepare(&store, first)?;
     let page = handover_report::html_beside(first, others);
@@ -73,8 +73,8 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "the page is {named}")?)
 }
 
-/// Returns the requested runs, each once; a name stands for all runs that have it.
-fn meant(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
+/// Returns the selected runs, each once; a name selects all runs that have it.
+fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.sides(runs).map_err(usage_error)?;
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
@@ -83,7 +83,7 @@ fn meant(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
 const SEEN_RUNS_MAX: usize = 20;
 
 /// Prepares a run for its table and its page: adds warnings to figures that earlier runs on the same machine put outside
-/// the interval of this run, and removes ratios that nobody has measured.
+/// the interval of this run, and removes the ratios of smoke runs.
 pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
@@ -96,7 +96,7 @@ pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<
     earlier.sort_by_key(|it| Reverse(it.started_unix_ns));
     let documents: Result<Vec<_>, _> =
         earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load(&it.id)).collect();
-    handover_report::mark_seen(document, &documents?);
+    handover_report::warn_of_differing_runs(document, &documents?);
     Ok(())
 }
 
@@ -171,7 +171,7 @@ fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
         [] => store.runs()?.into_iter().map(|row| row.id).collect(),
         named => named.to_vec(),
     };
-    let documents = meant(&store, &runs)?;
+    let documents = selected(&store, &runs)?;
     Ok(out.write_all(handover_report::export(&documents, format).as_bytes())?)
 }
 
@@ -198,7 +198,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
     let imported = Store::import_into(path, &mut *input).map_err(failed)?;
     writeln!(
         out,
-        "{} runs with {} figures imported, {} were there already",
+        "{} runs with {} figures imported, {} already in the store",
         imported.runs, imported.records, imported.skipped
     )?;
     Ok(())

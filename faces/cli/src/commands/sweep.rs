@@ -19,32 +19,32 @@ use std::time::Duration;
 They are stored as one run, which `handover plot` draws."
 )]
 pub struct Sweep {
-    /// The benchmark, by its full id: `handover list` shows them
+    /// Full id of the benchmark, as `handover list` shows it
     #[arg(value_name = "ID")]
     id: String,
-    /// The argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
+    /// Argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
     #[arg(long, value_name = "ARG=A..B")]
     over: Over,
-    /// Amount of measuring: smoke (once, to see that it works), quick, full
+    /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
     /// Leave out the peers
     #[arg(long)]
     no_peers: bool,
-    /// Placement of the participants to each other: near, far, smt or same
+    /// Placement of the participants relative to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     place: Placement,
     /// Pause before each hand-over, 0 to 100ms
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
     #[arg(allow_hyphen_values = true)]
     idle_gap: Duration,
-    /// Time for each value, 100ms to 1h, in place of the profile's
+    /// Time for each value, 100ms to 1h, instead of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     time: Option<Duration>,
-    /// Keep a busy thread beside the parties
+    /// Run a busy thread beside the participants
     #[arg(long)]
     neighbour: bool,
-    /// Run parties as processes rather than threads
+    /// Run participants as processes instead of threads
     #[arg(long)]
     processes: bool,
     /// Set another argument
@@ -53,7 +53,7 @@ pub struct Sweep {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
-    /// Print a line for each value, and no live view, on a terminal too
+    /// Print a line for each value instead of the live view
     #[arg(long)]
     plain: bool,
     #[command(flatten)]

@@ -16,41 +16,41 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Trace {
-    /// Switch on probes of a process that runs, which records from then on
+    /// Switch on probes of a running process, which then records
     On(switch::On),
-    /// Switch off probes of a process that runs
+    /// Switch off probes of a running process
     Off(switch::Off),
-    /// List the probes of a process, or those that a trace names
-    List(switch::List),
-    /// Show what traces hold: calls, and the time in them, function by function or as a tree
-    Show(show::Show),
+    /// List the probes of a process or of a trace
+    List(switch::TraceList),
+    /// Show calls and their times, by function or as a call tree
+    Show(show::TraceShow),
     /// Write traces in the format of another tool
-    Export(export::Export),
-    /// Count events and bytes function by function, and suggest what to leave out next time
+    Export(export::TraceExport),
+    /// Show events and bytes by function, and suggest a filter for the next recording
     Estimate(estimate::Estimate),
-    /// Run a C or C++ program and record the calls of its functions, and the probes of any
+    /// Run a program and record its probes and, for C and C++, its function calls
     Record(record::Record),
     /// Look up the names of functions in a trace whose recorder was killed
     Names(record::Names),
-    /// Write out the recording library and the header with the probes for C
+    /// Write the recording library and the C header with the probe macros
     Library(record::Library),
 }
 
 /// Selection of traces, and of probes in them.
 #[derive(Debug, Args)]
-pub struct Of {
-    /// Traces; those of processes that were forked (FILE.PID) are read with them
+pub struct TraceSelection {
+    /// Traces; the traces of forked processes (FILE.PID) are included
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Leave out the traces of forked processes
     #[arg(long)]
     pub alone: bool,
-    /// Only these, as if no others had been on: * and ?, commas for "or", - for "but not"
+    /// Only functions and probes that match: * and ?, commas for "or", - for "but not"
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub only: Option<String>,
 }
 
-impl Of {
+impl TraceSelection {
     /// Opens the traces, and warns about those that are skipped.
     pub fn open(&self) -> anyhow::Result<(Traces, Names)> {
         let opened = if self.alone {
@@ -61,14 +61,14 @@ impl Of {
         let traces = opened.map_err(of_trace)?;
         for error in traces.unreadable_children() {
             let error: anyhow::Error = anyhow::anyhow!("{error}: passed over");
-            console::tell(format_args!("handover: warning: {error:#}"));
+            console::print_error(format_args!("handover: warning: {error:#}"));
         }
         let names = match &self.only {
             None => Names::all(&traces),
             Some(pattern) => Names::matching(&traces, pattern),
         };
         // The first name stands for sites without a name.
-        let is_known = names.iter().skip(1).any(|(name, _)| names.is_chosen(name));
+        let is_known = names.iter().skip(1).any(|(name, _)| names.is_selected(name));
         if let Some(pattern) = &self.only
             && names.count() > 1
             && !is_known
@@ -84,12 +84,12 @@ impl Of {
 fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     let help = match meant {
         Some(name) => format!("did you mean {name}?"),
-        None => format!("{lists} shows what there is"),
+        None => format!("{lists} lists the probes"),
     };
     usage(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// Returns an error if a file is damaged; it has been shown as far as it goes.
+/// Returns an error if a file is damaged. Its intact parts have been shown.
 fn checked(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing().damaged;
     if damaged == 0 {
@@ -102,9 +102,9 @@ fn checked(traces: &Traces) -> anyhow::Result<()> {
 }
 
 /// Prints notes on data that is missing in the output.
-fn tell_missing(traces: &Traces, found: &WalkCounts) {
+fn print_missing(traces: &Traces, found: &WalkCounts) {
     for line in missing_event_lines(traces, found) {
-        console::tell(format_args!("handover: note: {line}"));
+        console::print_error(format_args!("handover: note: {line}"));
     }
 }
 

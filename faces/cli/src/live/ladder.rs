@@ -6,7 +6,7 @@
 
 use handover_harness::Lab;
 use handover_record::{ContenderKind, Record, Unit};
-use handover_report::Short;
+use handover_report::ShortFigure;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Rect, Size};
 use ratatui_core::style::{Color, Modifier, Style};
@@ -73,8 +73,8 @@ const PLAIN_SIGNS: Signs = Signs {
 };
 
 /// Figure of a benchmark.
-struct Figure {
-    short: Short,
+struct ShownFigure {
+    short: ShortFigure,
     unit: Unit,
     median: f64,
     p99: Option<f64>,
@@ -85,7 +85,7 @@ struct Figure {
 struct Rung {
     spec: &'static str,
     label: String,
-    figure: Option<Figure>,
+    figure: Option<ShownFigure>,
 }
 
 /// State of a run while it runs.
@@ -176,8 +176,8 @@ impl Ladder {
         {
             rung.label = format!("{} {name}={value}", rung.spec);
         }
-        rung.figure = Some(Figure {
-            short: Short::of(record),
+        rung.figure = Some(ShownFigure {
+            short: ShortFigure::of(record),
             unit: record.unit,
             median: record.summary.median,
             p99: record.summary.quantiles().map(|it| it.p99),
@@ -187,7 +187,7 @@ impl Ladder {
     }
 
     /// Adds a message.
-    pub fn tell(&mut self, line: String) {
+    pub fn add_message(&mut self, line: String) {
         self.messages.push(line);
     }
 
@@ -234,9 +234,9 @@ impl Ladder {
             foot.y += 1;
         }
         let hint = match (self.is_ending, self.has_keys) {
-            (true, _) => "ending; what was measured is kept",
-            (false, true) => "q ends the run and keeps what was measured",
-            (false, false) => "Ctrl-C ends the run and keeps what was measured",
+            (true, _) => "ending; the completed measurements are kept",
+            (false, true) => "q ends the run and keeps the completed measurements",
+            (false, false) => "Ctrl-C ends the run and keeps the completed measurements",
         };
         put(buffer, foot, hint, FAINT);
     }
@@ -326,7 +326,7 @@ impl Ladder {
         }
     }
 
-    fn draw_figure(&self, figure: &Figure, line: Rect, buffer: &mut Buffer) {
+    fn draw_figure(&self, figure: &ShownFigure, line: Rect, buffer: &mut Buffer) {
         let cell = |x: u16| Rect { x, y: line.y, width: 1, height: 1 };
         let median = at(line, figure.median);
         let p99 = figure.p99.map_or(median, |p99| at(line, p99));

@@ -149,7 +149,7 @@ fn size() -> io::Result<Size> {
 }
 
 /// Returns the parameters of `CSI … m` for a cell's style, each after a `;`.
-fn look(cell: &Cell) -> String {
+fn style_sequence(cell: &Cell) -> String {
     let mut codes = String::new();
     for (modifier, code) in
         [(Modifier::BOLD, ";1"), (Modifier::DIM, ";2"), (Modifier::REVERSED, ";7")]
@@ -181,10 +181,10 @@ impl Backend for Screen {
             if next != Some((x, y)) {
                 self.push(format_args!("\x1b[{};{}H", y + 1, x + 1));
             }
-            let look = look(cell);
-            if look != worn {
-                self.push(format_args!("\x1b[0{look}m"));
-                worn = look;
+            let style_sequence = style_sequence(cell);
+            if style_sequence != worn {
+                self.push(format_args!("\x1b[0{style_sequence}m"));
+                worn = style_sequence;
             }
             self.pending.extend_from_slice(cell.symbol().as_bytes());
             // All characters of the view are one column wide.
@@ -264,14 +264,14 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_q_ends_the_run_and_other_keys_do_not() {
+    fn only_the_key_q_ends_the_run() {
         assert_eq!(keys_of(b"x\x1b[Aq"), [Key::Quit]);
         assert_eq!(keys_of(b"\x0c"), [Key::Redraw]);
         assert_eq!(keys_of(b"\r\n yes"), []);
     }
 
     #[test]
-    fn cells_that_follow_each_other_are_written_as_one_text() {
+    fn adjacent_cells_are_written_as_one_text() {
         let mut screen = Screen { pending: Vec::new(), has_keys: false };
         let mut cells = [Cell::new("a"), Cell::new("b"), Cell::new("c"), Cell::new("d")];
         cells[1].set_style(Style::new().fg(Color::Red).add_modifier(Modifier::BOLD));
@@ -282,11 +282,11 @@ mod tests {
     }
 
     /// Variable that tells the test below that it runs on the terminal.
-    const ON_IT: &str = "HANDOVER_TEST_ON_TERMINAL";
+    const ON_TERMINAL: &str = "HANDOVER_TEST_ON_TERMINAL";
 
     #[test]
-    fn a_panic_in_any_thread_gives_the_terminal_back_before_it_is_told() {
-        if std::env::var_os(ON_IT).is_some() {
+    fn panic_in_any_thread_restores_the_terminal_before_its_message() {
+        if std::env::var_os(ON_TERMINAL).is_some() {
             assert!(is_left());
             let _screen = Screen::enter(Size::new(20, 5)).expect("a terminal");
             assert!(!is_left());
@@ -309,7 +309,7 @@ mod tests {
         let before = modes();
         let mut again = Command::new(std::env::current_exe().expect("this program"));
         let name = std::thread::current().name().expect("this test").to_string();
-        again.args(["--exact", &name, "--nocapture"]).env(ON_IT, "1").stdout(Stdio::null());
+        again.args(["--exact", &name, "--nocapture"]).env(ON_TERMINAL, "1").stdout(Stdio::null());
         again.stdin(Stdio::null()).stderr(theirs.try_clone().expect("an end"));
         let status = again.status().expect("it runs");
         assert!(status.success(), "{status}");

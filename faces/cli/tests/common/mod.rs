@@ -265,7 +265,7 @@ impl Said {
     #[track_caller]
     pub fn tells(self, words: &[&str]) -> Said {
         for words in words {
-            assert!(self.err.contains(words), "{words:?} is not told: {self}");
+            assert!(self.err.contains(words), "{words:?} is not on standard error: {self}");
         }
         self
     }

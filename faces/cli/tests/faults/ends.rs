@@ -30,7 +30,7 @@ fn start_hearing_hangup<'a>(home: &'a Home, line: &str) -> Running<'a> {
 }
 
 #[test]
-fn what_had_been_measured_when_a_run_was_killed_is_in_the_store() {
+fn killed_run_keeps_all_reported_benchmarks_in_the_store() {
     let home = Home::new();
     let line = "run clock lock null --profile smoke --no-report";
     home.ok(line);
@@ -95,11 +95,11 @@ fn check_stopped(home: &Home, said: Said, asked: Instant) {
     }
     assert!(said.out.contains("the page is "), "{said}");
     assert!(home.ok("runs").contains("not complete"));
-    assert!(home.processes().is_empty(), "a party was left behind");
+    assert!(home.processes().is_empty(), "a participant process was left behind");
 }
 
 #[test]
-fn a_signal_ends_a_run_which_shows_and_keeps_what_it_measured() {
+fn interrupted_run_shows_and_stores_completed_measurements() {
     for signal in [Signal::INT, Signal::TERM] {
         let home = Home::new();
         let mut run = start(&home, "run *");
@@ -111,7 +111,7 @@ fn a_signal_ends_a_run_which_shows_and_keeps_what_it_measured() {
 }
 
 #[test]
-fn a_signal_from_the_terminal_ends_a_run_of_processes() {
+fn terminal_signal_ends_a_run_with_processes() {
     let home = Home::new();
     let mut run = start(&home, "run floor/empty notify --processes --idle-gap 20ms");
     run.wait_for(" measured\n");
@@ -123,7 +123,7 @@ fn a_signal_from_the_terminal_ends_a_run_of_processes() {
 }
 
 #[test]
-fn a_signal_before_the_first_figure_leaves_an_empty_run() {
+fn signal_before_the_first_figure_leaves_an_empty_run() {
     let home = Home::new();
     // A round of hand-overs at intervals of 100 ms takes long.
     let mut run = start(&home, "run floor/futex --idle-gap 100ms");
@@ -148,7 +148,7 @@ fn children(of: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
+fn killed_participant_fails_its_benchmark_only() {
     let home = Home::new();
     let line = "run floor/eventfd notify/round-trip --processes --time 100ms";
     let mut run = start(&home, line);
@@ -167,12 +167,12 @@ fn a_party_that_is_killed_is_an_error_and_the_rest_is_measured() {
     for id in ["floor/eventfd", "null/one-cpu"] {
         assert!(benchmarks(&run).contains(&id) && said.out.contains(id), "{id}: {said}");
     }
-    assert!(home.processes().is_empty(), "a party was left behind");
+    assert!(home.processes().is_empty(), "a participant process was left behind");
     assert_eq!(home.integrity(), "ok");
 }
 
 #[test]
-fn parties_do_not_outlive_a_killed_coordinator() {
+fn participants_end_when_the_coordinator_is_killed() {
     let home = Home::new();
     for turn in 0..5 {
         let run = start(&home, "run notify floor/futex --processes --idle-gap 100ms");
@@ -203,7 +203,7 @@ fn forked(run: &Running) -> Option<u32> {
 }
 
 #[test]
-fn party_stopped_before_it_calls_exec_does_not_hold_up_a_signal() {
+fn participant_stopped_before_exec_does_not_delay_a_signal() {
     let home = Home::new();
     let mut run = start(&home, "run floor/empty floor/futex --processes --time 1min");
     run.wait_for("floor/empty measured\n");
@@ -269,7 +269,7 @@ fn folders_of_calls(home: &Home) -> Vec<String> {
 }
 
 #[test]
-fn traces_of_calls_go_with_it_or_with_the_next() {
+fn trace_folders_of_calls_are_removed_by_it_or_by_its_next_run() {
     for signal in [Signal::HUP, Signal::KILL] {
         let home = Home::new();
         let run = start_hearing_hangup(&home, "calls -m 0.1 --calls 100000 --dir .");
@@ -295,7 +295,7 @@ fn traces_of_calls_go_with_it_or_with_the_next() {
 }
 
 #[test]
-fn file_of_margo_p2p_bw_is_gone_when_rank_0_is_killed() {
+fn killed_margo_p2p_bw_leaves_no_file() {
     let home = Home::new();
     let folder = home.cwd().to_str().expect("a path in UTF-8").to_owned();
     let files = || fs::read_dir(&folder).expect("a folder").count();
@@ -317,7 +317,7 @@ fn file_of_margo_p2p_bw_is_gone_when_rank_0_is_killed() {
 }
 
 #[test]
-fn a_party_stopped_for_good_does_not_hold_up_a_signal() {
+fn stopped_participant_does_not_delay_a_signal() {
     let home = Home::new();
     let mut run = start(&home, "run floor/empty floor/futex --processes --time 1min");
     run.wait_for("floor/empty measured\n");

@@ -15,7 +15,7 @@ fn check_reported(said: Said, why: &str) {
 }
 
 #[test]
-fn too_few_descriptors_for_some_are_reported_and_the_rest_is_measured() {
+fn benchmark_without_descriptors_is_reported_and_others_are_measured() {
     let home = Home::new();
     home.ok("run clock/now --profile smoke --no-report");
     // Threads share descriptors: six are too few for sockets and pipes, and enough for a store.
@@ -27,12 +27,12 @@ fn too_few_descriptors_for_some_are_reported_and_the_rest_is_measured() {
     let line =
         "ulimit -n 10 && exec handover run floor/futex --processes --profile smoke --no-report";
     check_reported(said(home.shell(line)), "Too many open files");
-    assert!(home.processes().is_empty(), "a party was left behind");
+    assert!(home.processes().is_empty(), "a participant process was left behind");
     assert_eq!(home.integrity(), "ok");
 }
 
 #[test]
-fn no_descriptor_for_the_store_is_the_worlds_fault_and_not_the_files() {
+fn missing_descriptor_for_the_store_is_not_reported_as_a_file_error() {
     let home = Home::new();
     home.ok("run clock/now --profile smoke --no-report");
     fs::write(home.cwd().join("runs.jsonl"), home.ok("export")).expect("a file");
@@ -59,7 +59,7 @@ fn no_descriptor_for_the_store_is_the_worlds_fault_and_not_the_files() {
 }
 
 #[test]
-fn no_number_of_descriptors_makes_it_hang_or_panic() {
+fn run_neither_hangs_nor_panics_with_any_descriptor_limit() {
     let home = Home::new();
     for count in (3..20).step_by(2) {
         let line = format!(
@@ -69,7 +69,7 @@ fn no_number_of_descriptors_makes_it_hang_or_panic() {
         assert!(said.status.code().is_some(), "{count}: {said}");
         assert!(!said.err.is_empty(), "{count}: {said}");
     }
-    assert!(home.processes().is_empty(), "a party was left behind");
+    assert!(home.processes().is_empty(), "a participant process was left behind");
 }
 
 /// Returns a command under a limit of threads, run by a user to whom the limit applies; or the
@@ -109,7 +109,7 @@ fn with_threads(home: &Home, threads_count: u32) -> Result<Command, String> {
 }
 
 #[test]
-fn parties_that_were_started_in_vain_leave_their_threads_to_the_next_benchmark() {
+fn threads_of_an_aborted_benchmark_are_free_for_the_next() {
     let home = Home::new();
     let mut command = match with_threads(&home, 3) {
         Ok(command) => command,
@@ -125,7 +125,7 @@ fn parties_that_were_started_in_vain_leave_their_threads_to_the_next_benchmark()
 }
 
 #[test]
-fn too_few_threads_are_reported_and_nothing_hangs() {
+fn missing_threads_are_reported_without_a_hang() {
     let home = Home::new();
     // With three, two participants have just enough, if the thread that set them up has ended in
     // time.
@@ -151,5 +151,5 @@ fn too_few_threads_are_reported_and_nothing_hangs() {
             assert!(said.err.contains(why), "{threads_count}, {words}: {said}");
         }
     }
-    assert!(home.processes().is_empty(), "a party was left behind");
+    assert!(home.processes().is_empty(), "a participant process was left behind");
 }

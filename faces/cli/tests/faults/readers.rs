@@ -28,7 +28,7 @@ fn home_with_a_run() -> Home {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn output_closed_early_is_no_error() {
     let home = home_with_a_run();
     for line in printing().iter().map(String::as_str).chain([SLOW]) {
         // The exit code of the first command, not of the reader.
@@ -41,7 +41,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn a_reader_that_never_came_is_no_error() {
+fn output_without_a_reader_is_no_error() {
     let home = home_with_a_run();
     for line in printing() {
         // Prints after its reader has certainly ended.
@@ -57,7 +57,7 @@ fn a_reader_that_never_came_is_no_error() {
 }
 
 #[test]
-fn closed_standard_output_is_an_error_and_closed_standard_error_is_none() {
+fn closed_stdout_is_an_error_and_closed_stderr_is_not() {
     let home = home_with_a_run();
     let check = |line: &str, closed: &str| {
         let said = said(home.shell(&format!("handover {line} {closed}"))).code(1);
@@ -81,7 +81,7 @@ fn closed_standard_output_is_an_error_and_closed_standard_error_is_none() {
 }
 
 #[test]
-fn an_output_that_is_full_is_said_and_what_was_measured_is_kept() {
+fn full_output_is_reported_and_measurements_are_stored() {
     if !Path::new("/dev/full").exists() {
         skipped("a full output", "no /dev/full");
         return;

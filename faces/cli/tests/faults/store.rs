@@ -21,7 +21,7 @@ fn lock(home: &Home) -> rusqlite::Connection {
 }
 
 #[test]
-fn a_locked_store_is_found_out_before_anything_is_measured() {
+fn locked_store_is_refused_before_measuring() {
     let home = home_with_a_run();
     let before = fs::read(home.db()).expect("the store");
     let locked = lock(&home);
@@ -36,7 +36,7 @@ fn a_locked_store_is_found_out_before_anything_is_measured() {
 }
 
 #[test]
-fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
+fn store_locked_during_a_run_fails_only_the_storing() {
     let home = home_with_a_run();
     let first = home.ok("export");
     let line = "run clock/now lock/free --no-peers --time 100ms";
@@ -47,7 +47,7 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
     // The error has been seen.
     run.signal(Signal::INT);
     let said = run.finish().code(1).tells(&[
-        "not all results above could be stored; nothing that was stored is lost: ",
+        "not all results above could be stored; earlier results are intact: ",
         "locked by another process",
     ]);
     drop(locked);
@@ -64,11 +64,11 @@ fn a_store_that_is_locked_in_mid_run_costs_only_the_storing() {
 
 /// Checks a run whose store became full before the run's end.
 fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
-    let told = "handover: not all results above could be stored; nothing that was stored is lost: ";
+    let told = "handover: not all results above could be stored; earlier results are intact: ";
     // A benchmark that needs larger files than the limit allows fails earlier.
     let last = said.err.lines().find(|line| line.starts_with(told)).expect("an error");
     assert!(last.contains(": no space left "), "{said}");
-    assert_eq!(last.matches("stored").count(), 2, "it is said once: {last}");
+    assert_eq!(last.matches("stored").count(), 1, "it is said once: {last}");
     for id in ["floor/empty", "lock/busy", "notify/round-trip", "null/two-cpus"] {
         assert!(crate::common::shows(&said.out, id), "{id}: {said}");
     }
@@ -80,7 +80,7 @@ fn check_full(home: &Home, said: &crate::common::Said, first: &str) {
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_costs_only_the_storing() {
+fn file_size_limit_fails_only_the_storing() {
     let home = home_with_a_run();
     let first = home.ok("export");
     let size = fs::metadata(home.db()).expect("the store").len();
@@ -100,7 +100,7 @@ fn a_limit_on_the_size_of_files_costs_only_the_storing() {
 }
 
 #[test]
-fn a_full_disk_costs_only_the_storing() {
+fn full_disk_fails_only_the_storing() {
     let home = home_with_a_run();
     let first = home.ok("export");
     let try_it =
@@ -125,7 +125,7 @@ fn a_full_disk_costs_only_the_storing() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_in_the_end_costs_only_the_page() {
+fn unwritable_report_fails_only_the_report() {
     let home = Home::new();
     let full = Path::new("/dev/full");
     if !full.exists() {

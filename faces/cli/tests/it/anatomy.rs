@@ -22,7 +22,7 @@ fn parts(line: &str) -> (Vec<(&str, u64)>, u64) {
 }
 
 #[test]
-fn the_stages_of_a_hand_off_add_up_and_are_stored_shown_and_drawn() {
+fn stages_sum_to_the_hand_off_and_are_stored_shown_and_drawn() {
     let home = Home::new();
     let out = home.ok("anatomy ring/mailbox --seconds 0.3 --json --svg stages.svg");
     let told = document(&out);
@@ -53,7 +53,7 @@ fn the_stages_of_a_hand_off_add_up_and_are_stored_shown_and_drawn() {
 }
 
 #[test]
-fn what_goes_round_and_what_stays_on_one_thread_is_taken_apart_too() {
+fn round_trips_and_single_thread_hand_offs_have_anatomies() {
     let home = Home::new();
     for (spec, names) in [
         ("sched/round-trip", &["send", "there", "enqueue", "dequeue", "back"][..]),
@@ -72,7 +72,7 @@ fn what_goes_round_and_what_stays_on_one_thread_is_taken_apart_too() {
 }
 
 #[test]
-fn who_sleeps_is_woken_in_a_stage_of_its_own_and_the_slowest_are_kept() {
+fn wake_up_is_a_stage_and_slowest_hand_offs_are_kept() {
     let home = Home::new();
     let out = home.ok("anatomy event/parked --seconds 0.5 --outliers=slow --json");
     let told = document(&out);
@@ -103,7 +103,7 @@ fn who_sleeps_is_woken_in_a_stage_of_its_own_and_the_slowest_are_kept() {
 }
 
 #[test]
-fn hand_offs_between_processes_stand_on_one_time_line() {
+fn hand_offs_between_processes_share_one_time_line() {
     let home = Home::new();
     for spec in ["notify/round-trip", "rpc/noop"] {
         let told = document(&home.ok(&format!("anatomy {spec} --processes --seconds 0.3 --json")));
@@ -114,7 +114,7 @@ fn hand_offs_between_processes_stand_on_one_time_line() {
 }
 
 #[test]
-fn what_is_printed_names_the_stages_and_says_what_the_probes_cost() {
+fn output_has_the_stages_and_the_cost_of_the_probes() {
     let home = Home::new();
     let out = home.ok("anatomy event/round-trip --seconds 0.2");
     for words in
@@ -125,7 +125,7 @@ fn what_is_printed_names_the_stages_and_says_what_the_probes_cost() {
 }
 
 #[test]
-fn sites_of_the_hottest_loops_are_in_builds_that_ask_for_them() {
+fn hot_probe_sites_need_their_feature() {
     let home = Home::new();
     if cfg!(feature = "probes-hot") {
         let told = document(&home.ok("anatomy event/call --seconds 0.2 --json"));

@@ -103,7 +103,7 @@ fn row<'a>(lines: &[&'a str], name: &str, said: &Said) -> &'a str {
 }
 
 #[test]
-fn the_documented_master_table_comes_first() {
+fn documented_master_table_is_printed_first() {
     if cfg!(not(target_arch = "x86_64")) {
         return skipped("the master table", "functions of C programs are recorded on x86-64 alone");
     }
@@ -146,7 +146,7 @@ fn the_documented_master_table_comes_first() {
 }
 
 #[test]
-fn every_row_is_printed_in_the_loop_and_fully_costed() {
+fn every_row_is_printed_for_the_loop_and_for_the_whole_process() {
     let home = Home::new();
     let said = home.run("calls -m 0.01 --calls 1000 --runs 2 --dir .").code(0);
     let loops =
@@ -189,7 +189,7 @@ fn every_row_is_printed_in_the_loop_and_fully_costed() {
 }
 
 #[test]
-fn the_document_has_every_row_and_accounts_for_every_event() {
+fn json_has_every_row_and_accounts_for_every_event() {
     let home = Home::new();
     let document = json(&home.ok("calls -m 0.01 --calls 1000 --runs 2 --dir . --json"));
     assert_eq!(document["loops"].as_array().expect("rows").len(), 29, "{document}");

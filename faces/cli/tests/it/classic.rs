@@ -102,7 +102,7 @@ fn trylock_prints_the_lines_of_test_b() {
 }
 
 #[test]
-fn trylock_takes_a_core_and_one_thread() {
+fn trylock_accepts_a_core_and_a_single_thread() {
     let home = Home::new();
     let cpu = handover_base::topology::allowed()[0];
     check_busy(&home.run(&format!("trylock -n 1 -t 1 -x {cpu}")).code(0), 1);
@@ -113,7 +113,7 @@ fn trylock_takes_a_core_and_one_thread() {
 }
 
 #[test]
-fn trylock_dumps_the_cost_of_each_busy_try_in_a_line() {
+fn trylock_dumps_one_line_per_busy_try() {
     const KEPT_MAX: f64 = (1 << 20) as f64;
     let home = home_with_links();
     let said = typed(&home, "./trylock -n 3 -F -o dump.txt -t 1").code(0);
@@ -131,7 +131,7 @@ fn trylock_dumps_the_cost_of_each_busy_try_in_a_line() {
 }
 
 #[test]
-fn more_threads_than_cpus_share_them_with_a_warning() {
+fn more_threads_than_cpus_cause_a_warning() {
     let home = home_with_links();
     let cpus_count = handover_base::topology::allowed().len();
     let threads_count = cpus_count + 1;
@@ -178,7 +178,7 @@ fn notify_prints_the_lines_of_test_b() {
 }
 
 #[test]
-fn notify_takes_the_cores_of_both_sides() {
+fn notify_accepts_the_cores_of_both_sides() {
     let home = Home::new();
     let allowed = handover_base::topology::allowed();
     let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
@@ -239,7 +239,7 @@ fn links() -> impl Iterator<Item = (&'static names::Classic, String)> {
 }
 
 #[test]
-fn every_link_is_made_and_calls_this_binary() {
+fn every_link_is_created_and_runs_this_binary() {
     let home = Home::new();
     let told = home.ok("links some/folder");
     // Theirs, and cargo-handover.
@@ -272,7 +272,7 @@ fn links_do_not_replace_other_files() {
 }
 
 #[test]
-fn the_documented_command_lines_run_as_written() {
+fn documented_command_lines_run_unchanged() {
     let home = home_with_links();
     check_receiver(&typed(&home, "./notify  # measure receiver side cost").code(0), 2_000_000);
     for line in ["./trylock -n 3 -t 2    # three threads, busy lock", "./trylock -t 1"] {

@@ -48,7 +48,7 @@ const LISTED: &[&str] = &[
 const UNLISTED: &[&str] = &["completions", "man"];
 
 #[test]
-fn every_command_has_help_that_touches_nothing() {
+fn help_of_every_command_has_no_side_effects() {
     let home = Home::new();
     for command in LISTED.iter().chain(UNLISTED).chain(&[""]) {
         // The classic program has an option -h of its own.
@@ -62,7 +62,7 @@ fn every_command_has_help_that_touches_nothing() {
 }
 
 #[test]
-fn the_doctor_says_what_it_found_and_what_mends_it() {
+fn doctor_lists_findings_with_remedies() {
     let home = Home::new();
     let said = home.ok("doctor --time 50ms");
     for code in ["governor", "clock-source", "steal", "neighbours", "fds"] {
@@ -93,7 +93,7 @@ fn help_lists_every_command() {
 }
 
 #[test]
-fn the_version_names_the_commit() {
+fn version_contains_the_commit() {
     let said = Home::new().ok("--version");
     let form = Regex::new(r"^handover \d+\.\d+\.\d+( \([0-9a-f]{12}(\+dirty)?\))?\n$").unwrap();
     assert!(form.is_match(&said), "{said}");
@@ -107,7 +107,7 @@ fn listed(home: &Home, words: &str) -> Vec<String> {
 }
 
 #[test]
-fn list_names_every_benchmark_in_text_and_in_json() {
+fn list_has_every_benchmark_as_text_and_as_json() {
     let home = Home::new();
     let ids = listed(&home, "");
     assert!(ids.len() >= 30, "{ids:?}");
@@ -127,7 +127,7 @@ fn list_names_every_benchmark_in_text_and_in_json() {
 }
 
 #[test]
-fn list_takes_prefixes_and_globs() {
+fn list_accepts_prefixes_and_globs() {
     let home = Home::new();
     let all = listed(&home, "");
     let those = |is: &dyn Fn(&str) -> bool| -> Vec<String> {
@@ -158,7 +158,7 @@ fn check_smoke(document: &Document) {
 }
 
 #[test]
-fn without_a_command_the_ladder_is_run_shown_stored_and_written_as_a_page() {
+fn default_command_measures_shows_and_stores_the_ladder_and_writes_the_report() {
     let home = Home::new();
     let said = home.run("--profile smoke --all").code(0);
     let run = home.last();
@@ -187,7 +187,7 @@ fn without_a_command_the_ladder_is_run_shown_stored_and_written_as_a_page() {
 }
 
 #[test]
-fn parties_run_as_processes_wherever_they_can() {
+fn participants_run_as_processes_where_supported() {
     let home = Home::new();
     home.ok("run floor/cache floor/futex floor/eventfd floor/pipe floor/socket notify \
              --processes --profile smoke --no-report");
@@ -198,11 +198,11 @@ fn parties_run_as_processes_wherever_they_can() {
     let threads: Vec<_> = run.records.iter().filter(|it| !it.parties.processes).collect();
     assert!(in_processes >= 10, "{in_processes}");
     assert!(threads.iter().all(|it| it.spec.starts_with("null/")), "{threads:?}");
-    assert!(home.processes().is_empty(), "a party was left behind");
+    assert!(home.processes().is_empty(), "a participant process was left behind");
 }
 
 #[test]
-fn json_is_one_document_and_all_that_is_on_standard_output() {
+fn json_output_is_exactly_one_document() {
     let home = Home::new();
     let said = home.run("run clock/now lock/free --profile smoke --json").code(0);
     let run = document(&said.out);
@@ -215,7 +215,7 @@ fn json_is_one_document_and_all_that_is_on_standard_output() {
 }
 
 #[test]
-fn a_short_measurement_yields_an_interval_around_each_figure() {
+fn short_measurement_gives_an_interval_for_each_figure() {
     let home = Home::new();
     let run = document(&home.ok("run clock/now --time 100ms --no-report --json"));
     for it in &run.records {
@@ -235,7 +235,7 @@ fn a_short_measurement_yields_an_interval_around_each_figure() {
 }
 
 #[test]
-fn planted_costs_are_read_back_and_stored_with_the_run() {
+fn planted_costs_are_measured_and_stored_with_the_run() {
     let home = Home::new();
     let said = home.run("prove --profile smoke").code(0);
     for planted in [
@@ -280,7 +280,7 @@ fn classic_programs_are_compared_with_the_suite() {
 }
 
 #[test]
-fn what_is_set_is_used_and_recorded() {
+fn argument_values_are_used_and_recorded() {
     let home = Home::new();
     home.ok("run floor/memcpy --set size_bytes=4KiB --profile smoke --no-report");
     let run = home.last();
@@ -297,7 +297,7 @@ fn what_is_set_is_used_and_recorded() {
 }
 
 #[test]
-fn the_options_of_a_run_are_recorded_with_each_figure() {
+fn run_options_are_recorded_with_each_figure() {
     let home = Home::new();
     let run = |options: &str| {
         home.ok(&format!("run notify/round-trip --profile smoke --no-report {options}"));
@@ -329,7 +329,7 @@ fn the_options_of_a_run_are_recorded_with_each_figure() {
 }
 
 #[test]
-fn the_null_rows_are_in_every_run() {
+fn every_run_has_the_null_rows() {
     let home = Home::new();
     for words in ["floor/empty", "null", "lock/free --no-peers", "floor/futex --processes"] {
         home.ok(&format!("run {words} --profile smoke --no-report"));
@@ -340,7 +340,7 @@ fn the_null_rows_are_in_every_run() {
 }
 
 #[test]
-fn the_page_goes_where_it_is_asked_for_and_replaces_what_was_there() {
+fn report_is_written_to_the_given_file_and_replaces_it() {
     let home = Home::new();
     let page = home.cwd().join("page of mine.html");
     fs::write(&page, "what was there").expect("a file");
@@ -362,7 +362,7 @@ fn two_runs(home: &Home) -> [String; 2] {
 }
 
 #[test]
-fn a_stored_run_is_shown_as_it_was_when_it_was_measured() {
+fn stored_run_is_shown_as_when_measured() {
     let home = Home::new();
     let table = home.ok("run clock lock --profile smoke --no-report");
     let shown = home.ok("show");
@@ -375,7 +375,7 @@ fn a_stored_run_is_shown_as_it_was_when_it_was_measured() {
 }
 
 #[test]
-fn a_run_is_shown_by_its_id_a_prefix_of_it_or_its_place() {
+fn run_is_shown_by_id_prefix_or_position() {
     let home = Home::new();
     let [first, second] = two_runs(&home);
     let asked = |asked: &str| document(&home.ok(&format!("show {asked} --json"))).run.id;
@@ -389,7 +389,7 @@ fn a_run_is_shown_by_its_id_a_prefix_of_it_or_its_place() {
 }
 
 #[test]
-fn a_run_that_is_not_there_is_refused_with_the_nearest_one() {
+fn unknown_run_is_refused_with_the_nearest_id() {
     let home = Home::new();
     let [first, second] = two_runs(&home);
     let misspelt = format!("{first}9");
@@ -402,7 +402,7 @@ fn a_run_that_is_not_there_is_refused_with_the_nearest_one() {
 }
 
 #[test]
-fn runs_are_listed_in_text_and_in_json() {
+fn runs_are_listed_as_text_and_as_json() {
     let home = Home::new();
     let ids = two_runs(&home);
     let last = home.last();
@@ -425,7 +425,7 @@ fn runs_are_listed_in_text_and_in_json() {
 }
 
 #[test]
-fn names_from_elsewhere_do_not_steer_the_terminal() {
+fn control_characters_in_imported_names_are_escaped() {
     let home = Home::new();
     home.ok("run clock/now --profile smoke --no-report");
     let exported = home.ok("export");
@@ -454,7 +454,7 @@ fn names_from_elsewhere_do_not_steer_the_terminal() {
 }
 
 #[test]
-fn a_run_is_exported_in_the_forms_of_other_tools_too() {
+fn run_is_exported_in_formats_of_other_tools() {
     let home = Home::new();
     home.ok("run clock --profile smoke --no-report");
     let (csv, metrics) = (home.ok("export --to csv"), home.ok("export --to openmetrics -1"));
@@ -469,18 +469,18 @@ fn a_run_is_exported_in_the_forms_of_other_tools_too() {
 }
 
 #[test]
-fn what_is_exported_is_imported_to_the_byte() {
+fn export_is_imported_without_loss() {
     let (home, other) = (Home::new(), Home::new());
     two_runs(&home);
     let exported = home.ok("export");
     fs::write(other.cwd().join("runs.jsonl"), &exported).expect("a file");
     let told = other.ok("import runs.jsonl");
-    assert!(told.starts_with("2 runs with ") && told.contains(" 0 were there already"), "{told}");
+    assert!(told.starts_with("2 runs with ") && told.contains(" 0 already in the store"), "{told}");
     assert_eq!(other.ok("export"), exported);
     assert_eq!(other.ok("show --json"), home.ok("show --json"));
     // The same input again, through a pipe: nothing is new.
     let again = said_to(other.handover(["import", "-"]), exported.clone().into_bytes()).code(0);
-    assert!(again.out.contains("2 were there already"), "{again}");
+    assert!(again.out.contains("2 already in the store"), "{again}");
     assert_eq!(other.ok("export"), exported);
     // A single run.
     let one = home.ok("export -1");
@@ -489,7 +489,7 @@ fn what_is_exported_is_imported_to_the_byte() {
 }
 
 #[test]
-fn rubbish_is_refused_by_its_line_and_changes_nothing() {
+fn invalid_import_is_refused_with_its_line_and_changes_nothing() {
     let home = Home::new();
     home.ok("run clock/now --profile smoke --no-report");
     let exported = home.ok("export");
@@ -522,7 +522,7 @@ fn rubbish_is_refused_by_its_line_and_changes_nothing() {
 }
 
 #[test]
-fn completions_and_the_man_page_know_every_command() {
+fn completions_and_man_page_contain_every_command() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = home.ok(&format!("completions {shell}"));
@@ -541,7 +541,7 @@ fn completions_and_the_man_page_know_every_command() {
 }
 
 #[test]
-fn the_completions_for_bash_are_sound_bash() {
+fn bash_completions_are_valid_bash() {
     let home = Home::new();
     fs::write(home.cwd().join("script"), home.ok("completions bash")).expect("a file");
     let mut command = home.program("bash");
@@ -553,7 +553,7 @@ fn the_completions_for_bash_are_sound_bash() {
 }
 
 #[test]
-fn a_copied_binary_works_wherever_it_lies() {
+fn copied_binary_works_from_any_folder() {
     let home = Home::new();
     let copy = home.path().join("moved");
     fs::copy(binary(), &copy).expect("a copy");

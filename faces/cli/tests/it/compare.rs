@@ -48,7 +48,7 @@ fn imported(home: &Home, name: &str, count: usize, factor: f64) {
 }
 
 #[test]
-fn what_regressed_is_told_and_ends_with_1() {
+fn regression_is_reported_with_exit_code_1() {
     let home = Home::new();
     imported(&home, "a", 5, 1.0);
     imported(&home, "b", 5, 1.2);
@@ -68,7 +68,7 @@ fn what_regressed_is_told_and_ends_with_1() {
 }
 
 #[test]
-fn sides_are_names_runs_files_or_lists_of_them() {
+fn side_is_a_name_a_run_a_file_or_a_list_of_them() {
     let home = Home::new();
     imported(&home, "a", 5, 1.0);
     fs::write(home.cwd().join("a.jsonl"), home.ok("export 5-a-0 5-a-1 5-a-2")).expect("a file");
@@ -100,7 +100,7 @@ fn sides_are_names_runs_files_or_lists_of_them() {
 }
 
 #[test]
-fn what_is_no_side_is_refused_with_the_nearest_names() {
+fn invalid_side_is_refused_with_the_nearest_names() {
     let home = Home::new();
     home.run("compare a b").code(2).tells(&["no such file"]);
     imported(&home, "before", 1, 1.0);
@@ -122,7 +122,7 @@ fn what_is_no_side_is_refused_with_the_nearest_names() {
 }
 
 #[test]
-fn two_builds_are_measured_in_turn() {
+fn ab_measures_two_builds_in_turn() {
     let home = Home::new();
     let binary = binary().display();
     let said = home.run(&format!(
@@ -138,14 +138,14 @@ fn two_builds_are_measured_in_turn() {
     let refused = home.run(&format!("compare --ab {binary} {binary} lokc")).code(2);
     assert!(refused.err.contains("lokc") && refused.err.contains("lock"), "{refused}");
     let refused = home.run("compare --ab /bin/true /bin/true lock").code(1);
-    assert!(refused.err.contains("something else than a run"), "{refused}");
+    assert!(refused.err.contains("is not a run"), "{refused}");
     home.run("compare --ab /bin/false /bin/false lock")
         .code(2)
-        .tells(&["/bin/false", "is no handover"]);
+        .tells(&["/bin/false", "not a build of handover"]);
 }
 
 #[test]
-fn a_repeated_run_is_several_processes_of_one_name() {
+fn repeated_run_is_several_processes_with_one_name() {
     let home = Home::new();
     let said = home.run("run lock/free --profile smoke --repeat 3 --name here --no-peers").code(0);
     assert_eq!(said.out.matches("the page is").count(), 1, "all of them have one table: {said}");
@@ -170,7 +170,7 @@ fn a_repeated_run_is_several_processes_of_one_name() {
 }
 
 #[test]
-fn a_figure_is_followed_over_runs() {
+fn history_shows_a_figure_over_runs() {
     let home = Home::new();
     home.run("history lock/free").code(2).tells(&["no such file"]);
     imported(&home, "a", 12, 1.0);
@@ -192,7 +192,7 @@ fn a_figure_is_followed_over_runs() {
 }
 
 #[test]
-fn runs_are_named_found_by_their_name_and_forgotten() {
+fn runs_are_named_found_by_name_and_deleted() {
     let home = Home::new();
     home.run("tag last x").code(2).tells(&["no such file"]);
     assert!(!home.db().exists());
@@ -227,7 +227,7 @@ fn runs_are_named_found_by_their_name_and_forgotten() {
 }
 
 #[test]
-fn somebody_elses_workloads_are_measured_by_cargo_and_stored_like_ours() {
+fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     let home = Home::new();
     imported(&home, "a", 1, 1.0);
     // Stands in for cargo: prints the output of a bench target and records its arguments.
@@ -256,7 +256,7 @@ fn somebody_elses_workloads_are_measured_by_cargo_and_stored_like_ours() {
 }
 
 #[test]
-fn several_builds_take_turns_within_their_side_and_single_ones_are_told() {
+fn builds_of_a_side_alternate_and_single_builds_cause_a_caveat() {
     let home = Home::new();
     for (side, count) in [("old", 2), ("new", 1)] {
         fs::create_dir(home.cwd().join(side)).expect("a folder");

@@ -11,7 +11,7 @@ fn corpora() -> PathBuf {
 }
 
 #[test]
-fn every_target_has_a_corpus_and_every_corpus_a_target() {
+fn fuzz_targets_and_corpora_correspond() {
     let entries = fs::read_dir(corpora()).expect("the corpora");
     let mut folders: Vec<_> = entries
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
@@ -33,7 +33,7 @@ fn prefixes_count() -> usize {
 }
 
 #[test]
-fn the_targets_hold_on_their_corpora() {
+fn fuzz_targets_accept_their_corpora() {
     for (name, target) in targets::ALL {
         let mut count = 0;
         for entry in fs::read_dir(corpora().join(name)).expect("a corpus") {

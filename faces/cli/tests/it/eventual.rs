@@ -31,7 +31,7 @@ fn dat(home: &Home) -> PathBuf {
 }
 
 #[test]
-fn abt_eventual_bench_prints_the_original_s_two_lines_and_then_comments() {
+fn abt_eventual_bench_prints_two_original_lines_then_comments() {
     let home = home();
     let line = "./abt-eventual-bench -d 1 -i 0.5 -n 16";
     let out = said(home.shell(line)).code(0).out;
@@ -200,7 +200,7 @@ fn unwritable_folder_is_reported() {
 }
 
 #[test]
-fn a_sweep_over_an_argument_is_one_run_that_can_be_drawn() {
+fn sweep_over_an_argument_is_one_run_with_charts() {
     let home = home();
     let out = home.ok("sweep floor/memcpy --over size_bytes=64..1KiB:log --profile smoke");
     assert!(out.contains("floor/memcpy by size_bytes"), "{out}");
@@ -235,7 +235,7 @@ fn a_sweep_over_an_argument_is_one_run_that_can_be_drawn() {
 fn run_without_a_sweep_cannot_be_drawn() {
     let home = home();
     home.ok("run floor/memcpy --profile smoke --no-report");
-    home.run("plot").code(2).tells(&["last", "nothing in it was measured by an argument"]);
+    home.run("plot").code(2).tells(&["last", "no figure was measured with several values"]);
     fs::write(home.cwd().join("x.json"), "{\"schema\": 1}").expect("a file");
     home.run("plot x.json").code(2).tells(&["x.json"]);
     home.run("plot nobody").code(2).tells(&["nobody"]);

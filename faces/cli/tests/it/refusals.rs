@@ -89,7 +89,7 @@ const SWEEPS: &[Refusal] = &[
 const ANATOMIES: &[Refusal] = &[
     ("anatomy", &["<ID>"]),
     ("anatomy event/roundtrip", &["event/roundtrip", "no benchmark", "event/round-trip"]),
-    ("anatomy floor/memcpy", &["floor/memcpy", "no sites", "ring/mailbox", "lock/passed"]),
+    ("anatomy floor/memcpy", &["floor/memcpy", "no probe sites", "ring/mailbox", "lock/passed"]),
     ("anatomy ring", &["ring", "no benchmark", "ring/mailbox"]),
     ("anatomy ring/mailbox --contender rtrb", &["rtrb", "handover"]),
     ("anatomy ring/mailbox --seconds 0", &["--seconds", "0.1..=600"]),
@@ -228,7 +228,7 @@ fn check(line: &str, said: Said, says: &[&str]) {
     assert!(said.err.starts_with("handover: ") && said.err.ends_with('\n'), "{line}: {said}");
     assert_eq!(said.err.lines().count(), 1, "{line}: {said}");
     for words in says {
-        assert!(said.err.contains(words), "{line}: {words:?} is not said: {said}");
+        assert!(said.err.contains(words), "{line}: {words:?} is not in the error: {said}");
     }
 }
 
@@ -243,37 +243,37 @@ fn check_all(refusals: &[Refusal]) {
 }
 
 #[test]
-fn ranges_that_cannot_be_gone_through_are_refused() {
+fn invalid_sweep_range_is_refused() {
     check_all(SWEEPS);
 }
 
 #[test]
-fn what_cannot_be_taken_apart_is_refused_with_what_can() {
+fn benchmark_without_an_anatomy_is_refused_with_those_that_have_one() {
     check_all(ANATOMIES);
 }
 
 #[test]
-fn misspelt_names_are_refused_with_the_nearest_one() {
+fn misspelt_name_is_refused_with_the_nearest_one() {
     check_all(NAMES);
 }
 
 #[test]
-fn bad_arguments_of_a_run_are_refused_with_their_range() {
+fn invalid_run_argument_is_refused_with_its_range() {
     check_all(ARGUMENTS);
 }
 
 #[test]
-fn files_that_cannot_be_what_they_are_named_for_are_refused() {
+fn unsuitable_file_is_refused() {
     check_all(FILES);
 }
 
 #[test]
-fn bad_arguments_of_the_classic_programs_are_refused_with_their_range() {
+fn invalid_argument_of_a_classic_program_is_refused_with_its_range() {
     check_all(CLASSIC);
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_found_out_before_anything_is_measured() {
+fn unwritable_folder_is_refused_before_measuring() {
     let home = home();
     let closed = home.cwd().join("closed");
     fs::create_dir(&closed).expect("a folder");
@@ -293,7 +293,7 @@ fn a_folder_that_cannot_be_written_is_found_out_before_anything_is_measured() {
 }
 
 #[test]
-fn words_that_are_no_text_are_refused_too() {
+fn non_utf8_argument_is_refused() {
     use std::os::unix::ffi::OsStrExt;
     let home = home();
     for before in [&["run"][..], &["run", "--set"], &["show"], &["--profile"]] {
@@ -304,7 +304,7 @@ fn words_that_are_no_text_are_refused_too() {
 }
 
 #[test]
-fn control_characters_of_the_user_s_do_not_break_the_line() {
+fn control_characters_in_an_argument_are_escaped() {
     let home = home();
     for words in [["run", "lo\nck"], ["list", "\x1b[31mlock"], ["show", "a\r\nb"], ["x\ny", "z"]] {
         let said = said(home.handover(words)).code(2);
@@ -313,7 +313,7 @@ fn control_characters_of_the_user_s_do_not_break_the_line() {
 }
 
 #[test]
-fn long_argument_is_not_repeated_whole() {
+fn long_argument_is_shortened_in_the_error() {
     let home = home();
     let long = "x".repeat(100_000);
     let (set, over) = (format!("{long}=1"), format!("size_bytes=1..{long}"));
@@ -334,7 +334,7 @@ fn long_argument_is_not_repeated_whole() {
 }
 
 #[test]
-fn a_store_is_not_made_where_nobody_says_where_data_goes() {
+fn missing_home_folder_is_refused_without_creating_a_store() {
     let home = home();
     let mut command = home.handover(["run", "clock", "--profile", "smoke"]);
     command.env_remove("HOME").env_remove("XDG_DATA_HOME");
@@ -342,7 +342,7 @@ fn a_store_is_not_made_where_nobody_says_where_data_goes() {
 }
 
 #[test]
-fn a_variable_set_by_hand_that_makes_parties_is_refused() {
+fn participant_variable_set_by_a_user_is_refused() {
     let home = Home::new();
     let mut command = home.handover(["list"]);
     command.env("HANDOVER_PARTY", "yes");
@@ -351,7 +351,7 @@ fn a_variable_set_by_hand_that_makes_parties_is_refused() {
 }
 
 #[test]
-fn link_to_nothing_is_refused_and_stays() {
+fn dangling_link_is_refused_and_kept() {
     let home = Home::new();
     let (link, target) = (home.cwd().join("page.html"), home.cwd().join("nowhere"));
     symlink(&target, &link).expect("a link");

@@ -90,7 +90,7 @@ fn stamps(home: &Home, file: &str) -> Vec<([u64; 5], String)> {
 }
 
 #[test]
-fn both_example_lines_of_the_original_run_as_written() {
+fn example_lines_of_the_original_run_unchanged() {
     let home = Home::new();
     let load: String = (0..4).map(|it| format!("thread {it}\n300ms 4M 1500 2\n")).collect();
     configured(&home, &load);
@@ -147,7 +147,7 @@ const EXPERIMENTS: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn the_experiments_of_the_original_run_with_its_shorthand() {
+fn experiments_of_the_original_run_with_its_shorthand() {
     let home = Home::new();
     for (_, experiment) in [EXPERIMENTS[0], EXPERIMENTS[5]] {
         let words: Vec<&str> = experiment.splitn(4, ", ").collect();
@@ -165,7 +165,7 @@ fn the_experiments_of_the_original_run_with_its_shorthand() {
 }
 
 #[test]
-fn the_table_of_the_experiments_has_the_lines_of_the_original() {
+fn experiments_table_has_the_lines_of_the_original() {
     let home = Home::new();
     let said = home.run("sched --experiments --clients 2 --seconds 0.02").code(0);
     let lines: Vec<&str> = said.out.lines().collect();
@@ -398,7 +398,7 @@ fn impossible_scheduler_options_are_refused_before_the_start() {
 }
 
 #[test]
-fn full_disk_ends_stamps_but_not_the_run() {
+fn full_disk_ends_time_stamps_but_not_the_run() {
     let home = Home::new();
     let line = "ulimit -f 8 && exec handover sched -b 1G --seconds 0.5";
     let said = said(home.shell(line)).code(1);
@@ -409,7 +409,7 @@ fn full_disk_ends_stamps_but_not_the_run() {
 }
 
 #[test]
-fn the_test_prints_dummynet_s_line_for_each_algorithm() {
+fn test_prints_the_line_of_dummynet_for_each_algorithm() {
     let home = Home::new();
     for algorithm in
         ["fifo", "rr", "drr", "rr1", "prio", "wf2q+", "wf2qp", "qfq", "qfq+", "qfqp", "pacing"]

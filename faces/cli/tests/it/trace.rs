@@ -28,7 +28,7 @@ fn work(rounds: u64) {
 /// Returns a command that runs this test again, as a process in `home`.
 fn traced(home: &Home, role: &str) -> Command {
     let mut command = home.program(std::env::current_exe().expect("this very file"));
-    let test = "trace::a_traced_process_is_shown_function_by_function_and_as_a_tree";
+    let test = "trace::trace_is_shown_by_function_and_as_a_tree";
     command.args(["--exact", test, "--nocapture"]).env(ROLE, role);
     command
 }
@@ -75,7 +75,7 @@ fn recorded() -> Home {
 }
 
 #[test]
-fn a_traced_process_is_shown_function_by_function_and_as_a_tree() {
+fn trace_is_shown_by_function_and_as_a_tree() {
     if plays_a_role() {
         return;
     }
@@ -100,7 +100,7 @@ fn a_traced_process_is_shown_function_by_function_and_as_a_tree() {
 }
 
 #[test]
-fn json_has_what_the_tables_have() {
+fn json_contains_the_table_values() {
     let home = recorded();
     let document = json(&home.ok("trace show a.trace --json --tree --sort name"));
     assert_eq!(document["schema"], 1);
@@ -119,7 +119,7 @@ fn json_has_what_the_tables_have() {
 }
 
 #[test]
-fn exports_go_where_they_are_told() {
+fn exports_are_written_to_the_given_output() {
     let home = recorded();
     let at = |name: &str| home.cwd().join(name);
     let said = home.ok("trace export a.trace --to perfetto");
@@ -153,7 +153,7 @@ fn exports_go_where_they_are_told() {
 }
 
 #[test]
-fn an_estimate_names_the_next_pattern() {
+fn estimate_suggests_a_filter() {
     let home = recorded();
     let said = home.ok("trace estimate a.trace --below 1s");
     assert!(said.contains("4601 events") && said.contains("-served.inner(int? char*)"), "{said}");
@@ -164,7 +164,7 @@ fn an_estimate_names_the_next_pattern() {
     let shown = json(&crate::common::said(show).code(0).out);
     assert_eq!(shown["pairing"]["events"], document["estimate"]["events_left"]);
     let long = home.ok("trace estimate a.trace --below 1ns --share 50%");
-    assert!(long.contains("nothing need be left out"), "{long}");
+    assert!(long.contains("no function needs to be left out"), "{long}");
 }
 
 /// Starts a process with probes in the background.
@@ -205,7 +205,7 @@ fn probes_of_a_running_process_are_listed_switched_on_and_off() {
 }
 
 #[test]
-fn a_killed_process_is_shown_to_its_last_event() {
+fn trace_of_a_killed_process_is_complete() {
     let home = Home::new();
     let mut command = traced(&home, "die");
     command.env("HANDOVER_TRACE", "served.*").env("HANDOVER_TRACE_FILE", "killed.trace");
@@ -222,7 +222,7 @@ fn a_killed_process_is_shown_to_its_last_event() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
+fn trace_errors_are_one_line_with_a_remedy() {
     let home = recorded();
     let at = |name: &str| home.cwd().join(name);
     let bytes = fs::read(at("a.trace")).expect("a trace");
@@ -277,7 +277,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
 }
 
 #[test]
-fn what_can_be_done_about_what_is_missing_is_said() {
+fn missing_events_are_shown_with_a_hint() {
     let home = recorded();
     assert!(!home.ok("trace show a.trace").contains("hint:"));
     let path = home.cwd().join("a.trace");
@@ -291,7 +291,7 @@ fn what_can_be_done_about_what_is_missing_is_said() {
 }
 
 #[test]
-fn a_damaged_trace_is_shown_as_far_as_it_goes_and_fails() {
+fn intact_parts_of_a_damaged_trace_are_shown_with_exit_code_1() {
     let home = recorded();
     let path = home.cwd().join("a.trace");
     let mut bytes = fs::read(&path).expect("a trace");

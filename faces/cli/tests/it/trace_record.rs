@@ -42,7 +42,7 @@ const WORK: &str = "
 ";
 
 #[test]
-fn the_programs_output_and_exit_code_are_its_own_and_the_trace_is_announced() {
+fn program_output_and_exit_code_are_passed_through() {
     let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
     let output = Command::new(binary())
         .args(["trace", "record", "--wait", "1000", "-o", "a.trace", "--"])
@@ -60,7 +60,7 @@ fn the_programs_output_and_exit_code_are_its_own_and_the_trace_is_announced() {
 }
 
 #[test]
-fn what_has_nothing_to_trace_is_refused_as_a_wrong_command_line() {
+fn untraceable_program_is_a_usage_error() {
     let Some((folder, path)) = built(WORK, &["-O1"]) else { return };
     let record = |words: &[&str]| {
         let mut command = Command::new(binary());
@@ -78,7 +78,7 @@ fn what_has_nothing_to_trace_is_refused_as_a_wrong_command_line() {
 }
 
 #[test]
-fn a_full_disk_stops_the_recording_and_not_the_program_and_the_loss_is_stated() {
+fn full_disk_ends_the_recording_but_not_the_program() {
     const CALLS: u64 = 1_000_000;
     let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
     // The size limit on files simulates a full disk for these processes.
@@ -101,7 +101,7 @@ fn a_full_disk_stops_the_recording_and_not_the_program_and_the_loss_is_stated() 
 }
 
 #[test]
-fn when_recorder_and_program_are_killed_the_rings_are_read_and_the_names_looked_up() {
+fn rings_of_a_killed_recorder_and_program_are_read_and_named() {
     const CALLS: usize = 20_000;
     let Some((folder, path)) = built(WORK, &["-O1", PATCHABLE]) else { return };
     let file = folder.path().join("a.trace");
@@ -217,7 +217,7 @@ fn probes_of_a_c_program_with_the_library_are_switched_on_while_it_runs() {
 }
 
 #[test]
-fn without_the_library_nobody_would_record_and_the_way_out_is_named() {
+fn switching_probes_without_the_library_is_refused_with_a_remedy() {
     let Some((folder, path)) = probed() else { return };
     let Some((code, said)) = switched_on(&folder, Command::new(path)) else { return };
     assert_eq!(code, Some(2), "{said}");

@@ -46,7 +46,7 @@ pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
     let apart: Vec<f64> = tests.iter().map(|values| statistic(values, &own)).collect();
-    let [mut above, mut below] = [Way::new(&apart, 1.0), Way::new(&apart, -1.0)];
+    let [mut above, mut below] = [Direction::new(&apart, 1.0), Direction::new(&apart, -1.0)];
     let mut dealt = vec![0.0; tests.len()];
     for deal in deals(all, a_count) {
         for (dealt, values) in dealt.iter_mut().zip(tests) {
@@ -65,22 +65,28 @@ pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
 }
 
 /// Tests in one direction, with the number of deals that are as extreme.
-struct Way {
+struct Direction {
     sign: f64,
     /// Statistic of each test in this direction.
-    far: Vec<f64>,
+    statistics: Vec<f64>,
     /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
-    as_far: Vec<usize>,
+    extreme_counts: Vec<usize>,
     deals_count: usize,
 }
 
-impl Way {
-    fn new(apart: &[f64], sign: f64) -> Way {
-        let far: Vec<f64> = apart.iter().map(|it| sign * it).collect();
-        let mut order: Vec<usize> = (0..far.len()).collect();
-        order.sort_by(|x, y| far[*y].total_cmp(&far[*x]));
-        Way { sign, as_far: vec![0; far.len()], far, order, deals_count: 0 }
+impl Direction {
+    fn new(apart: &[f64], sign: f64) -> Direction {
+        let statistics: Vec<f64> = apart.iter().map(|it| sign * it).collect();
+        let mut order: Vec<usize> = (0..statistics.len()).collect();
+        order.sort_by(|x, y| statistics[*y].total_cmp(&statistics[*x]));
+        Direction {
+            sign,
+            extreme_counts: vec![0; statistics.len()],
+            statistics,
+            order,
+            deals_count: 0,
+        }
     }
 
     fn count(&mut self, dealt: &[f64]) {
@@ -88,7 +94,8 @@ impl Way {
         for place in self.order.iter().rev() {
             farthest = farthest.max(self.sign * dealt[*place]);
             // Sums of the same numbers in another order differ in the last digit.
-            self.as_far[*place] += usize::from(farthest >= self.far[*place] * (1.0 - 1e-9));
+            self.extreme_counts[*place] +=
+                usize::from(farthest >= self.statistics[*place] * (1.0 - 1e-9));
         }
         self.deals_count += 1;
     }
@@ -98,7 +105,7 @@ impl Way {
         let mut chances = vec![1.0; self.order.len()];
         let mut least = 0.0f64;
         for place in self.order {
-            least = least.max(self.as_far[place] as f64 / self.deals_count.max(1) as f64);
+            least = least.max(self.extreme_counts[place] as f64 / self.deals_count.max(1) as f64);
             chances[place] = least;
         }
         chances
@@ -187,12 +194,12 @@ pub fn least_shifts(tests: &[Values], a_count: usize, most: f64) -> Vec<Option<f
     }
     let is_found = |test: usize, shift: f64| {
         let own = sums[test][0].statistic(shift) * (1.0 - 1e-9);
-        let as_far = sums[test].iter().zip(&dealt[test]).zip(&greatest).filter(|it| {
+        let extreme_counts = sums[test].iter().zip(&dealt[test]).zip(&greatest).filter(|it| {
             let ((sums, dealt), (first, second)) = it;
             let others = if *dealt == first { second } else { first };
             sums.statistic(shift).max(*others) >= own
         });
-        own > 0.0 && as_far.count() as f64 <= most * deals.len() as f64
+        own > 0.0 && extreme_counts.count() as f64 <= most * deals.len() as f64
     };
     let least = |test: usize| {
         let (mut low, mut high) = (0.0, 0.001);
@@ -284,13 +291,13 @@ mod tests {
         deals.dedup();
         assert_eq!(deals.len(), 126);
         let sides = super::deals(10, 5);
-        assert_eq!(sides.len(), 126, "each two sides once");
+        assert_eq!(sides.len(), 126, "every partition once");
         assert!(sides.iter().all(|deal| deal[0]));
         assert_eq!(super::deals(40, 20).len(), DEALS_RANDOM + 1);
     }
 
     #[test]
-    fn one_plain_difference_among_many_tests_is_found_with_five_a_side() {
+    fn clear_difference_among_many_tests_is_found_with_five_a_side() {
         let mut random = SplitMix64::new(1);
         let mut noise =
             |count: usize| -> Values { (0..count).map(|_| 0.01 * random.normal()).collect() };
@@ -305,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_tests_of_nothing_one_is_called_as_seldom_as_it_should_be() {
+    fn false_positive_rate_of_many_null_tests_is_within_the_bound() {
         let mut random = SplitMix64::new(2);
         let called = (0..200).filter(|_| {
             // Processes that are slow in all figures, and heavy tails.
@@ -320,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn least_shift_is_where_a_difference_begins_to_be_found() {
+    fn least_shift_is_the_smallest_detected_difference() {
         let mut random = SplitMix64::new(4);
         for a_count in [5, 6, 9] {
             let mut noise = |spread: f64| -> Values {
@@ -344,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_test_is_no_test() {
+    fn no_values_give_no_tests() {
         assert!(corrected(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
         assert_eq!(least_shifts(&[vec![f64::NAN; 10]], 5, 0.01), [None]);
         let never = Chance { above: 1.0, below: 1.0 };

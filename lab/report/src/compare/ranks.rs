@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn five_a_side_wholly_apart_are_two_of_252_ways() {
+    fn p_of_five_a_side_without_overlap_is_2_of_252() {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0]);
         assert!(near(mann_whitney(&a, &b), 2.0 / 252.0));
         assert!(near(mann_whitney(&b, &a), 2.0 / 252.0));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_test_agrees_with_every_deal_counted_by_hand() {
+    fn exact_p_equals_enumeration_of_all_deals() {
         // With ties: of the 20 ways to deal 1 2 2 3 4 5 out by threes, 2 are as extreme as 1 2 2.
         let p = mann_whitney(&[1.0, 2.0, 2.0], &[3.0, 4.0, 5.0]);
         assert!(near(p, 2.0 / 20.0), "{p}");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_are_no_difference() {
+    fn equal_values_have_p_of_1_and_no_shift() {
         let same = [7.0; 8];
         assert_eq!(mann_whitney(&same, &same), 1.0);
         assert_eq!(shift(&same, &same), Some((0.0, 0.0, 0.0)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_are_tested_as_few_are() {
+    fn normal_approximation_agrees_with_the_exact_test() {
         let a: Vec<f64> = (0..30).map(f64::from).collect();
         let b: Vec<f64> = (0..30).map(|it| f64::from(it) + 7.5).collect();
         let exact = mann_whitney(&a, &b);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_of_nothing_says_nothing() {
+    fn empty_side_has_p_of_1_and_no_shift() {
         assert_eq!(mann_whitney(&[], &[1.0]), 1.0);
         assert_eq!(shift(&[], &[1.0]), None);
         assert_eq!(shift(&[1.0], &[3.0]), Some((2.0, 2.0, 2.0)));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_ten_lies_between_the_second_and_the_ninth() {
+    fn median_interval_of_ten_values_is_second_to_ninth() {
         let values: Vec<f64> = (1..=10).map(f64::from).collect();
         assert_eq!(median_interval(&values), Some((5.5, 2.0, 9.0)));
         assert_eq!(median_interval(&[4.0]), Some((4.0, 4.0, 4.0)));

@@ -1,7 +1,8 @@
 //! Table of a comparison for a terminal.
 
 use super::{
-    ALONE_MAX, By, Comparison, FAMILY_MAX, Row, Side, Verdict, found_line, processes, visible_line,
+    ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Statistic, Verdict, found_line, processes,
+    visible_line,
 };
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
@@ -24,15 +25,15 @@ pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String
     }
     // Reasons to doubt all verdicts come before them.
     for note in &comparison.notes {
-        lines.extend(wrap(note, Tone::Doubt, 2, laid_out));
+        lines.extend(wrap(note, Tone::Warning, 2, laid_out));
     }
     lines.push(Line::default());
-    // A tail has a row where it differs, or with every contender.
+    // The p99 has a row only if it differs, or if every contender has one.
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
-    let is_shown = |row: &&Row| row.by != By::P99 || style.all || differs(row);
+    let is_shown = |row: &&Row| row.by != Statistic::P99 || style.all || differs(row);
     let shown: Vec<&Row> = comparison.rows.iter().filter(is_shown).collect();
     if shown.is_empty() {
-        lines.push(Line::plain("No figure is on both sides."));
+        lines.push(Line::plain("The two sides have no figure in common."));
     } else {
         draw(&shown, laid_out, style, &mut lines);
     }
@@ -54,13 +55,13 @@ fn head(letter: &str, side: &Side) -> String {
 }
 
 /// Column: header, one cell per row, alignment.
-struct Column {
+struct ComparisonColumn {
     header: &'static str,
     cells: Vec<Line>,
     is_right: bool,
 }
 
-impl Column {
+impl ComparisonColumn {
     fn width(&self) -> usize {
         let widest = self.cells.iter().map(Line::width).max().unwrap_or(0);
         widest.max(Line::plain(self.header).width())
@@ -68,13 +69,13 @@ impl Column {
 }
 
 fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
-    let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| Column {
+    let column = |header, is_right, cell: &dyn Fn(&Row) -> Line| ComparisonColumn {
         header,
         cells: rows.iter().map(|row| cell(row)).collect(),
         is_right,
     };
     let several =
-        |id: &str| rows.iter().filter(|row| row.id == id && row.by != By::P99).count() > 1;
+        |id: &str| rows.iter().filter(|row| row.id == id && row.by != Statistic::P99).count() > 1;
     let id_width_max = (width * 2 / 5).max(ID_WIDTH_MIN);
     let name = |row: &Row| {
         let mut line = Line::plain(&row.id);
@@ -83,7 +84,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         }
         // The setting, if the contender was measured with several.
         let is_twin = |it: &&Row| (&it.id, &it.contender) == (&row.id, &row.contender);
-        if rows.iter().copied().filter(|row| row.by != By::P99).filter(is_twin).count() > 1 {
+        if rows.iter().copied().filter(|row| row.by != Statistic::P99).filter(is_twin).count() > 1 {
             line.push(format!(" {}", row.setting), Tone::Faint);
         }
         line.cut(id_width_max, style)
@@ -121,7 +122,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         }),
         column("verdict", false, &|row| Line::new(row.verdict.words(), tone(row.verdict))),
     ];
-    let total = |columns: &[Column]| -> usize {
+    let total = |columns: &[ComparisonColumn]| -> usize {
         columns.iter().map(|column| column.width() + 2).sum::<usize>().saturating_sub(2)
     };
     for leaving in ["delta", "by", "finds", "p", "A", "B", "95 %", "p of any", "B/A"] {
@@ -156,7 +157,7 @@ fn tone(verdict: Verdict) -> Tone {
         Verdict::Better => Tone::Good,
         Verdict::Worse => Tone::Bad,
         Verdict::Same => Tone::Plain,
-        Verdict::TooNoisy | Verdict::CannotSay => Tone::Doubt,
+        Verdict::TooNoisy | Verdict::CannotSay => Tone::Warning,
     }
 }
 
@@ -184,7 +185,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         .map(|(count, verdict)| format!("{count} {}", verdict.words()))
         .collect();
     if !counts.is_empty() {
-        let tails = comparison.rows.iter().filter(|row| row.by == By::P99);
+        let tails = comparison.rows.iter().filter(|row| row.by == Statistic::P99);
         let (tails, figures) = (tails.clone().count(), comparison.rows.len() - tails.count());
         let of = match (figures, tails) {
             (figures, 0) => format!("Of {figures} figures"),
@@ -199,7 +200,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let whys: BTreeSet<&str> =
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
-        add(&format!("Cannot say: {why}."), Tone::Doubt);
+        add(&format!("Cannot say: {why}."), Tone::Warning);
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {

@@ -116,13 +116,13 @@ impl Scan {
         let (mut left, mut right, mut between) = (0.0, self.to_all.iter().sum::<f64>() / 2.0, 0.0);
         let (mut best, mut place, mut came) = (f64::MIN, 0, 0.0);
         for (index, value) in order.iter().enumerate().take(count - PART_MIN) {
-            let to_left = self.to_those_that_came(self.ranks[*value], index as f64, came);
+            let to_left = self.distance_to_added(self.ranks[*value], index as f64, came);
             let to_right = self.to_all[*value] - to_left;
             left += to_left;
             right -= to_right;
             between += to_right - to_left;
             came += self.sorted[self.ranks[*value]];
-            self.come(self.ranks[*value]);
+            self.add(self.ranks[*value]);
             let n = (index + 1) as f64;
             let m = (count - index - 1) as f64;
             if index + 1 >= PART_MIN {
@@ -138,7 +138,7 @@ impl Scan {
         (place, best)
     }
 
-    fn come(&mut self, rank: usize) {
+    fn add(&mut self, rank: usize) {
         let value = self.sorted[rank];
         let mut place = rank + 1;
         while place < self.counts.len() {
@@ -148,7 +148,7 @@ impl Scan {
         }
     }
 
-    fn to_those_that_came(&self, rank: usize, came_count: f64, came_sum: f64) -> f64 {
+    fn distance_to_added(&self, rank: usize, added_count: f64, added_sum: f64) -> f64 {
         let (mut count, mut sum, mut place) = (0.0, 0.0, rank + 1);
         while place > 0 {
             count += self.counts[place];
@@ -156,7 +156,7 @@ impl Scan {
             place &= place - 1;
         }
         let value = self.sorted[rank];
-        value * count - sum + (came_sum - sum) - value * (came_count - count)
+        value * count - sum + (added_sum - sum) - value * (added_count - count)
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_the_same_never_changed() {
+    fn constant_values_have_no_change() {
         for value in [4096_f64, 3.0, 0.1, 1e-3, 12_345.678] {
             for count in [20, 60, 100, 300] {
                 assert!(changes(&vec![value.ln(); count]).is_empty(), "{value}, {count} times");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sums_are_those_of_every_pair() {
+    fn sums_equal_those_over_every_pair() {
         let values = noise(1, 30, 0.0);
         let mut scan = Scan::new(&values);
         let order: Vec<usize> = (0..30).collect();
@@ -202,27 +202,27 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_a_staircase_is_found_where_it_is() {
+    fn each_step_of_a_staircase_is_found() {
         let values = [noise(2, 40, 4.0), noise(3, 30, 4.05), noise(4, 50, 3.9)].concat();
         let places: Vec<usize> = changes(&values).iter().map(|it| it.place).collect();
         assert!(matches!(places[..], [38..=42, 68..=72]), "{places:?}");
     }
 
     #[test]
-    fn noise_alone_is_seldom_cut() {
+    fn noise_is_rarely_cut() {
         let cut = (0..200).filter(|seed| !changes(&noise(100 + seed, 40, 4.0)).is_empty()).count();
         assert!(cut <= 7, "{cut} of 200 at 1 %");
     }
 
     #[test]
-    fn what_is_short_or_always_the_same_has_no_change() {
+    fn short_or_constant_values_have_no_change() {
         assert!(changes(&[]).is_empty());
         assert!(changes(&[1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]).is_empty());
         assert!(changes(&[3.0; 100]).is_empty());
     }
 
     #[test]
-    fn one_wild_value_is_no_change() {
+    fn single_outlier_is_no_change() {
         let mut values = noise(5, 60, 4.0);
         values[30] = 9.0;
         assert!(changes(&values).is_empty());

@@ -70,14 +70,14 @@ impl Axis {
 
 /// Range of data.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct DataRange {
     ends: Option<(f64, f64)>,
     /// Smallest value above zero.
     positive: Option<f64>,
 }
 
-impl Ends {
-    pub fn take(&mut self, value: f64) {
+impl DataRange {
+    pub fn extend(&mut self, value: f64) {
         if !value.is_finite() {
             return;
         }
@@ -103,9 +103,9 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    pub fn new(axis: &Axis, mut ends: Ends, (from_px, to_px): (f64, f64)) -> Scale {
+    pub fn new(axis: &Axis, mut ends: DataRange, (from_px, to_px): (f64, f64)) -> Scale {
         if let Some(from) = axis.from {
-            ends.take(from);
+            ends.extend(from);
         }
         let (low, high) = match &axis.kind {
             Kind::Linear => linear_ends(ends),
@@ -172,7 +172,7 @@ impl Scale {
 }
 
 /// Returns round values that enclose the data; the range is never empty.
-fn linear_ends(ends: Ends) -> (f64, f64) {
+fn linear_ends(ends: DataRange) -> (f64, f64) {
     // Sums and differences of values within these bounds are finite.
     const MOST: f64 = 1e300;
     let (low, high) = ends.ends.unwrap_or((0.0, 1.0));
@@ -187,7 +187,7 @@ fn linear_ends(ends: Ends) -> (f64, f64) {
 }
 
 /// Returns whole decades that enclose the data, at least one, as exponents of ten.
-fn log_ends(ends: Ends) -> (f64, f64) {
+fn log_ends(ends: DataRange) -> (f64, f64) {
     let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
     let low = ends.positive.unwrap_or(high).min(high);
     // The epsilon keeps a value on a decade there, in spite of the logarithm's rounding.
@@ -250,8 +250,8 @@ mod tests {
     use super::*;
 
     fn scale(axis: &Axis, values: &[f64]) -> Scale {
-        let mut ends = Ends::default();
-        values.iter().for_each(|value| ends.take(*value));
+        let mut ends = DataRange::default();
+        values.iter().for_each(|value| ends.extend(*value));
         Scale::new(axis, ends, (0.0, 100.0))
     }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_takes_whole_decades() {
+    fn logarithmic_axis_covers_whole_decades() {
         let nanos = Axis::log("", Quantity::Nanos);
         assert_eq!(labels(&scale(&nanos, &[0.71, 40.0]), 9), ["0.1 ns", "1 ns", "10 ns", "100 ns"]);
         assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linear_axis_takes_nice_steps() {
+    fn linear_axis_has_round_steps() {
         let count = Axis::linear("", Quantity::Count);
         assert_eq!(labels(&scale(&count, &[0.0, 9.7]), 6), ["0", "2", "4", "6", "8", "10"]);
         assert_eq!(

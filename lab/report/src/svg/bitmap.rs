@@ -208,7 +208,7 @@ fn clipped(mut points: Vec<(f64, f64)>, width: f64, height: f64) -> Vec<(f64, f6
 }
 
 impl Canvas for Bitmap {
-    fn open_group(&mut self, class: &str, _told: &str) {
+    fn open_group(&mut self, class: &str, _title: &str) {
         self.groups.push(color_of(class));
         self.in_ours |= class == "ours";
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_has_its_group_s_colour_and_the_rest_is_paper() {
+    fn filled_pixels_have_the_colour_of_their_group() {
         let mut bitmap = Bitmap::new(40.0, 20.0);
         bitmap.open_group("peer", "");
         bitmap.rect(10.0, 5.0, 10.0, 10.0);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn text_leaves_ink_on_the_side_of_its_anchor() {
+    fn text_is_drawn_on_the_side_of_its_anchor() {
         for (anchor, is_left, is_right) in
             [("start", false, true), ("end", true, false), ("middle", true, true)]
         {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_font_has_every_character_that_charts_use() {
+    fn font_has_every_character_of_charts() {
         let font = FontRef::try_from_slice(FONT).expect("a font");
         for char in (' '..='~').chain("µσκλγ±×≤≥–…²·°".chars()) {
             assert_ne!(font.glyph_id(char).0, 0, "{char:?}");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_the_edges_is_cut_off() {
+    fn shapes_are_clipped_to_the_picture() {
         let mut bitmap = Bitmap::new(10.0, 10.0);
         bitmap.line(-1e9, -1e9, 1e9, 1e9, "rule");
         bitmap.rect(-5.0, -5.0, 100.0, 100.0);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_colours_are_those_of_the_style_sheet() {
+    fn colours_equal_those_of_the_style_sheet() {
         let light = super::super::STYLE.split('}').next().expect("a block");
         let hex = |[r, g, b]: Color| format!("#{r:02x}{g:02x}{b:02x};");
         for (name, color) in [("text", TEXT), ("text-faint", TEXT_FAINT), ("rule", RULE)] {

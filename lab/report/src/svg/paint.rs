@@ -1,6 +1,6 @@
 //! Canvas of SVG elements, with escaped text and numbers of one decimal.
 
-use crate::text::steers;
+use crate::text::is_control;
 use std::fmt::Write;
 
 /// Drawing surface: lengths in pixels, appearance by CSS class.
@@ -19,13 +19,13 @@ pub(super) trait Canvas {
 }
 
 /// SVG document in progress.
-pub(super) struct Paint {
+pub(super) struct SvgCanvas {
     out: String,
 }
 
-impl Paint {
-    pub fn new(width_px: f64, height_px: f64, title: &str, description: &str) -> Paint {
-        let mut paint = Paint { out: String::new() };
+impl SvgCanvas {
+    pub fn new(width_px: f64, height_px: f64, title: &str, description: &str) -> SvgCanvas {
+        let mut paint = SvgCanvas { out: String::new() };
         paint.add(format_args!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" \
              viewBox=\"0 0 {width_px:.0} {height_px:.0}\" width=\"{width_px:.0}\" \
@@ -55,7 +55,7 @@ impl Paint {
     }
 }
 
-impl Canvas for Paint {
+impl Canvas for SvgCanvas {
     fn open_group(&mut self, class: &str, title: &str) {
         match class {
             "" => self.out.push_str("<g>"),
@@ -130,7 +130,7 @@ pub(crate) fn escape(text: &str) -> String {
             '\'' => escaped.push_str("&#39;"),
             '\n' | '\t' => escaped.push(char),
             '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
-            char if steers(char) => escaped.push('\u{fffd}'),
+            char if is_control(char) => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }
     }

@@ -23,7 +23,7 @@ fn stage(name: &str, mean_ns: f64, has_floor: bool) -> AnatomyStage {
     }
 }
 
-fn taken_apart() -> Record {
+fn with_anatomy() -> Record {
     let band = |name: &str, times: f64| AnatomyBand {
         name: name.into(),
         handoffs_count: 1000,
@@ -72,23 +72,23 @@ fn taken_apart() -> Record {
 }
 
 #[test]
-fn the_lines_name_each_stage_the_sum_and_what_was_slow() {
+fn lines_contain_each_stage_the_sum_and_the_slowest_hand_offs() {
     for width in [40, 80, 200] {
-        let told = anatomy(&taken_apart(), width, Style { unicode: true, ..Style::default() });
-        assert!(told.lines().all(|line| line.chars().count() <= width), "{told}");
-        let joined = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = anatomy(&with_anatomy(), width, Style { unicode: true, ..Style::default() });
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
             "handle",
             "notice",
             "wake",
             "in all",
             LINE,
-            "3 that did not fit",
-            "2 arrived before",
+            "3 with contradictory events",
+            "2 received before",
             "off the CPU",
             "slow/event-round-trip-1.trace",
         ] {
-            assert!(joined.contains(words), "{words:?} at {width}: {told}");
+            assert!(joined.contains(words), "{words:?} at {width}: {text}");
         }
     }
     let bare = record("event/round-trip", "handover", ContenderKind::Ours, 170.0);
@@ -97,8 +97,8 @@ fn the_lines_name_each_stage_the_sum_and_what_was_slow() {
 }
 
 #[test]
-fn the_stages_are_stacked_and_what_would_dwarf_them_is_left_to_the_table() {
-    let drawn = anatomy_chart(&taken_apart(), 960.0).expect("a chart").draw_alone();
+fn stages_are_stacked_and_a_much_longer_band_is_only_in_the_table() {
+    let drawn = anatomy_chart(&with_anatomy(), 960.0).expect("a chart").draw_alone();
     let chart = roxmltree::Document::parse(&drawn).expect("well-formed");
     let texts: Vec<&str> = chart.descendants().filter_map(|node| node.text()).collect();
     for words in ["handle", "floor", "notice", "middle half", "90 to 99 %"] {
@@ -109,21 +109,21 @@ fn the_stages_are_stacked_and_what_would_dwarf_them_is_left_to_the_table() {
 }
 
 #[test]
-fn the_table_and_the_page_repeat_the_line() {
-    let document = Document::new(run(), vec![taken_apart()]);
-    let told = table(&document, 120, Style::default());
-    assert!(told.contains(LINE), "{told}");
+fn table_and_page_contain_the_line() {
+    let document = Document::new(run(), vec![with_anatomy()]);
+    let text = table(&document, 120, Style::default());
+    assert!(text.contains(LINE), "{text}");
     let page = html(&document);
     assert!(page.contains(LINE) && page.contains("from before &lt;handle&gt;"), "{page}");
 }
 
 #[test]
-fn a_record_with_an_anatomy_reads_back_and_one_without_has_no_field() {
-    let record = taken_apart();
+fn anatomy_is_serialised_and_omitted_if_missing() {
+    let record = with_anatomy();
     let text = serde_json::to_string(&record).expect("JSON");
     assert_eq!(serde_json::from_str::<Record>(&text).expect("a record"), record);
     let bare = Record { anatomy: None, ..record };
     let text = serde_json::to_string(&bare).expect("JSON");
-    assert!(!text.contains("anatomy"), "as it was before there were any");
+    assert!(!text.contains("anatomy"), "the field is omitted");
     assert_eq!(serde_json::from_str::<Record>(&text).expect("a record"), bare);
 }

@@ -67,14 +67,14 @@ fn histogram() -> Chart {
 }
 
 #[test]
-fn charts_are_drawn_as_they_were_looked_at() {
+fn charts_equal_the_golden_files() {
     assert_golden("chart-lines.svg", &sweep().draw_alone());
     assert_golden("chart-stacked.svg", &stages().draw_alone());
     assert_golden("chart-bars.svg", &histogram().draw_alone());
 }
 
 #[test]
-fn a_chart_tells_what_it_shows_to_who_cannot_see_it() {
+fn chart_has_a_description_for_screen_readers() {
     let text = sweep().draw();
     let tree = roxmltree::Document::parse(&text).expect("well-formed XML");
     let root = tree.root_element();
@@ -91,7 +91,7 @@ fn a_chart_tells_what_it_shows_to_who_cannot_see_it() {
 }
 
 #[test]
-fn colours_are_the_style_sheets_alone() {
+fn chart_has_no_colours_outside_the_style_sheet() {
     for chart in [sweep(), stages(), histogram()] {
         let drawn = chart.draw();
         assert!(!drawn.contains('#') && !drawn.contains("style="), "{drawn}");
@@ -101,7 +101,7 @@ fn colours_are_the_style_sheets_alone() {
 }
 
 #[test]
-fn stacked_bars_stand_end_to_end() {
+fn stacked_bars_are_adjacent() {
     let drawn = stages().draw();
     let tree = roxmltree::Document::parse(&drawn).expect("well-formed XML");
     let number = |node: roxmltree::Node<'_, '_>, name: &str| -> f64 {
@@ -123,7 +123,7 @@ fn stacked_bars_stand_end_to_end() {
 }
 
 #[test]
-fn hostile_text_stays_text() {
+fn text_is_escaped() {
     let evil = "]]></svg><script>\"'&\u{1}";
     let name = Name { label: evil.into(), note: evil.into(), opens_group: true };
     let axis = Axis::linear(evil, Quantity::Share);
@@ -140,7 +140,7 @@ fn hostile_text_stays_text() {
 }
 
 #[test]
-fn nothing_is_drawn_of_nothing() {
+fn empty_chart_has_no_marks() {
     for axis in
         [Axis::linear("", Quantity::Bytes), Axis::log("", Quantity::Bytes), Axis::names(vec![])]
     {

@@ -6,14 +6,16 @@ use crate::support::{assert_golden, record, run};
 use handover_base::random::SplitMix64;
 use handover_record::{ContenderKind, Document, Record, Round, Warning, WarningCode};
 use handover_report::Style;
-use handover_report::compare::{By, Comparison, PROCESSES_MIN, Rules, Verdict, compare, table};
+use handover_report::compare::{
+    Comparison, PROCESSES_MIN, Rules, Statistic, Verdict, compare, table,
+};
 use std::sync::LazyLock;
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
 
 /// Figure as measured by one process.
 #[derive(Clone)]
-struct Told {
+struct MeasuredFigure {
     id: String,
     contender: String,
     kind: ContenderKind,
@@ -23,17 +25,17 @@ struct Told {
 }
 
 /// Recorded processes, each with all its figures.
-static RECORDED: LazyLock<Vec<Vec<Told>>> = LazyLock::new(recorded);
+static RECORDED: LazyLock<Vec<Vec<MeasuredFigure>>> = LazyLock::new(recorded);
 
-fn recorded() -> Vec<Vec<Told>> {
+fn recorded() -> Vec<Vec<MeasuredFigure>> {
     let text = include_str!("recorded/processes.csv");
-    let mut processes: Vec<Vec<Told>> = Vec::new();
+    let mut processes: Vec<Vec<MeasuredFigure>> = Vec::new();
     for line in text.lines().skip(1) {
         let cells: Vec<&str> = line.split(',').collect();
         let number = |place: usize| cells[place].parse::<f64>().expect("a number");
         let process = number(4) as usize;
         processes.resize(processes.len().max(process + 1), Vec::new());
-        processes[process].push(Told {
+        processes[process].push(MeasuredFigure {
             id: cells[0].into(),
             contender: cells[1].into(),
             kind: match cells[2] {
@@ -51,13 +53,13 @@ fn recorded() -> Vec<Vec<Told>> {
 }
 
 /// Returns a record whose rounds have this median and this best tenth.
-fn record_of(told: &Told) -> Record {
-    let mut it = record(&told.id, &told.contender, told.kind, told.median);
+fn record_of(text: &MeasuredFigure) -> Record {
+    let mut it = record(&text.id, &text.contender, text.kind, text.median);
     it.warnings.clear();
-    it.parties.cpus = if told.several { vec![0, 1] } else { vec![0] };
+    it.parties.cpus = if text.several { vec![0, 1] } else { vec![0] };
     let round = |place: u32| Round {
         block: place,
-        median: if place < 3 { told.best_tenth } else { told.median },
+        median: if place < 3 { text.best_tenth } else { text.median },
         ..Round::default()
     };
     it.rounds = (0..20).map(round).collect();
@@ -65,9 +67,9 @@ fn record_of(told: &Told) -> Record {
 }
 
 /// Returns a run with the figures of one process.
-fn document(id: String, started_unix_ns: i64, told: &[Told]) -> Document {
+fn document(id: String, started_unix_ns: i64, text: &[MeasuredFigure]) -> Document {
     let run = handover_record::Run { id, started_unix_ns, ..run() };
-    Document::new(run, told.iter().map(record_of).collect())
+    Document::new(run, text.iter().map(record_of).collect())
 }
 
 /// Returns two sides of `count` processes each, drawn at random from the recorded ones; `slower`
@@ -79,15 +81,15 @@ fn two_sides(
 ) -> (Vec<Document>, Vec<Document>) {
     let processes = &*RECORDED;
     let mut draw = |side: &str, place: usize| {
-        let mut told = processes[random.below(processes.len())].clone();
-        for it in &mut told {
+        let mut text = processes[random.below(processes.len())].clone();
+        for it in &mut text {
             let factor = if side == "b" { slower(&it.id) } else { 1.0 };
             // A small random factor, so that no two processes agree to the last digit.
             let own = 1.0 + 1e-5 * random.below(1000) as f64 / 1000.0;
             it.median *= factor * own;
             it.best_tenth *= factor * own;
         }
-        document(format!("{side}{place}"), place as i64 * 2, &told)
+        document(format!("{side}{place}"), place as i64 * 2, &text)
     };
     (0..count).map(|place| (draw("a", place), draw("b", place))).unzip()
 }
@@ -113,7 +115,7 @@ fn counts() -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
+fn runs_of_one_build_do_not_regress_in_99_of_100_trials() {
     // Consecutive seeds, not selected by their results.
     let (seeds, trials) = (1..=if is_long() { 100 } else { 1 }, 100);
     for count in counts() {
@@ -136,7 +138,7 @@ fn of_two_runs_of_one_build_nothing_regressed_in_99_of_100_trials() {
 }
 
 #[test]
-fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
+fn slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
     // The best tenth of figures of one participant repeats within some tenths of a percent.
     let slow = ["lock/free", "lock/busy-alone"];
     for count in counts() {
@@ -161,7 +163,7 @@ fn a_true_slowdown_of_5_percent_is_found_in_95_of_100_trials_of_quiet_data() {
 }
 
 /// Returns the figure's smallest increase that a comparison says it finds: the median of nine comparisons of one build.
-fn told_to_be_found(count: usize, id: &str) -> f64 {
+fn smallest_increase_found(count: usize, id: &str) -> f64 {
     let mut random = SplitMix64::new(20);
     let found = |_| {
         let comparison = compared(&two_sides(&mut random, count, |_| 1.0), 0.02);
@@ -175,11 +177,11 @@ fn told_to_be_found(count: usize, id: &str) -> f64 {
 }
 
 #[test]
-fn slowdown_of_the_size_told_is_found_and_a_much_smaller_one_is_not() {
+fn slowdown_of_the_stated_size_is_found_and_a_quarter_of_it_is_not() {
     let mut wrong = Vec::new();
     for count in counts() {
         for id in ["lock/free", "ring/round-trip"] {
-            let told = told_to_be_found(count, id);
+            let text = smallest_increase_found(count, id);
             let found = |by: f64| {
                 let mut random = SplitMix64::new(21);
                 let trial = |_: &i32| {
@@ -189,10 +191,10 @@ fn slowdown_of_the_size_told_is_found_and_a_much_smaller_one_is_not() {
                 };
                 (0..20).filter(trial).count()
             };
-            let (all, part) = (found(told), found(told / 4.0));
+            let (all, part) = (found(text), found(text / 4.0));
             let line = format!(
                 "{count} a side, {id}: {:.1} % found in {all} of 20, a quarter of it in {part}",
-                told * 100.0
+                text * 100.0
             );
             println!("{line}");
             // More than half of the comparisons; a figure with two modes is found least often.
@@ -205,7 +207,7 @@ fn slowdown_of_the_size_told_is_found_and_a_much_smaller_one_is_not() {
 }
 
 #[test]
-fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
+fn faster_figure_is_better_and_equal_figure_is_same() {
     let mut random = SplitMix64::new(3);
     let mut sides = two_sides(&mut random, 7, |id| if id == "lock/free" { 0.9 } else { 1.0 });
     let comparison = compared(&sides, 0.05);
@@ -222,13 +224,13 @@ fn what_became_faster_is_better_and_what_is_the_same_is_the_same() {
     assert_eq!(verdict(&steady, "lock/busy-alone", "handover"), Verdict::Same);
     assert_eq!(verdict(&comparison, "ring/round-trip", "handover"), Verdict::TooNoisy);
     let row = comparison.rows.iter().find(|row| row.id == "lock/free").expect("a row");
-    assert_eq!((row.by, row.delta), (By::BestTenth, -1.0));
+    assert_eq!((row.by, row.delta), (Statistic::BestTenth, -1.0));
     let ratio = row.ratio.expect("a ratio");
     assert!((ratio - 0.9).abs() < 0.01 && row.p < 0.001 && row.p_corrected < 0.001, "{row:?}");
 }
 
 #[test]
-fn what_is_below_the_threshold_is_not_called() {
+fn difference_below_the_threshold_is_no_regression() {
     let sides =
         two_sides(&mut SplitMix64::new(4), 7, |id| if id == "lock/free" { 1.05 } else { 1.0 });
     assert!(compared(&sides, 0.02).is_worse());
@@ -236,7 +238,7 @@ fn what_is_below_the_threshold_is_not_called() {
 }
 
 #[test]
-fn a_median_that_became_worse_is_called_though_the_best_tenth_did_not() {
+fn worse_median_is_found_if_the_best_tenth_is_unchanged() {
     let (a, mut b) = two_sides(&mut SplitMix64::new(5), 7, |_| 1.0);
     for record in b.iter_mut().flat_map(|document| &mut document.records) {
         if record.id == "lock/free" {
@@ -245,11 +247,11 @@ fn a_median_that_became_worse_is_called_though_the_best_tenth_did_not() {
     }
     let comparison = compare(("before", &a), ("after", &b), Rules::default());
     let row = comparison.rows.iter().find(|row| row.id == "lock/free").expect("a row");
-    assert_eq!((row.by, row.verdict), (By::Median, Verdict::Worse));
+    assert_eq!((row.by, row.verdict), (Statistic::Median, Verdict::Worse));
 }
 
 #[test]
-fn ours_against_ours_bounds_what_can_be_seen() {
+fn null_comparison_bounds_the_resolution() {
     // The machine itself became slower by a tenth: the nulls show that, and no verdict is given.
     let sides = two_sides(&mut SplitMix64::new(6), 7, |_| 1.1);
     let comparison = compared(&sides, 0.02);
@@ -267,7 +269,7 @@ fn ours_against_ours_bounds_what_can_be_seen() {
 }
 
 #[test]
-fn fewer_than_five_processes_a_side_say_nothing() {
+fn fewer_than_five_processes_a_side_give_no_verdict() {
     let sides = two_sides(&mut SplitMix64::new(8), 4, |_| 2.0);
     let comparison = compared(&sides, 0.02);
     assert!(comparison.rows.iter().all(|row| row.verdict == Verdict::CannotSay));
@@ -279,7 +281,7 @@ fn fewer_than_five_processes_a_side_say_nothing() {
 }
 
 #[test]
-fn what_was_not_measured_is_not_compared() {
+fn smoke_runs_are_not_compared() {
     let (mut a, b) = two_sides(&mut SplitMix64::new(9), 5, |_| 1.5);
     for record in a.iter_mut().flat_map(|document| &mut document.records) {
         record.warnings.push(Warning { code: WarningCode::Smoke, text: "smoke".into() });
@@ -289,7 +291,7 @@ fn what_was_not_measured_is_not_compared() {
 }
 
 #[test]
-fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
+fn unmatched_figures_and_doubtful_runs_are_listed() {
     let (a, mut b) = two_sides(&mut SplitMix64::new(10), 5, |_| 1.0);
     for document in &mut b {
         document.host.name = "elsewhere".into();
@@ -302,8 +304,8 @@ fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
     assert!(comparison.only_a.contains(&"lock/free [handover]".to_string()));
     assert_eq!(comparison.only_b.len(), 1, "other arguments are another figure");
     let notes = comparison.notes.join(" ");
-    for told in ["different machines", "1 run has not come to an end.", "after the other"] {
-        assert!(notes.contains(told), "{notes}");
+    for text in ["different machines", "1 run was not completed.", "after the other"] {
+        assert!(notes.contains(text), "{notes}");
     }
     let drawn = table(&comparison, 200, PLAIN);
     let (caveat, rows) = (drawn.find("after the other"), drawn.find("verdict"));
@@ -314,14 +316,14 @@ fn figures_of_one_side_other_machines_and_the_same_runs_are_told() {
 }
 
 #[test]
-fn nothing_compared_with_nothing_is_no_failure() {
+fn empty_sides_give_an_empty_comparison() {
     let nothing = compare(("a", &[]), ("b", &[]), Rules::default());
     assert!(nothing.rows.is_empty() && !nothing.is_worse());
-    assert!(table(&nothing, 80, PLAIN).contains("No figure is on both sides."));
+    assert!(table(&nothing, 80, PLAIN).contains("The two sides have no figure in common."));
 }
 
 #[test]
-fn figures_that_are_not_above_0_have_no_ratio() {
+fn figures_not_above_0_have_no_ratio() {
     let (mut a, mut b) = two_sides(&mut SplitMix64::new(11), 5, |_| 1.0);
     for (place, document) in a.iter_mut().chain(&mut b).enumerate() {
         document.records[0].summary.median = 0.0;
@@ -336,7 +338,7 @@ fn figures_that_are_not_above_0_have_no_ratio() {
 }
 
 #[test]
-fn the_table_is_drawn_as_it_was_looked_at_and_never_too_wide() {
+fn comparison_table_equals_the_golden_file_and_fits_the_width() {
     let sides = two_sides(&mut SplitMix64::new(12), 7, |id| match id {
         "lock/free" => 1.05,
         "event/call" => 0.8,
@@ -349,9 +351,9 @@ fn the_table_is_drawn_as_it_was_looked_at_and_never_too_wide() {
         let drawn = table(&comparison, width, PLAIN);
         let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         assert!(widest <= width, "{width} columns:\n{drawn}");
-        let told =
+        let text =
             drawn.lines().any(|line| line.starts_with("lock/free") && line.ends_with("worse"));
-        assert!(width < 32 || told, "{width} columns:\n{drawn}");
+        assert!(width < 32 || text, "{width} columns:\n{drawn}");
     }
 }
 
@@ -370,7 +372,7 @@ fn with_tails(sides: &mut (Vec<Document>, Vec<Document>), id: &str, p99: fn(usiz
 }
 
 #[test]
-fn longer_tail_is_worse_where_the_median_is_the_same() {
+fn longer_tail_is_worse_if_the_median_is_the_same() {
     let mut sides = two_sides(&mut SplitMix64::new(13), 7, |_| 1.0);
     with_tails(&mut sides, "floor/syscall", |place| {
         (if place < 7 { 300.0 } else { 600.0 }) + place as f64
@@ -378,8 +380,8 @@ fn longer_tail_is_worse_where_the_median_is_the_same() {
     let comparison = compared(&sides, 0.02);
     let rows: Vec<_> = comparison.rows.iter().filter(|it| it.id == "floor/syscall").collect();
     let [figure, tail] = rows[..] else { panic!("{rows:?}") };
-    assert!(figure.by != By::P99 && figure.verdict != Verdict::Worse, "{figure:?}");
-    assert_eq!((tail.by, tail.verdict), (By::P99, Verdict::Worse), "{tail:?}");
+    assert!(figure.by != Statistic::P99 && figure.verdict != Verdict::Worse, "{figure:?}");
+    assert_eq!((tail.by, tail.verdict), (Statistic::P99, Verdict::Worse), "{tail:?}");
     assert!(comparison.is_worse());
     let drawn = table(&comparison, 160, PLAIN);
     let is_tail = |line: &str| line.starts_with("floor/syscall") && line.contains("  p99  ");
@@ -394,7 +396,7 @@ fn equal_tail_has_no_row_of_its_own_in_the_table() {
     let mut sides = two_sides(&mut SplitMix64::new(14), 7, |_| 1.0);
     with_tails(&mut sides, "floor/syscall", |place| 300.0 + (place % 7) as f64);
     let comparison = compared(&sides, 0.02);
-    assert_eq!(comparison.rows.iter().filter(|it| it.by == By::P99).count(), 1);
+    assert_eq!(comparison.rows.iter().filter(|it| it.by == Statistic::P99).count(), 1);
     let drawn = table(&comparison, 160, PLAIN);
     assert!(!drawn.contains("  p99  "), "{drawn}");
     let all = table(&comparison, 160, Style { all: true, ..PLAIN });
@@ -404,5 +406,5 @@ fn equal_tail_has_no_row_of_its_own_in_the_table() {
 #[test]
 fn tails_of_batches_are_not_compared() {
     let sides = two_sides(&mut SplitMix64::new(15), 7, |_| 1.0);
-    assert!(compared(&sides, 0.02).rows.iter().all(|it| it.by != By::P99));
+    assert!(compared(&sides, 0.02).rows.iter().all(|it| it.by != Statistic::P99));
 }

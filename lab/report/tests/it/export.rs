@@ -33,7 +33,7 @@ fn documents() -> Vec<Document> {
 }
 
 #[test]
-fn a_table_has_a_line_for_each_figure_and_every_name_comes_back() {
+fn csv_has_a_line_per_figure_and_preserves_names() {
     let text = export(&documents(), Format::Csv);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let head = reader.headers().expect("a head").clone();
@@ -53,7 +53,7 @@ fn a_table_has_a_line_for_each_figure_and_every_name_comes_back() {
 }
 
 #[test]
-fn metrics_are_families_in_base_units_and_end_as_they_must() {
+fn open_metrics_have_families_in_base_units_and_an_end_marker() {
     let text = export(&documents(), Format::OpenMetrics);
     assert!(text.ends_with("\n# EOF\n"), "{text}");
     let named = "{run=\"18c0ffee1234-2a1f\",host=\"workbench\",id=\"lock/passed\",\
@@ -84,7 +84,7 @@ fn metrics_are_families_in_base_units_and_end_as_they_must() {
 }
 
 #[test]
-fn histograms_are_read_back_by_the_reader_of_such_logs() {
+fn hdr_log_is_read_back_by_the_library() {
     let text = export(&documents(), Format::HdrLog);
     let entries: Vec<_> = IntervalLogIterator::new(text.as_bytes())
         .map(|entry| entry.unwrap_or_else(|refused| panic!("{refused:?} in {text}")))
@@ -132,7 +132,7 @@ const READERS: [(Format, &str, &str, &str); 2] = [
 /// Skipped unless Python has both (`pip install prometheus_client hdrhistogram`; `HANDOVER_PYTHON`
 /// names the interpreter).
 #[test]
-fn readers_that_others_wrote_in_other_languages_read_the_same() {
+fn python_readers_read_the_same_values() {
     let python = std::env::var_os("HANDOVER_PYTHON").unwrap_or_else(|| "python3".into());
     let run = |script: &str, input: &str| -> Option<Output> {
         let mut child = Command::new(&python)
@@ -151,13 +151,13 @@ fn readers_that_others_wrote_in_other_languages_read_the_same() {
             continue;
         }
         let read = run(script, &export(&documents(), format)).expect("Python");
-        let told = String::from_utf8_lossy(&read.stderr);
-        assert_eq!(String::from_utf8_lossy(&read.stdout).trim(), expected, "{module}: {told}");
+        let text = String::from_utf8_lossy(&read.stderr);
+        assert_eq!(String::from_utf8_lossy(&read.stdout).trim(), expected, "{module}: {text}");
     }
 }
 
 #[test]
-fn github_action_benchmark_gets_names_units_and_values() {
+fn github_action_json_has_names_units_and_values() {
     let text = export(&documents(), Format::GithubAction);
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(all[0]["name"], "lock/passed [trylock]");
@@ -167,7 +167,7 @@ fn github_action_benchmark_gets_names_units_and_values() {
 }
 
 #[test]
-fn figures_of_a_sweep_have_names_of_their_own() {
+fn figures_of_a_sweep_have_distinct_names() {
     let mut document = documents().remove(0);
     let mut other = document.records[0].clone();
     other.args.insert("lockers_count".to_string(), 4);
@@ -179,7 +179,7 @@ fn figures_of_a_sweep_have_names_of_their_own() {
 }
 
 #[test]
-fn markdown_tells_two_modes_the_machine_and_what_it_cannot_see() {
+fn markdown_has_both_modes_the_machine_and_its_resolution() {
     let mut document = documents().remove(0);
     let mode = |share, median| Mode { share, median };
     document.records[0].modes = vec![mode(0.7, 30.0), mode(0.3, 200.0)];
@@ -190,7 +190,7 @@ fn markdown_tells_two_modes_the_machine_and_what_it_cannot_see() {
 }
 
 #[test]
-fn nothing_that_a_name_holds_leaves_its_cell_in_markdown() {
+fn names_are_escaped_in_markdown_cells() {
     let text = markdown(&documents()[0], true);
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 4, "{text}");
@@ -200,7 +200,7 @@ fn nothing_that_a_name_holds_leaves_its_cell_in_markdown() {
 }
 
 #[test]
-fn no_runs_are_an_empty_table_and_a_whole_exposition() {
+fn export_of_no_runs_is_valid_and_empty() {
     assert_eq!(export(&[], Format::OpenMetrics), "# EOF\n");
     assert_eq!(export(&[], Format::GithubAction), "[]\n");
     let none: Vec<Record> = Vec::new();

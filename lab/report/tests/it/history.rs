@@ -3,12 +3,12 @@
 use crate::support::assert_golden;
 use handover_record::Unit;
 use handover_report::Style;
-use handover_report::history::{Dot, History};
+use handover_report::history::{History, RunFigure};
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
 
 /// Returns runs one hour apart: 20 at 50 ns, 15 at 55 ns, 10 at 49 ns, each with a small deviation.
-fn dots() -> Vec<Dot> {
+fn dots() -> Vec<RunFigure> {
     let level = |place: usize| match place {
         0..20 => 50.0,
         20..35 => 55.0,
@@ -16,7 +16,7 @@ fn dots() -> Vec<Dot> {
     };
     let dot = |place: usize| {
         let median = level(place) * (1.0 + ((place * 7919) % 13) as f64 / 1300.0);
-        Dot {
+        RunFigure {
             run: format!("run-{place}"),
             started_unix_ns: 1_795_296_600_000_000_000 + place as i64 * 3_600_000_000_000,
             build: format!("0.1.0 ({place:07x})"),
@@ -29,7 +29,7 @@ fn dots() -> Vec<Dot> {
 }
 
 #[test]
-fn the_levels_are_told_with_where_they_begin() {
+fn history_lists_levels_with_their_first_runs() {
     let history = History::of("lock/free", "handover", Unit::Ns, dots(), 2);
     let starts: Vec<usize> = history.levels.iter().map(|level| level.from).collect();
     assert_eq!(starts, [0, 20, 35]);
@@ -44,7 +44,7 @@ fn the_levels_are_told_with_where_they_begin() {
 }
 
 #[test]
-fn the_picture_is_sound_and_escapes_what_it_is_told() {
+fn history_chart_is_valid_xml_with_escaped_text() {
     let mut dots = dots();
     dots[3].build = "</script><b>".into();
     let drawn = History::of("lock/free", "</svg>", Unit::Ns, dots, 0).chart().draw_alone();
@@ -54,12 +54,12 @@ fn the_picture_is_sound_and_escapes_what_it_is_told() {
 }
 
 #[test]
-fn one_run_or_none_is_a_history_too() {
+fn history_of_one_run_or_none_is_valid() {
     for count in [0, 1, 4] {
         let history = History::of("a/b", "x", Unit::Count, dots()[..count].to_vec(), 0);
         assert!(history.levels.len() <= 1);
         let drawn = history.text(80, PLAIN);
-        assert!(drawn.contains("A change shows from 10 runs on"), "{drawn}");
+        assert!(drawn.contains("A change can be found with at least 10 runs"), "{drawn}");
         roxmltree::Document::parse(&history.chart().draw_alone()).expect("sound XML");
     }
 }

@@ -46,14 +46,14 @@ fn without_own_style_and_script(page: &str) -> String {
 }
 
 #[test]
-fn the_page_is_drawn_as_it_was_looked_at() {
+fn page_equals_the_golden_file() {
     assert_golden("report.html", &without_own_style_and_script(&html(&a_run())));
     assert_golden("ladder.svg", &ladder(&a_run(), 1080.0).draw_alone());
     assert_golden("ladder-narrow.svg", &ladder(&a_run(), 380.0).draw_alone());
 }
 
 #[test]
-fn the_page_is_one_file_that_takes_nothing_from_elsewhere() {
+fn page_loads_no_other_resources() {
     let page = html(&a_run());
     let xml = as_xml(&page);
     let tree = parse(&xml);
@@ -80,7 +80,7 @@ fn the_page_is_one_file_that_takes_nothing_from_elsewhere() {
 }
 
 #[test]
-fn hostile_text_cannot_leave_its_place() {
+fn text_is_escaped_in_the_page() {
     let evil = "</script></style></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}{%x%}&#x3c;\0\u{202e}";
     let calm = html(&a_run());
     let mut document = a_run();
@@ -133,7 +133,7 @@ fn hostile_text_cannot_leave_its_place() {
 const RUNGS_MAX: usize = 30;
 
 #[test]
-fn a_full_run_stays_well_under_half_a_megabyte() {
+fn page_of_a_full_run_is_smaller_than_450_kb() {
     let base = a_run();
     let mut records = Vec::new();
     // As many distinct values as a benchmark's run has.
@@ -160,7 +160,7 @@ fn data(page: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_row_leads_to_its_contenders_and_to_all_their_samples() {
+fn row_refers_to_its_contenders_and_all_their_samples() {
     let mut document = a_run();
     let mut samples = hdrhistogram::Histogram::<u64>::new(3).expect("digits");
     samples.record_n(121_000, 700).expect("room");
@@ -186,8 +186,8 @@ fn a_row_leads_to_its_contenders_and_to_all_their_samples() {
         let quantiles = contender["quantiles"].as_array().expect("numbers");
         assert_eq!(quantiles.len(), data["quantiles"].as_array().expect("numbers").len());
         for (at, expected) in [(0, 121.0), (18, 4610.0)] {
-            let told = quantiles[at].as_f64().expect("a number");
-            assert!((told / expected - 1.0).abs() < 0.001, "{id}: {told}");
+            let text = quantiles[at].as_f64().expect("a number");
+            assert!((text / expected - 1.0).abs() < 0.001, "{id}: {text}");
         }
         let bars = contender["bars"].as_array().expect("numbers");
         let bars: Vec<_> = bars.iter().filter_map(|it| it.as_u64()).filter(|&it| it > 0).collect();
@@ -196,7 +196,7 @@ fn a_row_leads_to_its_contenders_and_to_all_their_samples() {
 }
 
 #[test]
-fn samples_that_cannot_be_read_leave_the_page_as_it_is() {
+fn unreadable_samples_do_not_change_the_page() {
     let mut document = a_run();
     for (record, rubbish) in
         document.records.iter_mut().zip(["", "####", "AAAA", "HISTFAAA"].iter().cycle())
@@ -216,7 +216,7 @@ fn packed(samples: &hdrhistogram::Histogram<u64>) -> String {
 }
 
 #[test]
-fn every_figure_of_the_table_is_on_the_page() {
+fn page_has_every_figure_of_the_table() {
     let page = html(&a_run());
     for row in a_run().records.iter().filter(|it| it.ladder) {
         assert!(page.contains(&format!("<code>{}</code>", row.id)), "{}", row.id);
@@ -228,7 +228,7 @@ fn every_figure_of_the_table_is_on_the_page() {
 }
 
 #[test]
-fn what_a_run_lacks_is_told_or_left_out() {
+fn missing_parts_of_a_run_are_reported_or_omitted() {
     let mut empty = Document::new(run(), vec![]);
     empty.run.complete = false;
     let page = html(&empty);
@@ -260,7 +260,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn any_record_is_drawn(
+    fn any_record_is_rendered(
         id in "\\PC{0,12}(/\\PC{0,12})?",
         contender in any::<String>(),
         kind in 0..4_u8,

@@ -2,7 +2,7 @@
 
 use crate::support::{record, run};
 use handover_record::{ContenderKind, Document, Record, Run, WarningCode};
-use handover_report::{mark_seen, remove_smoke_ratios};
+use handover_report::{remove_smoke_ratios, warn_of_differing_runs};
 
 /// A run with one figure, whose interval is 5 % wide on either side.
 fn measured(id: &str, median: f64) -> Document {
@@ -13,33 +13,33 @@ fn measured(id: &str, median: f64) -> Document {
 }
 
 /// Returns the warnings about a figure of 100 ns beside earlier runs.
-fn said(earlier: &[Document]) -> Vec<String> {
+fn texts(earlier: &[Document]) -> Vec<String> {
     let mut document = measured("this", 100.0);
-    mark_seen(&mut document, earlier);
+    warn_of_differing_runs(&mut document, earlier);
     let warnings = document.records.remove(0).warnings;
     assert!(warnings.iter().all(|it| it.code == WarningCode::Seen));
     warnings.into_iter().map(|it| it.text).collect()
 }
 
 #[test]
-fn figure_that_earlier_runs_put_elsewhere_says_where() {
+fn figure_outside_earlier_runs_has_a_warning_with_their_range() {
     let earlier = [measured("a", 84.0), measured("b", 448.0), measured("c", 101.0)];
-    assert_eq!(said(&earlier), ["seen 84.0 ns to 448 ns in 4 runs here"]);
+    assert_eq!(texts(&earlier), ["seen 84.0 ns to 448 ns in 4 runs here"]);
 }
 
 #[test]
-fn figure_that_earlier_runs_agree_with_says_nothing() {
-    assert_eq!(said(&[measured("a", 97.0), measured("b", 104.0)]), [""; 0]);
+fn figure_that_agrees_with_earlier_runs_has_no_warning() {
+    assert_eq!(texts(&[measured("a", 97.0), measured("b", 104.0)]), [""; 0]);
 }
 
 #[test]
-fn two_runs_are_too_few() {
-    assert_eq!(said(&[measured("a", 448.0)]), [""; 0]);
-    assert_eq!(said(&[measured("a", 448.0), measured("this", 448.0)]), [""; 0], "itself");
+fn two_runs_are_too_few_for_a_warning() {
+    assert_eq!(texts(&[measured("a", 448.0)]), [""; 0]);
+    assert_eq!(texts(&[measured("a", 448.0), measured("this", 448.0)]), [""; 0], "itself");
 }
 
 #[test]
-fn figures_of_other_machines_arguments_or_placements_do_not_count() {
+fn runs_with_other_machines_arguments_or_placements_are_ignored() {
     let changes: [fn(&mut Document); 5] = [
         |it| it.host.name = "other".into(),
         |it| it.host.cpu_model = "other".into(),
@@ -55,16 +55,16 @@ fn figures_of_other_machines_arguments_or_placements_do_not_count() {
     for change in changes {
         let mut earlier = [measured("a", 84.0), measured("b", 448.0)];
         earlier.iter_mut().for_each(change);
-        assert_eq!(said(&earlier), [""; 0]);
+        assert_eq!(texts(&earlier), [""; 0]);
     }
 }
 
 #[test]
-fn figure_without_an_interval_says_nothing() {
+fn figure_without_an_interval_has_no_warning() {
     let mut document = measured("this", 100.0);
     let bare = |it: &mut Record| (it.summary.low, it.summary.high) = (None, None);
     document.records.iter_mut().for_each(bare);
-    mark_seen(&mut document, &[measured("a", 84.0), measured("b", 448.0)]);
+    warn_of_differing_runs(&mut document, &[measured("a", 84.0), measured("b", 448.0)]);
     assert!(document.records[0].warnings.is_empty());
 }
 

@@ -28,7 +28,7 @@ fn without_color(text: &str) -> String {
 }
 
 #[test]
-fn the_ladder_is_drawn_as_it_was_looked_at() {
+fn ladder_table_equals_the_golden_files() {
     for width in [40, 80, 140, 200] {
         assert_golden(&format!("ladder-{width}.txt"), &table(&ladder(), width, PLAIN));
     }
@@ -48,7 +48,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn page_faults_have_a_column_where_they_matter() {
+fn frequent_page_faults_have_a_column() {
     let with = |minor: f64, major: f64| {
         let mut it = record("bulk/pull", "handover", ContenderKind::Ours, 5e3);
         (it.faults_minor_per_op, it.faults_major_per_s) = (minor, major);
@@ -61,21 +61,21 @@ fn page_faults_have_a_column_where_they_matter() {
 }
 
 #[test]
-fn resources_are_told_by_role_in_the_page() {
+fn page_lists_resources_by_role() {
     let mut it = record("rpc/noop", "handover", ContenderKind::Ours, 5e3);
     (it.switches_voluntary_per_op, it.faults_minor_per_op) = (2.0, 0.5);
     let page = |it: &Record| html(&Document::new(run(), vec![it.clone()]));
-    let told = "0.99 CPUs, 2.0 switches/op, 1.5 involuntary switches/s, 0.50 page faults/op";
-    assert!(page(&it).contains(told), "of the process");
+    let text = "0.99 CPUs, 2.0 switches/op, 1.5 involuntary switches/s, 0.50 page faults/op";
+    assert!(page(&it).contains(text), "of the process");
     let client = RoleUsage { role: "client".into(), cpus: 0.5, ..RoleUsage::default() };
     let role = RoleUsage::OTHERS.to_string();
     it.roles = vec![client.clone(), RoleUsage { role, delayed: Some(0.3), ..client }];
-    let told = "client: 0.50 CPUs; other threads: 0.50 CPUs, 30 % of the time waiting for a CPU";
-    assert!(page(&it).contains(told), "by role");
+    let text = "client: 0.50 CPUs; other threads: 0.50 CPUs, 30 % of the time waiting for a CPU";
+    assert!(page(&it).contains(text), "by role");
 }
 
 #[test]
-fn colour_changes_nothing_but_colour() {
+fn colour_does_not_change_the_text() {
     for width in [40, 80, 140] {
         let plain = table(&ladder(), width, PLAIN);
         assert_eq!(without_color(&table(&ladder(), width, COLOR)), plain);
@@ -84,7 +84,7 @@ fn colour_changes_nothing_but_colour() {
 }
 
 #[test]
-fn ascii_is_ascii() {
+fn ascii_table_has_only_ascii() {
     for width in [40, 80, 140] {
         assert!(table(&ladder(), width, ASCII).is_ascii());
         assert!(row(&ladder().records[0], width, ASCII).is_ascii());
@@ -92,7 +92,7 @@ fn ascii_is_ascii() {
 }
 
 #[test]
-fn two_modes_are_shown_as_two_modes_and_never_as_their_average() {
+fn both_modes_are_shown_instead_of_their_average() {
     for width in [40, 80, 140] {
         let drawn = table(&ladder(), width, PLAIN);
         let (fast, slow) = match width {
@@ -105,7 +105,7 @@ fn two_modes_are_shown_as_two_modes_and_never_as_their_average() {
 }
 
 #[test]
-fn the_best_peer_is_the_one_that_takes_least() {
+fn best_peer_is_the_fastest() {
     let drawn = table(&ladder(), 140, PLAIN);
     let busy = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
     assert!(busy.contains("0.76× parking_lot"), "{busy}");
@@ -114,7 +114,7 @@ fn the_best_peer_is_the_one_that_takes_least() {
 }
 
 #[test]
-fn peer_that_waits_in_another_way_is_named_with_the_word_and_no_ratio() {
+fn peer_with_another_waiting_strategy_has_no_ratio() {
     let mut document = ladder();
     let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
     ours.waits = Wait::Spin;
@@ -130,7 +130,7 @@ fn peer_that_waits_in_another_way_is_named_with_the_word_and_no_ratio() {
 }
 
 #[test]
-fn floor_among_the_contenders_is_named_by_its_contender() {
+fn floor_among_the_contenders_has_its_contender_name() {
     let mut document = ladder();
     let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
     let (id, contender) = (ours.id.clone(), "random-walk".to_string());
@@ -142,7 +142,7 @@ fn floor_among_the_contenders_is_named_by_its_contender() {
 }
 
 #[test]
-fn every_letter_of_doubt_is_explained_below() {
+fn every_warning_letter_is_in_the_legend() {
     let mut document = ladder();
     for (record, code) in document.records.iter_mut().zip([
         WarningCode::Steal,
@@ -171,7 +171,7 @@ fn every_letter_of_doubt_is_explained_below() {
 }
 
 #[test]
-fn what_the_ladder_leaves_out_is_counted_and_shown_on_demand() {
+fn figures_off_the_ladder_are_counted_and_shown_with_all() {
     let drawn = table(&ladder(), 80, PLAIN);
     assert!(!drawn.contains("notify/busy/spun"));
     assert!(drawn.contains("Figures kept off the ladder: 1"));
@@ -183,7 +183,7 @@ fn what_the_ladder_leaves_out_is_counted_and_shown_on_demand() {
 }
 
 #[test]
-fn a_run_that_did_not_finish_or_measured_nothing_says_so() {
+fn unfinished_or_empty_run_is_marked() {
     let mut empty = Document::new(run(), vec![]);
     empty.run.complete = false;
     let drawn = table(&empty, 80, PLAIN);
@@ -191,7 +191,7 @@ fn a_run_that_did_not_finish_or_measured_nothing_says_so() {
 }
 
 #[test]
-fn a_row_is_one_line_within_the_width() {
+fn row_is_one_line_within_the_width() {
     let document = ladder();
     let busy = document.records.iter().find(|it| it.id == "lock/busy").expect("a record");
     assert_eq!(
@@ -206,7 +206,7 @@ fn a_row_is_one_line_within_the_width() {
 }
 
 #[test]
-fn hostile_text_steers_no_terminal() {
+fn control_characters_are_escaped_in_the_table() {
     let mut document = ladder();
     document.host.name = "a\x1b]0;gotcha\x07\x1b[2J".into();
     document.records[0].what = "what\r\n\x1b[31m".into();
@@ -220,7 +220,7 @@ fn hostile_text_steers_no_terminal() {
 }
 
 #[test]
-fn figures_without_floor_peer_or_sense_are_drawn_too() {
+fn figures_without_floor_or_peer_or_finite_value_are_shown() {
     let mut odd = Vec::new();
     for (place, median) in [0.0, 1e12, 1e300, f64::NAN, f64::INFINITY, -1.0].into_iter().enumerate()
     {
@@ -237,7 +237,7 @@ fn figures_without_floor_peer_or_sense_are_drawn_too() {
 }
 
 #[test]
-fn rows_of_one_figure_are_told_apart_at_any_width() {
+fn rows_of_one_figure_are_distinct_at_any_width() {
     let records = ["handover", "handover-later", "handover-mpsc"]
         .map(|contender| record("ring/stream", contender, ContenderKind::Ours, 4.5));
     let document = Document::new(run(), records.to_vec());
@@ -250,7 +250,7 @@ fn rows_of_one_figure_are_told_apart_at_any_width() {
 }
 
 #[test]
-fn rows_of_a_sweep_say_which_value_they_are_of_at_any_width() {
+fn rows_of_a_sweep_show_their_value_at_any_width() {
     let with = |slots: u64| {
         let mut record = record("ring/stream", "handover", ContenderKind::Ours, slots as f64);
         record.args.extend([("slots".to_string(), slots), ("bytes".to_string(), 64)]);
@@ -272,7 +272,7 @@ fn rows_of_a_sweep_say_which_value_they_are_of_at_any_width() {
 }
 
 #[test]
-fn ratio_that_the_run_cannot_tell_from_1_has_no_colour() {
+fn ratio_within_the_resolution_has_no_colour() {
     let colours = |low: f64, high: f64, null_one| {
         let mut document = ladder();
         document.run.null_one = null_one;

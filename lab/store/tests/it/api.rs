@@ -12,7 +12,7 @@ fn stored_run_is_loaded_unchanged() {
     let first = [record("lock/busy", "handover", 1.25), record("lock/busy", "std", 2.5)];
     let second = [record("lock/free", "handover", 0.1 + 0.2)];
     {
-        let mut store = Store::open(&path).expect("a store is made, with its folders");
+        let mut store = Store::open(&path).expect("a new store in new folders");
         store.begin(&this_run).expect("begin");
         store.insert("aa11", &first).expect("insert");
         store.insert("aa11", &second).expect("insert");
@@ -47,7 +47,7 @@ fn run_is_resolved_by_id_prefix_last_or_position_from_the_end() {
     for (id, started) in [("18aa01-1", 3), ("18ab02-2", 2), ("18ab02-22", 1)] {
         store.begin(&run(id, started)).expect("begin");
     }
-    let resolve = |asked: &str| store.resolve(asked).expect("a run of that name");
+    let resolve = |selector: &str| store.resolve(selector).expect("a run of that name");
     assert_eq!(resolve("18aa"), "18aa01-1", "a prefix of one");
     assert_eq!(resolve("18ab02-2"), "18ab02-2", "an exact id, though also a prefix of another");
     assert_eq!(resolve("last"), "18aa01-1");
@@ -67,10 +67,10 @@ fn unknown_run_error_lists_the_nearest_ids() {
     for (id, started) in [("18aa01-1", 3), ("77ff02-2", 2)] {
         store.begin(&run(id, started)).expect("begin");
     }
-    for asked in ["18ab01-1", "-3", "-0", "", "--", "lost"] {
-        let refused = store.load(asked).expect_err("no such run");
+    for selector in ["18ab01-1", "-3", "-0", "", "--", "lost"] {
+        let refused = store.load(selector).expect_err("no such run");
         assert!(matches!(&refused, StoreError::UnknownRun { nearest, .. } if nearest.len() == 2));
-        assert!(refused.to_string().starts_with(&format!("run {asked}: no such run")));
+        assert!(refused.to_string().starts_with(&format!("run {selector}: no such run")));
     }
     let refused = store.load("18ab01-1").expect_err("no such run").to_string();
     assert!(refused.ends_with("the nearest are 18aa01-1, 77ff02-2"), "{refused}");
@@ -109,7 +109,7 @@ fn put_replaces_records_of_the_same_figure() {
         ("ring/push", "rtrb", 7.0),
         ("ring/peek", "ours", 1.0),
     ];
-    assert_eq!(kept, expected, "each at its place, none twice");
+    assert_eq!(kept, expected, "each in its position, without duplicates");
     assert!(matches!(store.put("b", &better), Err(StoreError::UnknownRun { .. })));
 }
 
@@ -135,7 +135,11 @@ fn non_finite_number_is_refused_with_its_field() {
     bad.rounds[2].p99 = f64::NAN;
     let refused = store.insert("aa", &[good, bad]).expect_err("not finite").to_string();
     assert_eq!(refused, "a/b of x: rounds[2].p99 is NaN, but only finite numbers can be stored");
-    assert_eq!(store.latest().expect("the run").records, [], "all of a benchmark or nothing");
+    assert_eq!(
+        store.latest().expect("the run").records,
+        [],
+        "no record of the benchmark is stored"
+    );
 }
 
 #[test]

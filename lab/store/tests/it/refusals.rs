@@ -61,7 +61,7 @@ fn assert_refused_by(
 }
 
 #[test]
-fn file_that_is_no_database_is_refused_unchanged() {
+fn file_that_is_not_a_database_is_refused_unchanged() {
     let folder = folder();
     let path = folder.path().join("results.db");
     let mut header_alone = b"SQLite format 3\0".to_vec();
@@ -222,8 +222,8 @@ fn refused_import_creates_no_store() {
         let mut input = rubbish;
         let error_text = Store::import_into(&path, &mut input).expect_err("refused").to_string();
         assert!(error_text.ends_with("; nothing was imported"), "{error_text}");
-        assert_eq!(contents(folder.path()).len(), 0, "{error_text}: something was left");
-        assert!(!folder.path().join("none").exists(), "{error_text}: a folder was left");
+        assert_eq!(contents(folder.path()).len(), 0, "{error_text}: a file was left behind");
+        assert!(!folder.path().join("none").exists(), "{error_text}: a folder was left behind");
     }
 }
 

@@ -20,10 +20,10 @@ fn store_of(documents: &[Document]) -> Store {
     store
 }
 
-fn exported(store: &Store, asked: &[&str]) -> String {
-    let asked: Vec<String> = asked.iter().map(|id| (*id).to_string()).collect();
+fn exported(store: &Store, selector: &[&str]) -> String {
+    let selector: Vec<String> = selector.iter().map(|id| (*id).to_string()).collect();
     let mut out = Vec::new();
-    store.export(&asked, &mut out).expect("an export");
+    store.export(&selector, &mut out).expect("an export");
     String::from_utf8(out).expect("text")
 }
 
@@ -38,10 +38,10 @@ fn two_runs() -> Store {
 /// Asserts that importing is refused and changes nothing; returns the error's text.
 fn assert_refused(store: &mut Store, lines: &str) -> String {
     let before = exported(store, &[]);
-    let told = store.import(&mut lines.as_bytes()).expect_err("refused").to_string();
-    assert_eq!(exported(store, &[]), before, "all or nothing: {told}");
-    assert!(told.contains("nothing was imported"), "{told}");
-    told
+    let error = store.import(&mut lines.as_bytes()).expect_err("refused").to_string();
+    assert_eq!(exported(store, &[]), before, "all or nothing: {error}");
+    assert!(error.contains("nothing was imported"), "{error}");
+    error
 }
 
 #[test]
@@ -90,8 +90,11 @@ fn runs_selected_several_times_are_exported_once() {
     assert_eq!(exported(&store, &["-2", "aa", "a"]), exported(&store, &["aa"]));
     assert_eq!(exported(&store, &["last"]).lines().count(), 2);
     let mut out = Vec::new();
-    let told = store.export(&["aa".into(), "zz".into()], &mut out);
-    assert!(matches!(told, Err(ExportError::Store(_))) && out.is_empty(), "found out beforehand");
+    let error = store.export(&["aa".into(), "zz".into()], &mut out);
+    assert!(
+        matches!(error, Err(ExportError::Store(_))) && out.is_empty(),
+        "refused before any output"
+    );
 }
 
 #[test]
@@ -105,9 +108,9 @@ fn closed_output_and_damaged_store_give_different_errors() {
             Ok(())
         }
     }
-    let told = two_runs().export(&[], &mut Closed);
+    let error = two_runs().export(&[], &mut Closed);
     assert!(
-        matches!(&told, Err(ExportError::Write(why)) if why.kind() == std::io::ErrorKind::BrokenPipe)
+        matches!(&error, Err(ExportError::Write(reason)) if reason.kind() == std::io::ErrorKind::BrokenPipe)
     );
 }
 
@@ -132,23 +135,24 @@ fn differing_run_with_the_same_id_is_refused() {
     let text = exported(&store, &[]);
     let lines: Vec<&str> = text.lines().collect();
     let fresh = text.replace("\"aa\"", "\"new\"");
-    let told =
+    let error =
         assert_refused(&mut store, &format!("{fresh}\n{}", lines[0].replace("0.1.0", "0.2.0")));
-    let expected = "line 7: run aa is in the store already and differs (the run itself)";
-    assert!(told.starts_with(expected), "{told}");
-    let told =
+    let expected =
+        "line 7: run aa is in the store already and differs (the description of the run)";
+    assert!(error.starts_with(expected), "{error}");
+    let error =
         assert_refused(&mut store, &text.replace("\"what\":\"one push", "\"what\":\"two push"));
     assert_eq!(
-        told,
-        "line 1: run aa is in the store already and differs (its record 1); nothing was imported"
+        error,
+        "line 1: run aa is in the store already and differs (record 1); nothing was imported"
     );
-    let told = assert_refused(&mut store, lines[..2].join("\n").as_str());
-    assert!(told.contains("(it has more than 1 records here)"), "{told}");
+    let error = assert_refused(&mut store, lines[..2].join("\n").as_str());
+    assert!(error.contains("(the stored run has more than 1 records)"), "{error}");
     let more = format!("{}\n{}", text, lines[4]);
-    let told = assert_refused(&mut store, &more);
-    assert!(told.contains("(it has 1 records here)"), "{told}");
-    let told = assert_refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
-    assert!(told.starts_with("line 6: run xx occurs a second time"), "{told}");
+    let error = assert_refused(&mut store, &more);
+    assert!(error.contains("(the stored run has 1 records)"), "{error}");
+    let error = assert_refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
+    assert!(error.starts_with("line 6: run xx occurs a second time"), "{error}");
 }
 
 #[test]
@@ -170,11 +174,11 @@ fn bad_line_error_names_the_line_and_the_problem() {
         (record_line.into(), "line 1: a record before any run"),
         (
             format!("{run_line}\n\n{}", record_line.replace("\"run\":\"new\",", "")),
-            "line 3: a record that names no run",
+            "line 3: a record without a run",
         ),
         (
             format!("{run_line}\n{}", record_line.replace("\"run\":\"new\"", "\"run\":\"bb\"")),
-            "line 2: a record of run bb, between the records of run new",
+            "line 2: a record of run bb among the records of run new",
         ),
         (
             format!("{run_line}\n{}", &record_line[..record_line.len() - 9]),
@@ -216,9 +220,9 @@ fn bad_line_error_names_the_line_and_the_problem() {
         (format!("{{\"x\":{}", "[".repeat(100_000)), "line 1: "),
     ];
     for (lines, expected) in cases {
-        let told = assert_refused(&mut store, lines);
-        assert!(told.starts_with(expected), "{told}\nand not: {expected}");
-        assert!(told.len() < 300 && !told.contains(|char: char| char.is_control()), "{told}");
+        let error = assert_refused(&mut store, lines);
+        assert!(error.starts_with(expected), "{error}\nand not: {expected}");
+        assert!(error.len() < 300 && !error.contains(|char: char| char.is_control()), "{error}");
     }
 }
 
@@ -241,18 +245,18 @@ fn names_with_control_characters_or_too_long_are_refused() {
         ("\"slots_count\":64", r#""slots\u0000count":64"#, "args or counters"),
     ] {
         assert!(whole.contains(from), "{from}");
-        let told = assert_refused(&mut store, &whole.replacen(from, to, 1));
-        assert!(told.contains(&format!(": {field} is \"")), "{field}: {told}");
-        assert!(told.chars().count() < 400 && !told.chars().any(char::is_control), "{told}");
+        let error = assert_refused(&mut store, &whole.replacen(from, to, 1));
+        assert!(error.contains(&format!(": {field} is \"")), "{field}: {error}");
+        assert!(error.chars().count() < 400 && !error.chars().any(char::is_control), "{error}");
     }
 }
 
 #[test]
 fn non_utf8_input_is_refused() {
     let mut store = two_runs();
-    let told =
+    let error =
         store.import(&mut b"{\"type\":\"\xff\"}".as_slice()).expect_err("refused").to_string();
-    assert_eq!(told, "line 1: no UTF-8 after byte 9; nothing was imported");
+    assert_eq!(error, "line 1: no UTF-8 after byte 9; nothing was imported");
 }
 
 #[test]
@@ -267,8 +271,11 @@ fn endless_line_is_refused() {
     }
     let mut store = two_runs();
     let mut endless = std::io::BufReader::new(Endless);
-    let told = store.import(&mut endless).expect_err("refused");
-    assert!(matches!(told, ImportError::TooLong { line: 1, bytes_max: LINE_BYTES_MAX }), "{told}");
+    let error = store.import(&mut endless).expect_err("refused");
+    assert!(
+        matches!(error, ImportError::TooLong { line: 1, bytes_max: LINE_BYTES_MAX }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -284,9 +291,9 @@ fn failed_input_changes_nothing() {
     }
     let text = exported(&two_runs(), &[]);
     let mut store = Store::in_memory().expect("a store");
-    let told =
+    let error =
         store.import(&mut std::io::BufReader::new(Broken(text.as_bytes()))).expect_err("broken");
-    assert_eq!(told.to_string(), "import: the cable was pulled; nothing was imported");
+    assert_eq!(error.to_string(), "import: the cable was pulled; nothing was imported");
     assert!(store.runs().expect("rows").is_empty());
 }
 
@@ -297,7 +304,7 @@ fn longest_stored_record_can_be_imported() {
     let mut long = record("a/b", "x", 1.0);
     let room = LINE_BYTES_MAX - serde_json::to_vec(&long).expect("JSON").len() - 256;
     long.what.push_str(&"w".repeat(room));
-    store.insert("aa", &[long]).expect("just short enough");
+    store.insert("aa", &[long]).expect("a record of the maximum length");
     let text = exported(&store, &[]);
     let again = import_bytes(text.as_bytes()).expect("imported");
     assert!(again == text.as_bytes());
@@ -398,7 +405,7 @@ fn any_record() -> impl Strategy<Value = Record> {
         any::<i64>(),
     );
     (names, parties, summary, numbers, rest).prop_map(|(names, parties, summary, numbers, rest)| {
-        let (id, spec, contender, what, kind, unit, ladder) = names;
+        let (id, spec, contender, subject, kind, unit, ladder) = names;
         let (roles, cpus, placement, processes, idle_gap_ns, neighbour_cpu) = parties;
         let (ops, samples, batch, s) = summary;
         let (n, bytes_per_s, empty) = numbers;
@@ -411,7 +418,7 @@ fn any_record() -> impl Strategy<Value = Record> {
             id,
             spec,
             contender,
-            what,
+            what: subject,
             ladder,
             args,
             floor,
@@ -543,8 +550,8 @@ fn any_run() -> impl Strategy<Value = Run> {
             build_profile: t(6),
             features: list.clone(),
         };
-        let proof = |what: &String| Proof {
-            what: what.clone(),
+        let proof = |subject: &String| Proof {
+            what: subject.clone(),
             unit: "ns".to_string(),
             planted: n[0],
             read: null_one,
@@ -578,7 +585,7 @@ proptest! {
         let store = store_of(std::slice::from_ref(&document));
         prop_assert_eq!(&store.latest().expect("the run"), &document);
         let text = exported(&store, &[]);
-        let again = import_bytes(text.as_bytes()).expect("what was exported");
+        let again = import_bytes(text.as_bytes()).expect("a valid export");
         prop_assert_eq!(String::from_utf8(again).expect("text"), text);
     }
 
@@ -597,7 +604,7 @@ proptest! {
             }
         }
         if let Ok(once) = import_bytes(&bytes) {
-            let twice = import_bytes(&once).expect("what was exported");
+            let twice = import_bytes(&once).expect("a valid export");
             prop_assert!(once == twice, "an export of an import is stable");
         }
     }

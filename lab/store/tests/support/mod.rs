@@ -1,5 +1,5 @@
 //! Sample runs and records, and a reader of folders.
-#![allow(dead_code, reason = "each test file takes what it needs")]
+#![allow(dead_code, reason = "each test file uses some of these")]
 
 use handover_record::{
     ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Wait, Warning,

@@ -276,9 +276,9 @@ macro_rules! speaks {
 /// Way in which a machine sends to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// By [`Context::call`].
+    /// By [`Context::send_quiet`].
     Call,
-    /// By [`Context::pass`].
+    /// By [`Context::send`].
     Pass,
 }
 
@@ -298,8 +298,8 @@ impl<P: Pace> Speaker for Alone<P> {
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Own>) -> bool {
         let hello = Own::Hello(number);
         let sent = match self.via {
-            Via::Call => cx.call(hello),
-            Via::Pass => cx.pass(hello),
+            Via::Call => cx.send_quiet(hello),
+            Via::Pass => cx.send(hello),
         };
         sent.is_ok()
     }
@@ -363,7 +363,7 @@ impl<P: Pace> Speaker for Player<P> {
     #[inline(always)]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.pass_to(other, Beat::Hello { from: self.name.into(), number }).is_ok()
+        cx.send_to(other, Beat::Hello { from: self.name.into(), number }).is_ok()
     }
 }
 
@@ -517,7 +517,7 @@ impl<P: Pace> Speaker for Caller<P> {
     #[inline(always)]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Numbered>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.pass_to(other, Numbered { kind: self.hello, number }).is_ok()
+        cx.send_to(other, Numbered { kind: self.hello, number }).is_ok()
     }
 }
 
@@ -598,7 +598,7 @@ impl<P: Pace> Speaker for Server<P> {
     #[inline]
     fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         let Some(client) = self.clients.get(to as usize) else { return false };
-        cx.pass_to(client, Beat::Hello { from: 0, number }).is_ok()
+        cx.send_to(client, Beat::Hello { from: 0, number }).is_ok()
     }
 }
 
@@ -687,7 +687,7 @@ impl<P: Pace> Speaker for Announcer<P> {
     #[inline]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
         self.posted = number;
-        cx.post(&mut self.publisher, number).is_ok_and(|posted| posted.refused == 0)
+        cx.post(&mut self.publisher, number).is_ok_and(|posted| posted.refused_count == 0)
     }
 }
 
@@ -711,7 +711,7 @@ impl<P: Pace> Speaker for Listener<P> {
 
     #[inline]
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Heard>) -> bool {
-        cx.pass_to(&self.announcer, Beat::Hello { from: self.name.into(), number }).is_ok()
+        cx.send_to(&self.announcer, Beat::Hello { from: self.name.into(), number }).is_ok()
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) trait Talker: 'static {
     fn counted(handler: &mut Self::Handler) -> &mut Counted;
 }
 
-/// Sends numbers, as the floor and the peers do, by [`Context::call`] or by [`Context::pass`].
+/// Sends numbers, as the floor and the peers do, by [`Context::send_quiet`] or by [`Context::send`].
 pub(super) struct By<const PASS: bool>(Counted);
 
 impl<const PASS: bool> Handler for By<PASS> {
@@ -48,8 +48,8 @@ impl<const PASS: bool> Handler for By<PASS> {
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         let sent = match self.0.received(number) {
             Next::Stop => return cx.stop(),
-            _ if PASS => cx.pass(number + 1),
-            _ => cx.call(number + 1),
+            _ if PASS => cx.send(number + 1),
+            _ => cx.send_quiet(number + 1),
         };
         if sent.is_err() {
             cx.stop(); // the check finds the missing messages
@@ -71,7 +71,7 @@ impl<const PASS: bool> Talker for By<PASS> {
     }
 }
 
-/// Sends the hellos of the classic program by [`Context::call`].
+/// Sends the hellos of the classic program by [`Context::send_quiet`].
 pub(super) enum Classic {}
 
 impl Talker for Classic {
@@ -88,7 +88,7 @@ impl Talker for Classic {
     }
 }
 
-/// Sends by [`Context::pass_to`], which finds that the address is its own.
+/// Sends by [`Context::send_to`], which finds that the address is its own.
 pub(super) enum ByAddress {}
 
 impl Talker for ByAddress {
@@ -154,7 +154,7 @@ impl<T: Talker> Hello<T> {
         let counted = T::counted(self.0.handler_mut());
         counted.left = count;
         let number = counted.last + 1;
-        self.0.context().call(T::message(number)).map_err(Fault::of)?;
+        self.0.context().send_quiet(T::message(number)).map_err(Fault::of)?;
         self.0.run().map_err(Fault::of)?;
         Ok(())
     }
@@ -452,7 +452,7 @@ impl Handler for Writer {
 impl Writer {
     #[inline]
     fn write(&mut self, number: u64, cx: &mut Context<'_, Shared<Letter>>) {
-        let written = self.pool.put(letter(number)).map(|parcel| cx.call(parcel.share()));
+        let written = self.pool.put(letter(number)).map(|parcel| cx.send_quiet(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
             cx.stop(); // the check finds the missing messages
         }
@@ -465,7 +465,7 @@ impl Pooled {
         let writer = self.0.handler_mut();
         writer.counted.left = count;
         let parcel = writer.pool.put(letter(writer.counted.last + 1)).map_err(Fault::of)?;
-        self.0.context().call(parcel.share()).map_err(Fault::of)?;
+        self.0.context().send_quiet(parcel.share()).map_err(Fault::of)?;
         self.0.run().map_err(Fault::of)?;
         match self.0.handler().counted.left {
             0 => Ok(()),
@@ -526,7 +526,7 @@ fn on<const PLACE: usize>(among: &mut Among, message: Numbered, cx: &mut Context
     match among.counted.received(message.number) {
         Next::Stop => cx.stop(),
         _ => {
-            if cx.call(Numbered { kind, number: message.number + 1 }).is_err() {
+            if cx.send_quiet(Numbered { kind, number: message.number + 1 }).is_err() {
                 cx.stop(); // the check finds the missing messages
             }
         }
@@ -637,7 +637,7 @@ impl<F: Finder> Dispatch<F> {
         let sent_count = among.kinds_count - among.first;
         let sent_before = (kind - among.first) as u64;
         self.kind = among.first + ((sent_before + count) % sent_count as u64) as usize;
-        self.machine.context().call(Numbered { kind, number }).map_err(Fault::of)?;
+        self.machine.context().send_quiet(Numbered { kind, number }).map_err(Fault::of)?;
         self.machine.run().map_err(Fault::of)?;
         match self.machine.handler_mut().among().counted.left {
             0 => Ok(()),

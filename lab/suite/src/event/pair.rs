@@ -172,13 +172,13 @@ impl<M: WaitPolicy> Handover for Beats<M> {
             let turns = &mut machine.handler_mut().pace;
             turns.left = n;
             let hello = Beat::Hello { from: 0, number: turns.last };
-            let done = far.pass(hello).map_err(Fault::of).and_then(|()| self.run(&mut machine));
+            let done = far.send(hello).map_err(Fault::of).and_then(|()| self.run(&mut machine));
             if let Err(refused) = done {
                 fault.get_or_insert(refused);
             }
             sent += n;
         });
-        far.pass(Beat::Quit).map_err(Fault::of)?;
+        far.send(Beat::Quit).map_err(Fault::of)?;
         self.tally.add_sent(sent);
         self.tally.add_wrong(machine.handler().pace.wrong);
         fault.map_or(Ok(()), Err)
@@ -430,11 +430,11 @@ impl Handover for Streamed {
         let (mut sent, mut refused_count) = (0, 0);
         out.batches(|n| {
             for number in sent..sent + n {
-                refused_count += u64::from(self.address.pass(number).is_err());
+                refused_count += u64::from(self.address.send(number).is_err());
             }
             sent += n;
         });
-        self.address.pass(END).map_err(Fault::of)?;
+        self.address.send(END).map_err(Fault::of)?;
         self.tally.add_sent(sent);
         self.tally.add_wrong(refused_count);
         Ok(())

@@ -5,7 +5,7 @@ use crate::channels::Queue;
 use crate::common::{TakeCell, Tally, same};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU32, Ordering};
-use handover_event::{Config, Group, Joined, Machine, Stopper, ThreadConfig};
+use handover_event::{Config, Group, GroupMember, Machine, Stopper, ThreadConfig};
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
 use handover_record::{Spec, args};
 use std::time::Duration;
@@ -256,8 +256,8 @@ const SHARED: Spec = Spec::new(
 /// Workload: a group of machines, one of which serves the others.
 pub(super) struct Grouped {
     group: Group,
-    server: Joined<Server<Answers>>,
-    clients: Vec<Joined<Player<Asks>>>,
+    server: GroupMember<Server<Answers>>,
+    clients: Vec<GroupMember<Player<Asks>>>,
 }
 
 /// Capacity for messages from other threads, of which there are none.

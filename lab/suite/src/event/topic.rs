@@ -4,7 +4,7 @@ use super::own::{Counted, Letter, letter};
 use crate::common::same;
 use crate::event::drive::{Next, Pace as _};
 use handover_event::{
-    Address, Config, Context, Group, Handler, Joined, PoolFull, Posted, Publisher, Shared,
+    Address, Config, Context, Group, GroupMember, Handler, PoolFull, Posted, Publisher, Shared,
     ThreadConfig, Topic,
 };
 use handover_harness::{Fault, Samples, Setup, Workload};
@@ -62,7 +62,7 @@ const INBOX: u32 = 4;
 /// Returns `true` if every subscriber accepted a value.
 #[inline]
 fn all_took(posted: Result<Posted, PoolFull<Letter>>) -> bool {
-    posted.is_ok_and(|posted| posted.refused == 0)
+    posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
 /// Handler that posts the next value when the last subscriber has read the previous one.
@@ -97,7 +97,7 @@ impl Handler for Subscriber {
     fn handle(&mut self, letter: Shared<Letter>, cx: &mut Context<'_, Shared<Letter>>) {
         let number = self.read.read(&letter);
         drop(letter);
-        let sent = self.poster.as_ref().map(|poster| cx.pass_to(poster, number));
+        let sent = self.poster.as_ref().map(|poster| cx.send_to(poster, number));
         if matches!(sent, Some(Err(_))) {
             cx.stop(); // the check finds the missing messages
         }
@@ -107,8 +107,8 @@ impl Handler for Subscriber {
 /// Workload: a group of a posting machine and its subscribers.
 pub(super) struct Topical {
     group: Group,
-    poster: Joined<Poster>,
-    subscribers: Vec<Joined<Subscriber>>,
+    poster: GroupMember<Poster>,
+    subscribers: Vec<GroupMember<Subscriber>>,
 }
 
 impl Topical {

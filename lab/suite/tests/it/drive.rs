@@ -21,7 +21,7 @@ impl Pace for Opens {
 fn single_machine_handles_each_of_its_own_messages() {
     for via in [Via::Call, Via::Pass] {
         let mut machine = alone(via, Rounds::new(1000), Config::default()).expect("a machine");
-        machine.context().call(Own::Hello(1)).expect("room");
+        machine.context().send_quiet(Own::Hello(1)).expect("room");
         assert_eq!(machine.run(), Ok(Ended::Stopped));
         assert_eq!(machine.stats().handled, 1000);
         assert_eq!(machine.stats().waiting, 1, "the last answer");
@@ -32,7 +32,7 @@ fn single_machine_handles_each_of_its_own_messages() {
 fn two_machines_answer_each_other_until_one_stops() {
     let paces = [Rounds::new(100), Rounds::new(u64::MAX)];
     let [mut first, second] = pair(paces, Config::default()).expect("machines");
-    second.address().pass(Beat::Hello { from: 0, number: 1 }).expect("room");
+    second.address().send(Beat::Hello { from: 0, number: 1 }).expect("room");
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     for handled in [100, 200] {
         first.handler_mut().pace.left = 100;

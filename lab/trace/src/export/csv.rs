@@ -27,7 +27,7 @@ pub fn write<S: ReadAt, W: Write>(
     let mut events = traces.events();
     for (process, event) in events.by_ref() {
         let name = names.of(process, event.site);
-        if !names.is_chosen(name) {
+        if !names.is_selected(name) {
             continue;
         }
         found.events += 1;

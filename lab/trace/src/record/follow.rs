@@ -20,7 +20,7 @@ const SITES_END: usize = 1 << 18;
 const ROUNDS_PER_LIVENESS_CHECK: u32 = 64;
 
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct RingDrain {
     folder: PathBuf,
     file: PathBuf,
     known_files: HashSet<OsString>,
@@ -30,7 +30,7 @@ pub(super) struct Follower {
     rounds_count: u32,
 }
 
-impl Follower {
+impl RingDrain {
     pub(super) fn new(folder: &Path, file: &Path) -> Self {
         let (known_files, processes, finished_paths, notes) = Default::default();
         let (folder, file) = (folder.to_owned(), file.to_owned());
@@ -222,7 +222,7 @@ impl FollowedProcess {
     }
 
     /// Writes a chunk of a lane's events: from complete blocks, or all if `should_drain_all`.
-    /// Returns `false` once nothing more can be taken.
+    /// Returns `false` when no further events can be taken.
     fn write_chunk(&mut self, at: usize, should_drain_all: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
@@ -239,7 +239,7 @@ impl FollowedProcess {
             let words = &self.block.words;
             let (base, rest) = (words[1], words.get(word..).unwrap_or_default());
             if !self.chunk.push_block(base, rest) {
-                break; // its base time needs the next chunk
+                break; // the time base of the event needs the next chunk
             }
             lane.lost_before = words[3];
             let mut words_count = 0;

@@ -1,4 +1,4 @@
-//! Checks a program for something to trace, before it runs.
+//! Check that a program can be traced, before it runs.
 
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection, ObjectSymbol, elf};
@@ -22,22 +22,22 @@ pub struct TraceableProgram {
     pub loads_library: bool,
 }
 
-/// Reason for which a program is not run at all.
+/// Reason for refusing to run a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No program was given.
-    #[error("no program given: write it after --")]
-    Nothing,
+    #[error("no program given: write the program after --")]
+    NoCommand,
     /// The program was not found.
     #[error("{}: no such program", name.display())]
-    Absent {
+    NotFound {
         /// Name as given.
         name: PathBuf,
     },
     /// The program cannot be executed or read.
     #[error("{}: {reason}", path.display())]
-    Forbidden {
+    NotRunnable {
         /// Path of its file.
         path: PathBuf,
         /// Cause.
@@ -45,7 +45,7 @@ pub enum Refusal {
     },
     /// The recording library cannot be loaded into the program.
     #[error("{} cannot be traced: {reason}", path.display())]
-    Unreachable {
+    NotLoadable {
         /// Path of its file.
         path: PathBuf,
         /// Cause.
@@ -62,11 +62,11 @@ pub enum Refusal {
     },
 }
 
-const STATIC: &str = "it is linked statically: no library can be loaded into it";
-const NOT_X86_64: &str = "it is not a 64-bit x86-64 program";
-const MUSL: &str = "it uses another C library than the recording library does";
+const STATIC: &str = "the program is statically linked: no library can be loaded into it";
+const NOT_X86_64: &str = "not a 64-bit x86-64 program";
+const MUSL: &str = "the program uses another C library than the recording library";
 const PRIVILEGED: &str =
-    "it is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
+    "the program is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
 const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";
 
 /// Finds the program that `command` names, in `PATH` like a shell, and checks it.
@@ -75,14 +75,14 @@ const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
 /// traced.
 pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Refusal> {
-    let name = command.first().filter(|name| !name.is_empty()).ok_or(Refusal::Nothing)?;
-    let path = search_path(name).ok_or_else(|| Refusal::Absent { name: name.into() })?;
-    let forbidden = |reason: String| Refusal::Forbidden { path: path.clone(), reason };
-    let data = std::fs::metadata(&path).map_err(|error| forbidden(error.to_string()))?;
+    let name = command.first().filter(|name| !name.is_empty()).ok_or(Refusal::NoCommand)?;
+    let path = search_path(name).ok_or_else(|| Refusal::NotFound { name: name.into() })?;
+    let not_runnable = |reason: String| Refusal::NotRunnable { path: path.clone(), reason };
+    let data = std::fs::metadata(&path).map_err(|error| not_runnable(error.to_string()))?;
     if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
-        return Err(forbidden("it is not an executable file".to_owned()));
+        return Err(not_runnable("not an executable file".to_owned()));
     }
-    let unreachable = |reason| Refusal::Unreachable { path: path.clone(), reason };
+    let not_loadable = |reason| Refusal::NotLoadable { path: path.clone(), reason };
     let mut found = TraceableProgram {
         path: path.clone(),
         has_functions: false,
@@ -115,7 +115,7 @@ pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Refus
         return if elf_traits.has_probes && reason != PRIVILEGED {
             Ok(found)
         } else {
-            Err(unreachable(reason))
+            Err(not_loadable(reason))
         };
     }
     found.has_functions =

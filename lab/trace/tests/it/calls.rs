@@ -152,16 +152,16 @@ fn self_times_of_threads_with_losses_are_marked() {
 #[test]
 fn tree_nests_callees_below_their_callers() {
     let (lines, time_ns) = tree(sample(), Grouping::Processes, 100);
-    let story: Vec<(usize, &str, u64)> =
+    let summary: Vec<(usize, &str, u64)> =
         lines.iter().map(|line| (line.level, line.name.as_str(), line.calls)).collect();
-    assert_eq!(story[0].2, 3, "outermost calls");
-    assert!(story.contains(&(1, "whole.outer", 2)));
-    assert!(story.contains(&(2, "whole.f(int, \"x;y\")", 50)));
-    assert!(story.contains(&(3, "whole.short", 50)));
-    assert!(story.contains(&(5, "whole.fall", 1)));
+    assert_eq!(summary[0].2, 3, "outermost calls");
+    assert!(summary.contains(&(1, "whole.outer", 2)));
+    assert!(summary.contains(&(2, "whole.f(int, \"x;y\")", 50)));
+    assert!(summary.contains(&(3, "whole.short", 50)));
+    assert!(summary.contains(&(5, "whole.fall", 1)));
     assert_eq!(lines[0].total_ns, time_ns);
     let selves: u64 = lines.iter().map(|line| line.self_ns).sum();
-    assert_eq!(selves, time_ns, "all of the time is somewhere");
+    assert_eq!(selves, time_ns, "self times sum to the total");
     for (at, line) in lines.iter().enumerate() {
         let below = lines[at + 1..].iter().take_while(|other| other.level > line.level);
         let children: u64 =
@@ -242,9 +242,9 @@ fn processes_share_one_time_line() {
     });
     let paths = [other_folder.path().join("two"), folder.path().join("one")];
     let traces = Traces::open(&paths).unwrap();
-    let story: Vec<&str> =
+    let lines: Vec<&str> =
         traces.events().map(|(process, event)| traces.name(process, event.site).unwrap()).collect();
-    assert_eq!(story, ["line.one", "line.one", "line.two", "line.two"]);
+    assert_eq!(lines, ["line.one", "line.one", "line.two", "line.two"]);
     let twice = Traces::open([&paths[0], &paths[0]]).unwrap();
     assert_eq!(twice.all().len(), 1, "a file is read once");
 

@@ -7,7 +7,7 @@ use handover_trace::{Format, Grouping, Names, Statistics, TraceError, Traces, ex
 use std::fs;
 
 #[test]
-fn file_that_is_no_trace_is_refused_with_its_name() {
+fn file_that_is_not_a_trace_is_refused_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes) in
         [("empty", &b""[..]), ("text", b"a text, and no trace"), ("elf", b"\x7fELF")]
@@ -49,7 +49,7 @@ fn intact_parts_of_a_damaged_file_are_shown_and_nest() {
             let traces = Traces::in_memory(Trace::from_bytes(damaged).unwrap());
             let names = Names::all(&traces);
             let found = walk(&traces, &names, &mut Statistics::new()).unwrap();
-            assert!(found.events <= all, "events were made up");
+            assert!(found.events <= all, "more events than were recorded");
             for format in Format::ALL {
                 let mut out = Vec::new();
                 export(&traces, &names, *format, Grouping::Processes, &mut out).unwrap();

@@ -100,7 +100,7 @@ fn random_calls_nest_in_every_format() {
     let left = found.calls - found.unmatched_enters - found.open;
     assert_eq!(left + found.unmatched_leaves, count(EventKind::Leave));
     for number in [found.unmatched_leaves, found.unmatched_enters, found.open] {
-        assert!(number > 10, "the dice are loaded: {found:?}");
+        assert!(number > 10, "too few unpaired events to test: {found:?}");
     }
     let decoded: usize = tracks.iter().map(|track| track.events.len()).sum();
     assert_eq!(decoded as u64, 2 * found.calls + found.marks);
@@ -119,7 +119,7 @@ fn chrome(traces: &Traces) -> (Vec<Value>, WalkCounts) {
         let (last, stack) = stacks.entry(place).or_default();
         let name = event["name"].as_str().unwrap().to_owned();
         let ts = event["ts"].as_f64().unwrap();
-        assert!(ts >= *last, "time goes back");
+        assert!(ts >= *last, "time decreases");
         *last = ts;
         match event["ph"].as_str().unwrap() {
             "B" => stack.push(name),

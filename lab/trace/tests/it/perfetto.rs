@@ -184,9 +184,12 @@ impl Sequence {
             for (table, entries) in tables {
                 for entry in entries {
                     let (iid, name) = (entry.iid.unwrap(), entry.name.clone().unwrap());
-                    assert!(iid > 0, "zero is no number");
+                    assert!(iid > 0, "0 is not an interning number");
                     let before = table.insert(iid, name.clone());
-                    assert!(before.is_none_or(|before| before == name), "{iid} means two things");
+                    assert!(
+                        before.is_none_or(|before| before == name),
+                        "{iid} is interned for two names"
+                    );
                 }
             }
         }
@@ -224,7 +227,7 @@ impl Sequence {
 /// Returns the threads' tracks in the order of their descriptors, as a viewer shows them.
 pub fn tracks(bytes: &[u8]) -> Vec<Track> {
     let file = File::decode(bytes).expect("protobuf");
-    assert_eq!(file.encoded_len(), bytes.len(), "fields that are not known");
+    assert_eq!(file.encoded_len(), bytes.len(), "unknown fields");
     let mut sequences: HashMap<u32, Sequence> = HashMap::new();
     let mut processes: HashMap<u64, ProcessDescriptor> = HashMap::new();
     let mut tracks: Vec<(u64, Track)> = Vec::new();
@@ -253,7 +256,7 @@ pub fn tracks(bytes: &[u8]) -> Vec<Track> {
                     process: process.process_name.clone().unwrap_or_default(),
                     events: Vec::new(),
                 };
-                assert!(tracks.iter().all(|(other, _)| *other != uuid), "a track twice");
+                assert!(tracks.iter().all(|(other, _)| *other != uuid), "duplicate track");
                 tracks.push((uuid, track));
             }
         }
@@ -262,7 +265,7 @@ pub fn tracks(bytes: &[u8]) -> Vec<Track> {
             let uuid = event.track_uuid.or(sequence.track).expect("a track");
             let decoded = sequence.decoded(packet, event);
             let track = tracks.iter_mut().find(|(other, _)| *other == uuid);
-            track.expect("a track that is described").1.events.push(decoded);
+            track.expect("a track with a descriptor").1.events.push(decoded);
         }
     }
     tracks.into_iter().map(|(_, track)| track).collect()
@@ -273,13 +276,13 @@ pub fn assert_nests(track: &Track) {
     let mut depth = 0u64;
     let mut last_ns = 0;
     for event in &track.events {
-        assert!(event.ns >= last_ns, "time goes back: {event:?}");
+        assert!(event.ns >= last_ns, "time decreases: {event:?}");
         last_ns = event.ns;
         match event.kind {
             Kind::Begin => depth += 1,
-            Kind::End => depth = depth.checked_sub(1).expect("an end has its beginning"),
+            Kind::End => depth = depth.checked_sub(1).expect("a begin for each end"),
             Kind::Instant => {}
         }
     }
-    assert_eq!(depth, 0, "a beginning has its end");
+    assert_eq!(depth, 0, "an end for each begin");
 }

@@ -1,10 +1,10 @@
 //! Addresses, through which any thread sends messages to a machine.
 
-use super::door::Door;
+use super::door::SharedThreadState;
 use super::room;
-use crate::engine::inbox::Entrance;
+use crate::engine::inbox::InboxSender;
 use crate::engine::ready::Mark;
-use crate::engine::room::Room;
+use crate::engine::room::WaitingSenders;
 use crate::{SendError, WhenFull, stage};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -14,32 +14,32 @@ use std::sync::Arc;
 /// Sending end of a machine's inbox, for any thread. It can be cloned freely, put into messages,
 /// and kept after the machine is dropped: sending then returns the message.
 ///
-/// From a handler, [`Context::pass_to`](crate::Context::pass_to) and
-/// [`call_to`](crate::Context::call_to) do the same, and cost less if the machine runs on the same
+/// From a handler, [`Context::send_to`](crate::Context::send_to) and
+/// [`send_quiet_to`](crate::Context::send_quiet_to) do the same, and cost less if the machine runs on the same
 /// thread.
 ///
 /// Messages from one thread to one machine arrive in the order in which they were sent, if all are
 /// sent in the same way (by the address, or by a context); messages of different threads arrive in
 /// any order.
 pub struct Address<M> {
-    mail: Arc<Mail<M>>,
+    mail: Arc<AddressState<M>>,
 }
 
-pub(crate) struct Mail<M> {
-    entrance: Entrance<M>,
-    pub(crate) door: Arc<Door>,
+pub(crate) struct AddressState<M> {
+    entrance: InboxSender<M>,
+    pub(crate) door: Arc<SharedThreadState>,
     /// Index of the machine in its group; 0 for a single machine.
     pub(crate) machine: u32,
     pub(crate) mark: Mark,
     when_full: WhenFull,
-    pub(crate) room: Room,
+    pub(crate) room: WaitingSenders,
     refused: AtomicU64,
 }
 
-impl<M> Mail<M> {
+impl<M> AddressState<M> {
     pub(crate) fn new(
-        entrance: Entrance<M>,
-        door: Arc<Door>,
+        entrance: InboxSender<M>,
+        door: Arc<SharedThreadState>,
         machine: u32,
         when_full: WhenFull,
     ) -> Self {
@@ -49,7 +49,7 @@ impl<M> Mail<M> {
             machine,
             mark: Mark::new(),
             when_full,
-            room: Room::default(),
+            room: WaitingSenders::default(),
             refused: AtomicU64::new(0),
         }
     }
@@ -69,20 +69,20 @@ impl<M> Mail<M> {
     fn notify(&self) {
         let must_ring = match self.door.marking() {
             None => true,
-            Some(marking) => marking.pass(&self.mark, self.machine),
+            Some(marking) => marking.announce(&self.mark, self.machine),
         };
         if must_ring || self.door.notifies_each() {
-            self.door.ring();
+            self.door.wake();
         }
     }
 
-    /// Makes the message visible to a thread that is awake, without waking a sleeper for it; called
-    /// after a message was enqueued.
+    /// Announces the message to an awake thread, without waking a sleeping one; called after a message was
+    /// enqueued.
     #[inline]
-    fn show(&self) {
+    fn publish(&self) {
         let marking = self.door.marking();
-        if marking.is_some_and(|marking| marking.call(&self.mark, self.machine)) {
-            self.door.ring();
+        if marking.is_some_and(|marking| marking.announce_quietly(&self.mark, self.machine)) {
+            self.door.wake();
         }
     }
 
@@ -116,12 +116,12 @@ impl<M> Mail<M> {
 }
 
 impl<M> Address<M> {
-    pub(crate) fn new(mail: Mail<M>) -> Self {
+    pub(crate) fn new(mail: AddressState<M>) -> Self {
         Self { mail: Arc::new(mail) }
     }
 
     #[inline]
-    pub(crate) fn mail(&self) -> &Mail<M> {
+    pub(crate) fn mail(&self) -> &AddressState<M> {
         &self.mail
     }
 
@@ -138,7 +138,7 @@ impl<M> Address<M> {
     /// Receiver awake: one compare-and-swap, a store to the cache line that the machine reads, a
     /// fence. Asleep: additionally a system call (1 to 2 µs).
     #[inline]
-    pub fn pass(&self, message: M) -> Result<(), SendError<M>> {
+    pub fn send(&self, message: M) -> Result<(), SendError<M>> {
         self.mail.enqueue(message)?;
         self.mail.notify();
         Ok(())
@@ -148,18 +148,18 @@ impl<M> Address<M> {
     /// once, a sleeping machine when it wakes for another reason.
     ///
     /// # Errors
-    /// As [`pass`](Self::pass).
+    /// As [`send`](Self::send).
     ///
     /// # Blocking
-    /// As [`pass`](Self::pass); a sender that waits for room wakes the machine.
+    /// As [`send`](Self::send); a sender that waits for room wakes the machine.
     #[inline]
-    pub fn call(&self, message: M) -> Result<(), SendError<M>> {
+    pub fn send_quiet(&self, message: M) -> Result<(), SendError<M>> {
         self.mail.enqueue(message)?;
-        self.mail.show();
+        self.mail.publish();
         Ok(())
     }
 
-    /// Wakes the machine if it sleeps: for messages sent by [`call`](Self::call).
+    /// Wakes the machine if it sleeps: for messages sent by [`send_quiet`](Self::send_quiet).
     pub fn wake(&self) {
         self.mail.notify();
     }
@@ -213,7 +213,7 @@ impl<M> fmt::Debug for Address<M> {
 /// machine or group is dropped.
 #[derive(Clone)]
 pub struct Stopper {
-    pub(crate) door: Arc<Door>,
+    pub(crate) door: Arc<SharedThreadState>,
 }
 
 impl Stopper {
@@ -240,61 +240,61 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    const CALLED: u32 = 1;
-    const PASSED: u32 = 2;
+    const QUIET: u32 = 1;
+    const WAKING: u32 = 2;
     const LATEST: Duration = Duration::from_secs(10);
 
-    /// Passes a message behind a call that has taken its slot in the inbox, and lets the call fill
+    /// Sends a message behind a quiet send that has taken its slot in the inbox, and lets that send fill
     /// the slot well after the thread has gone to sleep again.
-    fn pass_behind_an_unfinished_call(address: Address<u32>) -> thread::JoinHandle<()> {
+    fn send_behind_an_unfinished_push(address: Address<u32>) -> thread::JoinHandle<()> {
         thread::spawn(move || {
             let (finish, is_to_finish) = mpsc::channel();
             let calls = {
                 let address = address.clone();
                 thread::spawn(move || {
-                    let Entrance::Ring(producer) = &address.mail.entrance else { return };
-                    let mut late = std::iter::once(CALLED)
-                        .inspect(|_| is_to_finish.recv().expect("it is told to finish"));
+                    let InboxSender::Ring(producer) = &address.mail.entrance else { return };
+                    let mut late = std::iter::once(QUIET)
+                        .inspect(|_| is_to_finish.recv().expect("a request to finish"));
                     assert_eq!(producer.push_batch(&mut late), 1);
-                    address.mail.show();
+                    address.mail.publish();
                 })
             };
             while address.waiting_count() == 0 {
                 thread::yield_now();
             }
-            address.pass(PASSED).expect("room");
+            address.send(WAKING).expect("room");
             thread::sleep(Duration::from_millis(20));
             finish.send(()).expect("it waits");
             calls.join().expect("the caller");
         })
     }
 
-    fn stop_once_passed(message: u32, cx: &mut Context<'_, u32>) {
-        if message == PASSED {
+    fn stop_at_waking(message: u32, cx: &mut Context<'_, u32>) {
+        if message == WAKING {
             cx.stop();
         }
     }
 
     #[test]
-    fn passed_message_behind_an_unfinished_call_is_handled() {
+    fn message_behind_an_unfinished_push_is_handled() {
         for park_on in [ParkOn::Auto, ParkOn::Descriptor] {
             let thread = ThreadConfig { park_on, ..ThreadConfig::default() };
             let config = Config { thread, ..Config::default() };
-            let mut machine = Machine::new(handler(stop_once_passed), config).expect("valid");
+            let mut machine = Machine::new(handler(stop_at_waking), config).expect("valid");
             // Wakes the thread if nothing else does.
-            machine.context().after(LATEST, CALLED).expect("a timer");
+            machine.context().after(LATEST, QUIET).expect("a timer");
             let started = Instant::now();
-            let sender = pass_behind_an_unfinished_call(machine.address().clone());
+            let sender = send_behind_an_unfinished_push(machine.address().clone());
             assert_eq!(machine.run(), Ok(Ended::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender");
 
             let mut group = Group::new(thread).expect("valid");
-            let member = group.add(handler(stop_once_passed), Config::default()).expect("room");
+            let member = group.add(handler(stop_at_waking), Config::default()).expect("room");
             let mut cx = group.context(&member).expect("of this group");
-            cx.after(LATEST, CALLED).expect("a timer");
+            cx.after(LATEST, QUIET).expect("a timer");
             let started = Instant::now();
-            let sender = pass_behind_an_unfinished_call(member.address().clone());
+            let sender = send_behind_an_unfinished_push(member.address().clone());
             assert_eq!(group.run(), Ok(Ended::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn awake_thread_is_notified_of_each_passed_message_only_if_configured() {
+    fn awake_thread_is_notified_of_each_message_only_if_configured() {
         for (wake_when, notified) in [(WakeWhen::Asleep, 0), (WakeWhen::EachMessage, 2)] {
             let thread = ThreadConfig { wake_when, ..ThreadConfig::default() };
             let config = Config { thread, ..Config::default() };
@@ -322,17 +322,17 @@ mod tests {
             let member = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("room");
             for address in [machine.address().clone(), member.address().clone()] {
                 for number in 0..2 {
-                    address.pass(number).expect("room");
+                    address.send(number).expect("room");
                 }
                 assert_eq!(take_notifications(&address), notified, "by address, {wake_when:?}");
-                address.call(2).expect("room");
-                assert_eq!(take_notifications(&address), 0, "by call, {wake_when:?}");
+                address.send_quiet(2).expect("room");
+                assert_eq!(take_notifications(&address), 0, "by send_quiet, {wake_when:?}");
             }
             let own = machine.address().clone();
             let mut cx = machine.context();
-            cx.call(3).expect("room");
-            cx.pass(4).expect("room");
-            cx.pass_to(&own, 5).expect("room");
+            cx.send_quiet(3).expect("room");
+            cx.send(4).expect("room");
+            cx.send_to(&own, 5).expect("room");
             assert_eq!(take_notifications(&own), notified, "by context, {wake_when:?}");
             assert_eq!(machine.poll().map(|round| round.handled), Ok(6));
         }

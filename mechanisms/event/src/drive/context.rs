@@ -1,9 +1,9 @@
 //! The context of a handler: sending, timers, descriptors, stopping.
 
 use super::address::{Address, Stopper};
-use super::desk::{Desk, Tick};
-use super::home::{self, Home};
-use super::near::Near;
+use super::desk::{MachineState, Tick};
+use super::home::{self, ThreadState};
+use super::near::LocalMachines;
 use super::reactor::Token;
 use crate::{
     Ended, Interest, PoolFull, Posted, Publisher, Ready, SendError, Stats, TimerId, TimersFull,
@@ -15,13 +15,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A machine's queues, timers and descriptors, as its handler gets them with each message.
+/// Access to a machine's queues, timers and descriptors, for its handler.
 ///
 /// `M` is the machine's message type. All methods are called on the thread that runs the machine,
 /// and its own data needs no synchronisation.
 pub struct Context<'a, M> {
-    pub(crate) desk: &'a mut Desk<M>,
-    pub(crate) home: &'a mut Home,
+    pub(crate) desk: &'a mut MachineState<M>,
+    pub(crate) home: &'a mut ThreadState,
 }
 
 impl<M: Send + 'static> Context<'_, M> {
@@ -33,17 +33,17 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Cost
     /// A push to a queue that no other thread accesses: 1 to 2 ns.
     #[inline]
-    pub fn call(&mut self, message: M) -> Result<(), SendError<M>> {
+    pub fn send_quiet(&mut self, message: M) -> Result<(), SendError<M>> {
         self.desk.push_local(message)
     }
 
-    /// Sends a message to this machine itself, whose thread is awake: as [`call`](Self::call), and a
+    /// Sends a message to this machine itself, whose thread is awake: as [`send_quiet`](Self::send_quiet), and a
     /// system call more under [`WakeWhen::EachMessage`](crate::WakeWhen).
     ///
     /// # Errors
-    /// As [`call`](Self::call).
+    /// As [`send_quiet`](Self::send_quiet).
     #[inline]
-    pub fn pass(&mut self, message: M) -> Result<(), SendError<M>> {
+    pub fn send(&mut self, message: M) -> Result<(), SendError<M>> {
         self.desk.push_local(message)?;
         self.home.notify_itself();
         Ok(())
@@ -54,57 +54,57 @@ impl<M: Send + 'static> Context<'_, M> {
     /// [`Group`](crate::Group)).
     ///
     /// # Errors
-    /// As [`Address::pass`].
+    /// As [`Address::send`].
     ///
     /// # Blocking
-    /// As [`Address::pass`]; never when the receiver runs on this thread.
+    /// As [`Address::send`]; never when the receiver runs on this thread.
     #[inline]
-    pub fn pass_to<N: Send + 'static>(
+    pub fn send_to<N: Send + 'static>(
         &mut self,
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
         let mut near = self.near();
-        if near.has(to) { near.pass(to, message) } else { self.pass_far(to, message) }
+        if near.has(to) { near.send(to, message) } else { self.send_far(to, message) }
     }
 
-    /// Apart, so that the near way stays small enough to be compiled into handlers.
+    /// Sends to another thread. Not inlined, so that the path to this thread is small enough to be.
     #[inline(never)]
-    fn pass_far<N: Send + 'static>(
+    fn send_far<N: Send + 'static>(
         &mut self,
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        to.pass(message)?;
+        to.send(message)?;
         self.home.expect_from(&to.mail().door);
         Ok(())
     }
 
     /// Posts a value to a topic as [`Publisher::post`] does, and without synchronisation to the
-    /// subscribers on this thread, as [`pass_to`](Self::pass_to) sends to them.
+    /// subscribers on this thread, as [`send_to`](Self::send_to) sends to them.
     ///
-    /// Subscribers on other threads are expected to answer: before this thread looks for the answers,
-    /// it lets those on its own CPU run.
+    /// Subscribers on other threads are expected to answer: before this thread polls for the answers,
+    /// it yields to those on its own CPU.
     ///
     /// ```
     /// use handover_event::{Config, Machine, Shared, Topic, handler};
     /// let topic = Topic::new();
-    /// let mut heard = Machine::new(
+    /// let mut subscriber = Machine::new(
     ///     handler(|news: Shared<u32>, _cx| assert_eq!(*news, 7)),
     ///     Config::default(),
     /// )?;
-    /// topic.subscribe(heard.address(), |news| news);
+    /// topic.subscribe(subscriber.address(), |news| news);
     /// let mut publisher = topic.publisher(1);
     /// let mut machine = Machine::new(
     ///     handler(move |number: u32, cx| {
     ///         let posted = cx.post(&mut publisher, number).expect("one value at a time");
-    ///         assert_eq!((posted.taken, posted.refused), (1, 0));
+    ///         assert_eq!((posted.accepted_count, posted.refused_count), (1, 0));
     ///     }),
     ///     Config::default(),
     /// )?;
-    /// machine.context().call(7)?;
+    /// machine.context().send_quiet(7)?;
     /// machine.poll()?;
-    /// assert_eq!(heard.poll()?.handled, 1);
+    /// assert_eq!(subscriber.poll()?.handled, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -125,24 +125,24 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(posted)
     }
 
-    /// Sends like [`pass_to`](Self::pass_to), without waking the thread; see [`Address::call`].
+    /// Sends like [`send_to`](Self::send_to), without waking the thread; see [`Address::send_quiet`].
     ///
     /// # Errors
-    /// As [`Address::call`].
+    /// As [`Address::send_quiet`].
     #[inline]
-    pub fn call_to<N: Send + 'static>(
+    pub fn send_quiet_to<N: Send + 'static>(
         &mut self,
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
         let mut near = self.near();
-        if near.has(to) { near.call(to, message) } else { to.call(message) }
+        if near.has(to) { near.send_quiet(to, message) } else { to.send_quiet(message) }
     }
 
     /// Returns the sending side to the machines on this thread.
     #[inline(always)]
-    fn near(&mut self) -> Near<'_> {
-        Near {
+    fn near(&mut self) -> LocalMachines<'_> {
+        LocalMachines {
             machine: self.desk.machine,
             local: &mut self.desk.local,
             local_messages_max: self.desk.config.local_messages_max as usize,

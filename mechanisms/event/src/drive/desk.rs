@@ -1,7 +1,7 @@
 //! A machine's data apart from its handler: queues, timers, watches, counters.
 
-use super::address::{Address, Mail};
-use super::door::Door;
+use super::address::{Address, AddressState};
+use super::door::SharedThreadState;
 use super::home::now_ns;
 use super::reactor::Token;
 use super::room;
@@ -48,7 +48,7 @@ pub(crate) struct Watch<M> {
     wrap: Wrap<M>,
 }
 
-pub(crate) struct Desk<M> {
+pub(crate) struct MachineState<M> {
     /// Index of the machine in its group; a copy of the address's field, without the indirection.
     pub(crate) machine: u32,
     pub(crate) address: Address<M>,
@@ -69,10 +69,10 @@ const KINDS_REPORTED_MAX: usize = 1 << 16;
 /// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
 
-impl<M: Send + 'static> Desk<M> {
+impl<M: Send + 'static> MachineState<M> {
     pub(crate) fn new(
         config: Config,
-        door: &Arc<Door>,
+        door: &Arc<SharedThreadState>,
         machine: u32,
     ) -> Result<Self, MachineError> {
         let (entrance, inbox) = match config.when_full {
@@ -83,7 +83,12 @@ impl<M: Send + 'static> Desk<M> {
         let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
         Ok(Self {
             machine,
-            address: Address::new(Mail::new(entrance, Arc::clone(door), machine, config.when_full)),
+            address: Address::new(AddressState::new(
+                entrance,
+                Arc::clone(door),
+                machine,
+                config.when_full,
+            )),
             inbox,
             local: VecDeque::with_capacity(config.local_messages_max.min(LOCAL_RESERVED) as usize),
             wheel,
@@ -96,7 +101,7 @@ impl<M: Send + 'static> Desk<M> {
     }
 }
 
-impl<M> Desk<M> {
+impl<M> MachineState<M> {
     /// Puts a message from the machine's own thread into the local queue.
     #[inline]
     pub(crate) fn push_local(&mut self, message: M) -> Result<(), SendError<M>> {
@@ -232,7 +237,7 @@ impl<M> Desk<M> {
     }
 }
 
-impl<M> Drop for Desk<M> {
+impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
         self.inbox.close();
         room::admit(&self.address.mail().room, u32::MAX); // the waiting senders find the inbox closed

@@ -1,6 +1,6 @@
 //! The part of a thread's state that other threads access.
 
-use crate::engine::ready::Marking;
+use crate::engine::ready::ReadySender;
 use crate::{WakeWhen, stage};
 use handover_base::sync::CachePadded;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-pub(crate) struct Door {
+pub(crate) struct SharedThreadState {
     bell: Unparker,
     /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
     stop: CachePadded<AtomicBool>,
     /// The eventfd that ends a sleep in epoll; made before the first such sleep.
     counter: OnceLock<OwnedFd>,
     /// For a group: announces which machines have messages.
-    marking: Option<Marking>,
+    marking: Option<ReadySender>,
     wake_when: WakeWhen,
 }
 
-impl Door {
-    pub(crate) fn new(marking: Option<Marking>, wake_when: WakeWhen) -> Arc<Self> {
+impl SharedThreadState {
+    pub(crate) fn new(marking: Option<ReadySender>, wake_when: WakeWhen) -> Arc<Self> {
         Arc::new(Self {
             bell: Unparker::new(),
             stop: CachePadded::new(AtomicBool::new(false)),
@@ -34,14 +34,14 @@ impl Door {
         })
     }
 
-    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], notifies it in any case. What
-    /// it should find must be where it looks already.
+    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], notifies it in any case. Call it
+    /// after the message was published.
     #[inline]
-    pub(crate) fn ring(&self) {
-        if self.bell.unpark_with(|| self.rouse()) {
+    pub(crate) fn wake(&self) {
+        if self.bell.unpark_with(|| self.wake_sleeper()) {
             stage::notified();
         } else if self.notifies_each() {
-            self.rouse();
+            self.wake_sleeper();
         }
     }
 
@@ -52,7 +52,7 @@ impl Door {
     }
 
     #[cold]
-    fn rouse(&self) {
+    fn wake_sleeper(&self) {
         let Some(counter) = self.counter.get() else { return };
         match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
             // EAGAIN: the counter is at its maximum, which also makes it readable.
@@ -61,11 +61,11 @@ impl Door {
         }
     }
 
-    pub(crate) fn bell(&self) -> &Unparker {
+    pub(crate) fn unparker(&self) -> &Unparker {
         &self.bell
     }
 
-    pub(crate) fn marking(&self) -> Option<&Marking> {
+    pub(crate) fn marking(&self) -> Option<&ReadySender> {
         self.marking.as_ref()
     }
 
@@ -82,7 +82,7 @@ impl Door {
     pub(crate) fn stop(&self) {
         // Release: pairs with the Acquire in take_stop().
         self.stop.store(true, Ordering::Release);
-        self.ring();
+        self.wake();
     }
 
     #[inline]
@@ -97,15 +97,14 @@ impl Door {
         self.stop_is_wanted() && self.stop.swap(false, Ordering::Acquire)
     }
 
-    /// Marks the calling thread as the one that runs the door's machines, until the guard is
-    /// dropped.
-    pub(crate) fn enter(&self) -> Inside {
+    /// Marks the calling thread as the one that runs these machines, until the guard is dropped.
+    pub(crate) fn enter(&self) -> RunGuard {
         // Fails while the thread's locals are dropped; then is_here() returns `false`.
         let _ = HERE.try_with(|doors| doors.borrow_mut().push(ptr::from_ref(self)));
-        Inside
+        RunGuard
     }
 
-    /// Returns `true` if the calling thread currently runs this door's machines.
+    /// Returns `true` if the calling thread currently runs these machines.
     pub(crate) fn is_here(&self) -> bool {
         let is_here = HERE.try_with(|doors| doors.borrow().contains(&ptr::from_ref(self)));
         is_here.unwrap_or(false)
@@ -113,14 +112,14 @@ impl Door {
 }
 
 thread_local! {
-    /// The doors whose machines this thread runs: more than one if a handler runs other machines.
+    /// States whose machines this thread runs: more than one if a handler runs other machines.
     /// Compared, never dereferenced.
-    static HERE: RefCell<Vec<*const Door>> = const { RefCell::new(Vec::new()) };
+    static HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) struct Inside;
+pub(crate) struct RunGuard;
 
-impl Drop for Inside {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         let _ = HERE.try_with(|doors| doors.borrow_mut().pop());
     }

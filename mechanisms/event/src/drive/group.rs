@@ -2,13 +2,13 @@
 
 use super::address::{Address, Stopper};
 use super::context::Context;
-use super::desk::Desk;
-use super::door::{Door, Inside};
-use super::home::{self, Home, Local};
+use super::desk::MachineState;
+use super::door::{RunGuard, SharedThreadState};
+use super::home::{self, Local, ThreadState};
 use super::machine::Closed;
 use super::member::{Handler, Member};
 use super::reactor::Token;
-use crate::engine::ready::{self, Mark, Marked};
+use crate::engine::ready::{self, Mark, ReadyQueue};
 use crate::raw::queue::AnyQueue;
 use crate::{
     Config, ConfigError, Ended, MachineError, Ready, Round, RunError, Signals, Stats, ThreadConfig,
@@ -26,7 +26,7 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// Machines that share a thread, its sleep and its descriptors.
 ///
 /// Messages between machines of a group that are sent through a [`Context`]
-/// ([`pass_to`](Context::pass_to)) need no synchronisation. Machines with messages from other
+/// ([`send_to`](Context::send_to)) need no synchronisation. Machines with messages from other
 /// threads are found through a queue, so idle machines cost nothing, whatever their number.
 ///
 /// ```
@@ -37,9 +37,9 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// }), Config::default())?;
 /// let to_pong = pong.address().clone();
 /// let ping = group.add(handler(move |hops_left: u32, cx| {
-///     cx.pass_to(&to_pong, hops_left - 1).expect("room"); // on this thread: a push to a queue
+///     cx.send_to(&to_pong, hops_left - 1).expect("room"); // on this thread: a push to a queue
 /// }), Config::default())?;
-/// ping.address().pass(1)?;
+/// ping.address().send(1)?;
 /// group.run()?;
 /// assert_eq!(group.stats(&pong).unwrap().handled, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -55,8 +55,8 @@ pub struct Group {
     /// The next deadline of each machine that has timers.
     wheel: Wheel<u32>,
     deadlines: Vec<Option<Deadline>>,
-    home: Home,
-    marked: Marked,
+    home: ThreadState,
+    marked: ReadyQueue,
     machines_max: u32,
     /// Number of machines whose `started` has been called.
     started: usize,
@@ -71,13 +71,13 @@ struct Deadline {
 }
 
 /// Handle of a machine in a group: holds its address, and names it to the group.
-pub struct Joined<H: Handler> {
+pub struct GroupMember<H: Handler> {
     address: Address<H::Message>,
     machine: u32,
     is: PhantomData<fn() -> H>,
 }
 
-impl<H: Handler> Joined<H> {
+impl<H: Handler> GroupMember<H> {
     /// Returns the machine's address; clone it to hand it out.
     #[must_use]
     pub fn address(&self) -> &Address<H::Message> {
@@ -85,7 +85,7 @@ impl<H: Handler> Joined<H> {
     }
 }
 
-impl<H: Handler> fmt::Debug for Joined<H> {
+impl<H: Handler> fmt::Debug for GroupMember<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Joined({})", self.machine)
     }
@@ -100,10 +100,10 @@ struct Turn {
 }
 
 trait AnyMember: Send {
-    fn start(&mut self, home: &mut Home);
-    fn messages(&mut self, home: &mut Home) -> Turn;
-    fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn;
-    fn descriptor(&mut self, home: &mut Home, token: Token, ready: Ready) -> Turn;
+    fn start(&mut self, home: &mut ThreadState);
+    fn messages(&mut self, home: &mut ThreadState) -> Turn;
+    fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn;
+    fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
     fn waiting_count(&self) -> usize;
     fn has_mail(&self) -> bool;
@@ -116,7 +116,7 @@ trait AnyMember: Send {
 impl<H: Handler + Send + 'static> Member<H> {
     /// Takes the messages that other machines on this thread have sent.
     #[inline]
-    fn take_local(&mut self, home: &mut Home) {
+    fn take_local(&mut self, home: &mut ThreadState) {
         let machine = self.desk.machine as usize;
         let Some(queue) = home.locals[machine].queue.get_mut() else { return };
         if self.desk.local.is_empty() {
@@ -128,7 +128,7 @@ impl<H: Handler + Send + 'static> Member<H> {
 
     /// Does the machine's turn, with messages of any number and of other threads, too.
     #[inline(never)]
-    fn long_turn(&mut self, home: &mut Home) -> Turn {
+    fn long_turn(&mut self, home: &mut ThreadState) -> Turn {
         let machine = self.desk.machine as usize;
         let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
         self.take_local(home);
@@ -153,11 +153,11 @@ impl<H: Handler + Send + 'static> Member<H> {
 }
 
 impl<H: Handler + Send + 'static> AnyMember for Member<H> {
-    fn start(&mut self, home: &mut Home) {
+    fn start(&mut self, home: &mut ThreadState) {
         Member::start(self, home);
     }
 
-    fn messages(&mut self, home: &mut Home) -> Turn {
+    fn messages(&mut self, home: &mut ThreadState) -> Turn {
         let local = &mut home.locals[self.desk.machine as usize];
         // As a rule a machine has one message, of another machine of the group.
         let only = match local.queue.get_mut::<H::Message>() {
@@ -171,12 +171,12 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.turn(1, !self.desk.local.is_empty())
     }
 
-    fn timers(&mut self, home: &mut Home, now_ns: u64) -> Turn {
+    fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn {
         let handled = Member::timers(self, home, now_ns);
         self.turn(handled, !self.desk.local.is_empty())
     }
 
-    fn descriptor(&mut self, home: &mut Home, token: Token, ready: Ready) -> Turn {
+    fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn {
         let handled = Member::descriptor(self, home, token, ready);
         self.turn(handled, !self.desk.local.is_empty())
     }
@@ -218,7 +218,8 @@ impl Group {
     pub fn new(config: ThreadConfig) -> Result<Self, MachineError> {
         config.validate()?;
         let (marking, marked) = ready::marks(config.machines_max)?;
-        let home = Home::new(config, Door::new(Some(marking), config.wake_when))?;
+        let home =
+            ThreadState::new(config, SharedThreadState::new(Some(marking), config.wake_when))?;
         let timers = handover_timer::Config {
             timers_max: config.machines_max,
             ..handover_timer::Config::default()
@@ -240,7 +241,7 @@ impl Group {
     ///
     /// # Errors
     /// [`MachineError`]: the configuration is not valid, the group is full, or memory is exhausted.
-    pub fn add<H>(&mut self, handler: H, config: Config) -> Result<Joined<H>, MachineError>
+    pub fn add<H>(&mut self, handler: H, config: Config) -> Result<GroupMember<H>, MachineError>
     where
         H: Handler + Send + 'static,
     {
@@ -249,7 +250,7 @@ impl Group {
             return Err(MachineError::GroupFull { machines_max: self.machines_max });
         }
         let machine = self.members.len() as u32; // below machines_max
-        let desk = Desk::new(config, &self.home.door, machine)?;
+        let desk = MachineState::new(config, &self.home.door, machine)?;
         let address = desk.address.clone();
         self.home.locals.push(Local {
             queue: AnyQueue::of::<H::Message>(),
@@ -261,7 +262,7 @@ impl Group {
         self.deadlines.push(None);
         self.has_blocking |= matches!(config.when_full, WhenFull::Block { .. });
         self.home.list(machine); // messages put into its context before the run are found
-        Ok(Joined { address, machine, is: PhantomData })
+        Ok(GroupMember { address, machine, is: PhantomData })
     }
 
     /// Returns a handle that stops the group from any thread.
@@ -287,7 +288,7 @@ impl Group {
 
     /// Returns a machine's handler; `None` if the machine was removed or belongs to another group.
     #[must_use]
-    pub fn handler<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&H> {
+    pub fn handler<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&H> {
         Some(&self.member(which)?.handler)
     }
 
@@ -295,7 +296,7 @@ impl Group {
     /// [`handler`](Self::handler).
     pub fn handler_mut<H: Handler + Send + 'static>(
         &mut self,
-        which: &Joined<H>,
+        which: &GroupMember<H>,
     ) -> Option<&mut H> {
         self.member(which)?;
         let member = self.members[which.machine as usize].as_mut()?;
@@ -306,7 +307,7 @@ impl Group {
     /// as for [`handler`](Self::handler).
     pub fn context<H: Handler + Send + 'static>(
         &mut self,
-        which: &Joined<H>,
+        which: &GroupMember<H>,
     ) -> Option<Context<'_, H::Message>> {
         self.member(which)?;
         self.home.list(which.machine);
@@ -318,7 +319,7 @@ impl Group {
     /// Returns a machine's counters; parks, wake-ups and spins are those of the thread. `None` as
     /// for [`handler`](Self::handler).
     #[must_use]
-    pub fn stats<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<Stats> {
+    pub fn stats<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<Stats> {
         let member = self.member(which)?;
         let mut stats = member.desk.stats();
         let local = &self.home.locals[which.machine as usize].queue;
@@ -331,7 +332,10 @@ impl Group {
 
     /// Removes and closes a machine, ends its timers and watches, and returns the messages that
     /// were not handled. `None` as for [`handler`](Self::handler).
-    pub fn remove<H: Handler + Send + 'static>(&mut self, which: &Joined<H>) -> Option<Closed<H>> {
+    pub fn remove<H: Handler + Send + 'static>(
+        &mut self,
+        which: &GroupMember<H>,
+    ) -> Option<Closed<H>> {
         self.member(which)?;
         let place = which.machine as usize;
         let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
@@ -345,7 +349,7 @@ impl Group {
         Some(Closed::of(member, &self.home))
     }
 
-    fn member<H: Handler + Send + 'static>(&self, which: &Joined<H>) -> Option<&Member<H>> {
+    fn member<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&Member<H>> {
         if !Arc::ptr_eq(&which.address.mail().door, &self.home.door) {
             return None;
         }
@@ -402,7 +406,7 @@ impl Group {
         self.round()
     }
 
-    fn arrive(&mut self) -> Inside {
+    fn arrive(&mut self) -> RunGuard {
         let inside = self.home.door.enter();
         self.home.arrive();
         while self.started < self.members.len() {

@@ -1,7 +1,7 @@
 //! The part of a thread's state that only the thread itself accesses: its parker, its descriptors,
 //! and the queues between machines that share the thread.
 
-use super::door::Door;
+use super::door::SharedThreadState;
 use super::reactor::{Reactor, Token};
 use crate::engine::incoming::Incoming;
 use crate::raw::queue::AnyQueue;
@@ -12,8 +12,8 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-pub(crate) struct Home {
-    pub(crate) door: Arc<Door>,
+pub(crate) struct ThreadState {
+    pub(crate) door: Arc<SharedThreadState>,
     parker: Parker,
     reactor: Option<Reactor>,
     config: ThreadConfig,
@@ -67,8 +67,11 @@ fn within(ns_max: u64, deadline_ns: Option<u64>) -> Option<u64> {
     Some(deadline_ns.map_or(again_ns, |deadline_ns| deadline_ns.min(again_ns)))
 }
 
-impl Home {
-    pub(crate) fn new(config: ThreadConfig, door: Arc<Door>) -> Result<Self, MachineError> {
+impl ThreadState {
+    pub(crate) fn new(
+        config: ThreadConfig,
+        door: Arc<SharedThreadState>,
+    ) -> Result<Self, MachineError> {
         let parker = Parker::new(config.spin).map_err(crate::ConfigError::from)?;
         let mut home = Self {
             door,
@@ -94,7 +97,7 @@ impl Home {
 
     /// Prepares the calling thread; called when it begins to run.
     pub(crate) fn arrive(&mut self) {
-        self.parker.settle(self.door.bell());
+        self.parker.settle(self.door.unparker());
         if std::mem::replace(&mut self.has_arrived, true) {
             return;
         }
@@ -193,7 +196,7 @@ impl Home {
         self.parker.poll_eagerly(&mut || look() || door.stop_is_wanted())
     }
 
-    /// Spins, then sleeps until a message is queued, the bell is rung, a descriptor is ready, or
+    /// Spins, then sleeps until a message is queued, another thread wakes this one, a descriptor is ready, or
     /// `deadline_ns` has passed.
     ///
     /// All but the sleep is inlined into the loop that waits: see [`Parker::spin`].
@@ -204,7 +207,7 @@ impl Home {
         incoming: &mut impl Incoming,
     ) -> Result<(), RunError> {
         let Self { door, parker, .. } = self;
-        parker.settle(door.bell());
+        parker.settle(door.unparker());
         if parker.spin(deadline_ns, &mut || incoming.has_any() || door.stop_is_wanted()) {
             self.spins += 1;
             return Ok(());
@@ -221,8 +224,8 @@ impl Home {
         let Self { door, parker, reactor, .. } = self;
         let mut answer = Ok(());
         let mut park = |deadline_ns: Option<u64>, look: &mut dyn FnMut() -> bool| match reactor {
-            None => parker.park(door.bell(), deadline_ns, &mut &mut *look),
-            Some(reactor) => parker.park_with(door.bell(), &mut &mut *look, |now_ns| {
+            None => parker.park(door.unparker(), deadline_ns, &mut &mut *look),
+            Some(reactor) => parker.park_with(door.unparker(), &mut &mut *look, |now_ns| {
                 let left = |at_ns: u64| at_ns.saturating_sub(now_ns);
                 answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
             }),
@@ -247,26 +250,25 @@ impl Home {
         answer
     }
 
-    /// Records that a machine behind another door was sent a message, and may answer.
+    /// Records that a machine of another thread was sent a message, and may answer.
     #[inline]
-    pub(crate) fn expect_from(&mut self, door: &Door) {
-        self.parker.expect(door.bell());
+    pub(crate) fn expect_from(&mut self, door: &SharedThreadState) {
+        self.parker.expect(door.unparker());
     }
 
-    /// Expects an answer from each of the other threads behind these doors, which were sent
-    /// something.
+    /// Expects an answer from each of these threads, to which messages were sent.
     #[inline]
-    pub(crate) fn expect_all<'a>(&mut self, doors: impl Iterator<Item = &'a Door>) {
+    pub(crate) fn expect_all<'a>(&mut self, doors: impl Iterator<Item = &'a SharedThreadState>) {
         let Self { parker, door, .. } = self;
         let others = doors.filter(|other| !std::ptr::eq(*other, &**door));
-        parker.expect_all(others.map(Door::bell));
+        parker.expect_all(others.map(SharedThreadState::unparker));
     }
 
     /// Notifies this thread of a message from itself, if each message is notified.
     #[inline]
     pub(crate) fn notify_itself(&self) {
         if self.door.notifies_each() {
-            self.door.ring();
+            self.door.wake();
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::address::{Address, Stopper};
 use super::context::Context;
-use super::desk::Desk;
-use super::door::{Door, Inside};
-use super::home::{self, Home};
+use super::desk::MachineState;
+use super::door::{RunGuard, SharedThreadState};
+use super::home::{self, ThreadState};
 use super::member::{Handler, Member};
 use crate::{Config, Ended, MachineError, Round, RunError, Signals, Stats, WatchError};
 use core::fmt;
@@ -23,11 +23,11 @@ use std::sync::Arc;
 ///
 /// # Sleeping
 /// An idle run polls for some 0.1 µs, then spins for as long as spinning has paid recently (see
-/// [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is passed, a
+/// [`ThreadConfig::spin`](crate::ThreadConfig)), then sleeps until a message is sent, a
 /// descriptor is ready, or the next timer is due. There are no ticks.
 pub struct Machine<H: Handler> {
     member: Member<H>,
-    home: Home,
+    home: ThreadState,
 }
 
 /// Remains of a machine that was closed.
@@ -44,7 +44,7 @@ pub struct Closed<H: Handler> {
 }
 
 impl<H: Handler> Closed<H> {
-    pub(crate) fn of(mut member: Member<H>, home: &Home) -> Self {
+    pub(crate) fn of(mut member: Member<H>, home: &ThreadState) -> Self {
         let messages = member.desk.close();
         let mut stats = member.desk.stats();
         home.count(&mut stats);
@@ -60,9 +60,9 @@ impl<H: Handler> Machine<H> {
     /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
     pub fn new(handler: H, config: Config) -> Result<Self, MachineError> {
         config.validate()?;
-        let door = Door::new(None, config.thread.wake_when);
-        let desk = Desk::new(config, &door, 0)?;
-        let home = Home::new(config.thread, door)?;
+        let door = SharedThreadState::new(None, config.thread.wake_when);
+        let desk = MachineState::new(config, &door, 0)?;
+        let home = ThreadState::new(config.thread, door)?;
         Ok(Self { member: Member::new(handler, desk), home })
     }
 
@@ -185,7 +185,7 @@ impl<H: Handler> Machine<H> {
         Closed::of(self.member, &self.home)
     }
 
-    fn arrive(&mut self) -> Inside {
+    fn arrive(&mut self) -> RunGuard {
         let inside = self.home.door.enter();
         self.home.arrive();
         self.member.start(&mut self.home);

@@ -1,8 +1,8 @@
-//! A handler with its desk: one round of each kind of work, with panics caught.
+//! A handler with its machine's state: one round of each kind of work, with panics caught.
 
 use super::context::Context;
-use super::desk::Desk;
-use super::home::Home;
+use super::desk::MachineState;
+use super::home::ThreadState;
 use super::reactor::Token;
 use crate::{Ended, OnPanic, Ready, stage};
 use std::any::Any;
@@ -39,7 +39,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// let mut machine = Machine::new(Counter { count: 0 }, Config::default())?;
 /// let address = machine.address().clone();
-/// let other = std::thread::spawn(move || address.pass(Message::Add(2)));
+/// let other = std::thread::spawn(move || address.send(Message::Add(2)));
 /// other.join().unwrap()?;
 /// machine.run()?;
 /// assert_eq!(machine.handler().count, 2);
@@ -66,11 +66,11 @@ pub trait Handler {
 /// let mut machine = Machine::new(
 ///     handler(|number: u32, cx| {
 ///         sum += number;
-///         if number == 0 { cx.stop() } else { cx.call(number - 1).expect("room") }
+///         if number == 0 { cx.stop() } else { cx.send_quiet(number - 1).expect("room") }
 ///     }),
 ///     Config::default(),
 /// )?;
-/// machine.context().call(4)?;
+/// machine.context().send_quiet(4)?;
 /// machine.run()?;
 /// drop(machine);
 /// assert_eq!(sum, 4 + 3 + 2 + 1);
@@ -111,16 +111,16 @@ where
 
 pub(crate) struct Member<H: Handler> {
     pub(crate) handler: H,
-    pub(crate) desk: Desk<H::Message>,
+    pub(crate) desk: MachineState<H::Message>,
     has_started: bool,
 }
 
 impl<H: Handler> Member<H> {
-    pub(crate) fn new(handler: H, desk: Desk<H::Message>) -> Self {
+    pub(crate) fn new(handler: H, desk: MachineState<H::Message>) -> Self {
         Self { handler, desk, has_started: false }
     }
 
-    pub(crate) fn start(&mut self, home: &mut Home) {
+    pub(crate) fn start(&mut self, home: &mut ThreadState) {
         if !self.has_started {
             self.has_started = true;
             self.contained(home, |member, home| {
@@ -132,7 +132,7 @@ impl<H: Handler> Member<H> {
     /// Handles up to `count_max` queued messages; returns the number handled. Messages of the
     /// machine's own thread and those of other threads take turns.
     #[inline]
-    pub(crate) fn messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
+    pub(crate) fn messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
         while count < count_max && self.desk.has_messages() && !home.is_ending {
             let before = self.desk.handled;
@@ -148,7 +148,7 @@ impl<H: Handler> Member<H> {
     /// Handles messages as [`messages`](Self::messages), but only those of the machine's own
     /// thread.
     #[inline]
-    pub(crate) fn locals(&mut self, home: &mut Home, count_max: u32) -> u32 {
+    pub(crate) fn locals(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let before = self.desk.handled;
         while !self.desk.local.is_empty() && !home.is_ending {
             let left = count_max - (self.desk.handled - before) as u32; // never more
@@ -164,7 +164,7 @@ impl<H: Handler> Member<H> {
 
     /// Handles a message of the machine's own thread that was taken out of its queue.
     #[inline]
-    pub(crate) fn local(&mut self, home: &mut Home, message: H::Message) {
+    pub(crate) fn local(&mut self, home: &mut ThreadState, message: H::Message) {
         self.contained(home, |member, home| {
             member.desk.handled += 1;
             stage::dispatched_here(member.desk.address.mail());
@@ -177,7 +177,7 @@ impl<H: Handler> Member<H> {
     /// handler would read the message from memory, in pieces that differ from those it was written
     /// in (3 to 6 ns).
     #[inline]
-    fn batch(&mut self, home: &mut Home, count_max: u32) {
+    fn batch(&mut self, home: &mut ThreadState, count_max: u32) {
         let mut left = count_max;
         for (own, share) in [(true, count_max.div_ceil(2)), (false, count_max), (true, count_max)] {
             let mut share_left = share.min(left);
@@ -198,7 +198,7 @@ impl<H: Handler> Member<H> {
     }
 
     #[inline]
-    fn local_messages(&mut self, home: &mut Home, count_max: u32) -> u32 {
+    fn local_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
         while count < count_max && !home.is_ending {
             let Some(message) = self.desk.local.pop_front() else { break };
@@ -211,13 +211,13 @@ impl<H: Handler> Member<H> {
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, home: &mut Home, message: H::Message) {
+    fn dispatch(&mut self, home: &mut ThreadState, message: H::Message) {
         self.handler.handle(message, &mut Context { desk: &mut self.desk, home });
         stage::replied();
     }
 
     /// Handles up to `timers_per_round_max` timers due at `now_ns`; returns the number handled.
-    pub(crate) fn timers(&mut self, home: &mut Home, now_ns: u64) -> u32 {
+    pub(crate) fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> u32 {
         let count_max = self.desk.config.timers_per_round_max;
         let mut count = 0;
         while count < count_max && !home.is_ending {
@@ -242,7 +242,7 @@ impl<H: Handler> Member<H> {
     }
 
     /// Handles a readiness event; returns the number of messages made of it.
-    pub(crate) fn descriptor(&mut self, home: &mut Home, token: Token, ready: Ready) -> u32 {
+    pub(crate) fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> u32 {
         let before = self.desk.counts.descriptors;
         self.contained(home, |member, home| {
             if let Some(message) = member.desk.ready_message(token, ready) {
@@ -255,7 +255,11 @@ impl<H: Handler> Member<H> {
 
     /// Does some work; treats a panic in it by the configured policy.
     #[inline]
-    fn contained(&mut self, home: &mut Home, work: impl FnOnce(&mut Self, &mut Home)) {
+    fn contained(
+        &mut self,
+        home: &mut ThreadState,
+        work: impl FnOnce(&mut Self, &mut ThreadState),
+    ) {
         // Unwind safe: queues and counters are consistent whenever a handler is called; the
         // handler's own state is the user's responsibility, chosen by `on_panic`.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, home)));
@@ -265,7 +269,7 @@ impl<H: Handler> Member<H> {
     }
 
     #[cold]
-    fn panicked(&mut self, home: &mut Home, panic: &(dyn Any + Send)) {
+    fn panicked(&mut self, home: &mut ThreadState, panic: &(dyn Any + Send)) {
         self.desk.counts.panicked += 1;
         let text = panic
             .downcast_ref::<&str>()

@@ -1,15 +1,15 @@
 //! Sending to machines on the sender's own thread, without synchronisation.
 
 use super::address::Address;
-use super::home::Home;
+use super::home::ThreadState;
 use crate::{SendError, stage};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The machines of a thread, for the one of them whose handler runs.
-pub(crate) struct Near<'a> {
-    pub(crate) home: &'a mut Home,
+pub(crate) struct LocalMachines<'a> {
+    pub(crate) home: &'a mut ThreadState,
     /// Index of the machine whose handler runs.
     pub(crate) machine: u32,
     /// The local queue of that machine, a `VecDeque` of its message type.
@@ -17,7 +17,7 @@ pub(crate) struct Near<'a> {
     pub(crate) local_messages_max: usize,
 }
 
-impl Near<'_> {
+impl LocalMachines<'_> {
     /// Returns `true` if the machine runs on this thread.
     #[inline(always)]
     pub(crate) fn has<N>(&self, to: &Address<N>) -> bool {
@@ -26,7 +26,7 @@ impl Near<'_> {
 
     /// Sends a message to a machine on this thread.
     #[inline(always)]
-    pub(crate) fn call<N: Send + 'static>(
+    pub(crate) fn send_quiet<N: Send + 'static>(
         &mut self,
         to: &Address<N>,
         message: N,
@@ -59,14 +59,14 @@ impl Near<'_> {
         Ok(())
     }
 
-    /// Sends as [`call`](Self::call); also notifies the thread, if each message is notified.
+    /// Sends as [`send_quiet`](Self::send_quiet); also notifies the thread, if each message is notified.
     #[inline(always)]
-    pub(crate) fn pass<N: Send + 'static>(
+    pub(crate) fn send<N: Send + 'static>(
         &mut self,
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        self.call(to, message)?;
+        self.send_quiet(to, message)?;
         self.home.notify_itself();
         Ok(())
     }

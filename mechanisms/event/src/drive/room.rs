@@ -1,6 +1,6 @@
-//! The sleep of the senders that wait for room in a full inbox, on a futex.
+//! Sleep of senders that wait for room in a full inbox, on a futex.
 
-use crate::engine::room::Room;
+use crate::engine::room::WaitingSenders;
 use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// before each sleep: the machine may sleep with a full inbox, if all was sent without waking it.
 #[cold]
 pub(crate) fn wait<M>(
-    room: &Room,
+    room: &WaitingSenders,
     message: M,
     wait_ns_max: u64,
     push: impl FnMut(M) -> Result<(), PushError<M>>,
@@ -29,7 +29,7 @@ pub(crate) fn wait<M>(
 
 /// Called by the machine: lets up to `senders_max` of the waiting senders try again.
 #[cold]
-pub(crate) fn admit(room: &Room, senders_max: u32) {
+pub(crate) fn admit(room: &WaitingSenders, senders_max: u32) {
     room.admit(|word| {
         futex::wake(word, senders_max, Scope::Private);
     });

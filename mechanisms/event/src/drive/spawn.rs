@@ -91,7 +91,7 @@ impl<H: Handler + Send + 'static> Machine<H> {
     /// let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default())?;
     /// let address = machine.address().clone();
     /// let running = machine.spawn(std::thread::Builder::new().name("worker".into()))?;
-    /// address.pass(())?;
+    /// address.send(())?;
     /// let (machine, ended) = running.join();
     /// assert_eq!(ended?, handover_event::Ended::Stopped);
     /// assert_eq!(machine.stats().handled, 1);

@@ -1,8 +1,8 @@
 //! Topics: one value sent to many machines.
 
 use super::address::Address;
-use super::door::Door;
-use super::near::Near;
+use super::door::SharedThreadState;
+use super::near::LocalMachines;
 use crate::{Pool, PoolFull, Shared, Shares};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -26,18 +26,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// let mut publisher = topic.publisher(16);
 /// let posted = publisher.post("hello".to_owned())?;
-/// assert_eq!((posted.taken, posted.refused), (1, 0));
+/// assert_eq!((posted.accepted_count, posted.refused_count), (1, 0));
 /// machine.run_once()?;
 ///
 /// assert!(topic.unsubscribe(machine.address()));
-/// assert_eq!(publisher.post("nobody hears this".to_owned())?.taken, 0);
+/// assert_eq!(publisher.post("no subscriber".to_owned())?.accepted_count, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Topic<T> {
-    board: Arc<Board<T>>,
+    state: Arc<TopicState<T>>,
 }
 
-struct Board<T> {
+struct TopicState<T> {
     /// Changes with the list, so that publishers detect a change without taking the lock.
     version: AtomicU64,
     subscribers: Mutex<List<T>>,
@@ -48,16 +48,17 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
-    fn door(&self) -> &Door;
+    fn door(&self) -> &SharedThreadState;
     /// Sends the value; returns `true` if it was accepted.
-    fn take(&self, value: Shared<T>) -> bool;
-    /// Sends the value from the thread of `near`, without synchronisation if the subscriber is there.
-    fn take_near(&self, near: &mut Near<'_>, value: Shared<T>) -> Taken;
+    fn send(&self, value: Shared<T>) -> bool;
+    /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on that
+    /// thread.
+    fn send_from(&self, near: &mut LocalMachines<'_>, value: Shared<T>) -> LocalSend;
     fn is_closed(&self) -> bool;
 }
 
-/// Result of a sending from a thread that may be the subscriber's own.
-struct Taken {
+/// Result of a send from a thread that may be the subscriber's own.
+struct LocalSend {
     is_accepted: bool,
     is_far: bool,
 }
@@ -76,21 +77,21 @@ where
         self.address.id()
     }
 
-    fn door(&self) -> &Door {
+    fn door(&self) -> &SharedThreadState {
         &self.address.mail().door
     }
 
-    fn take(&self, value: Shared<T>) -> bool {
-        self.address.pass((self.wrap)(value)).is_ok()
+    fn send(&self, value: Shared<T>) -> bool {
+        self.address.send((self.wrap)(value)).is_ok()
     }
 
-    fn take_near(&self, near: &mut Near<'_>, value: Shared<T>) -> Taken {
+    fn send_from(&self, near: &mut LocalMachines<'_>, value: Shared<T>) -> LocalSend {
         let is_far = !near.has(&self.address);
         let is_accepted = match is_far {
-            true => self.take(value),
-            false => near.pass(&self.address, (self.wrap)(value)).is_ok(),
+            true => self.send(value),
+            false => near.send(&self.address, (self.wrap)(value)).is_ok(),
         };
-        Taken { is_accepted, is_far }
+        LocalSend { is_accepted, is_far }
     }
 
     fn is_closed(&self) -> bool {
@@ -98,14 +99,14 @@ where
     }
 }
 
-/// Result of a posting.
+/// Result of posting a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Posted {
     /// Number of subscribers that accepted the value into their inbox.
-    pub taken: u32,
+    pub accepted_count: u32,
     /// Number of subscribers whose inbox was full or closed. A closed subscriber is counted here
     /// once, and then removed.
-    pub refused: u32,
+    pub refused_count: u32,
 }
 
 impl<T: Send + Sync + 'static> Topic<T> {
@@ -114,7 +115,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
     pub fn new() -> Self {
         let subscribers: List<T> = Arc::new([]);
         Self {
-            board: Arc::new(Board {
+            state: Arc::new(TopicState {
                 version: AtomicU64::new(0),
                 subscribers: Mutex::new(subscribers),
             }),
@@ -135,7 +136,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         // Made outside the closure, so that a refused subscription is dropped after the lock is
         // released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
-        self.board.change(|list| {
+        self.state.change(|list| {
             if list.iter().any(|one| one.id() == address.id()) {
                 return None;
             }
@@ -151,13 +152,13 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
     pub fn unsubscribe<M>(&self, address: &Address<M>) -> bool {
-        self.board.remove(|one| one.id() == address.id())
+        self.state.remove(|one| one.id() == address.id())
     }
 
     /// Returns the number of subscribed machines.
     #[must_use]
     pub fn subscribers_count(&self) -> usize {
-        self.board.list().len()
+        self.state.list().len()
     }
 
     /// Makes a publisher; each thread that posts needs its own. At most `values_max` of its values
@@ -169,13 +170,13 @@ impl<T: Send + Sync + 'static> Topic<T> {
             pool: Pool::new(values_max),
             // Acquire: pairs with the Release in change(). If the version is older than the list,
             // the first posting reloads the list.
-            version: self.board.version.load(Ordering::Acquire),
-            subscribers: self.board.list(),
+            version: self.state.version.load(Ordering::Acquire),
+            subscribers: self.state.list(),
         }
     }
 }
 
-impl<T> Board<T> {
+impl<T> TopicState<T> {
     fn list(&self) -> List<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -214,17 +215,17 @@ impl<T: Send + Sync + 'static> Default for Topic<T> {
 
 impl<T> Clone for Topic<T> {
     fn clone(&self) -> Self {
-        Self { board: Arc::clone(&self.board) }
+        Self { state: Arc::clone(&self.state) }
     }
 }
 
 impl<T> fmt::Debug for Topic<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Topic({} subscribers)", self.board.list().len())
+        write!(f, "Topic({} subscribers)", self.state.list().len())
     }
 }
 
-/// Posting end of a topic, for one thread.
+/// Sending end of a topic, for one thread.
 pub struct Publisher<T> {
     topic: Topic<T>,
     pool: Pool<T>,
@@ -243,24 +244,24 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// For subscribers whose inbox blocks its senders; see [`WhenFull`](crate::WhenFull).
     ///
     /// # Cost
-    /// A load of a cache line that changes only with the list, and [`Address::pass`] for each
+    /// A load of a cache line that changes only with the list, and [`Address::send`] for each
     /// subscriber. Nothing is allocated once the pool has grown.
     pub fn post(&mut self, value: T) -> Result<Posted, PoolFull<T>> {
         let shares = self.put(value)?;
-        Ok(self.hand_out(shares, |subscriber, value| subscriber.take(value)))
+        Ok(self.hand_out(shares, |subscriber, value| subscriber.send(value)))
     }
 
     /// Posts as [`post`](Self::post), from the thread of `near`; also returns `true` if a subscriber
     /// is on another thread.
     pub(crate) fn post_near(
         &mut self,
-        near: &mut Near<'_>,
+        near: &mut LocalMachines<'_>,
         value: T,
     ) -> Result<(Posted, bool), PoolFull<T>> {
         let shares = self.put(value)?;
         let mut any_far = false;
         let posted = self.hand_out(shares, |subscriber, value| {
-            let taken = subscriber.take_near(near, value);
+            let taken = subscriber.send_from(near, value);
             any_far |= taken.is_far;
             taken.is_accepted
         });
@@ -279,26 +280,26 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     fn hand_out(
         &self,
         shares: Shares<T>,
-        mut take: impl FnMut(&dyn Subscriber<T>, Shared<T>) -> bool,
+        mut send: impl FnMut(&dyn Subscriber<T>, Shared<T>) -> bool,
     ) -> Posted {
         let mut posted = Posted::default();
         let mut is_any_closed = false;
         for (subscriber, value) in self.subscribers.iter().zip(shares) {
-            if take(&**subscriber, value) {
-                posted.taken += 1;
+            if send(&**subscriber, value) {
+                posted.accepted_count += 1;
             } else {
-                posted.refused += 1;
+                posted.refused_count += 1;
                 is_any_closed |= subscriber.is_closed();
             }
         }
         if is_any_closed {
-            self.topic.board.remove(|one| one.is_closed());
+            self.topic.state.remove(|one| one.is_closed());
         }
         posted
     }
 
     /// The threads of all subscribers, as of the last posting.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = &Door> {
+    pub(crate) fn doors(&self) -> impl Iterator<Item = &SharedThreadState> {
         self.subscribers.iter().map(|subscriber| subscriber.door())
     }
 
@@ -310,11 +311,11 @@ impl<T: Send + Sync + 'static> Publisher<T> {
 
     #[inline]
     fn refresh(&mut self) {
-        // Acquire: pairs with the Release in Board::change().
-        let version = self.topic.board.version.load(Ordering::Acquire);
+        // Acquire: pairs with the Release in TopicState::change().
+        let version = self.topic.state.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
-            self.subscribers = self.topic.board.list();
+            self.subscribers = self.topic.state.list();
         }
     }
 }

@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 
 /// The senders' shared end.
-pub enum Entrance<M> {
+pub enum InboxSender<M> {
     /// Refuses messages when full.
     Ring(mpsc::Producer<M>),
     /// Drops the oldest message when full.
-    Newest(Arc<Newest<M>>),
+    DropOldest(Arc<DropOldestQueue<M>>),
 }
 
 /// The machine's end. Dropping it closes the queue.
 pub enum Inbox<M> {
     Ring(mpsc::Consumer<M>),
-    Newest {
-        queue: Arc<Newest<M>>,
+    DropOldest {
+        queue: Arc<DropOldestQueue<M>>,
         /// Messages taken out in one batch, so that not each pop takes the lock. They come on top
         /// of `messages_max`: at most `TAKEN_MAX - 1` stay here after a pop.
         taken: VecDeque<M>,
@@ -26,7 +26,7 @@ pub enum Inbox<M> {
 }
 
 /// Queue from which senders and the machine remove messages, protected by a lock.
-pub struct Newest<M> {
+pub struct DropOldestQueue<M> {
     messages: CachePadded<Mutex<VecDeque<M>>>,
     messages_max: usize,
     /// Copy of the queue's length, readable without the lock.
@@ -39,51 +39,54 @@ pub struct Newest<M> {
 const TAKEN_MAX: usize = 64;
 
 /// Makes a queue that refuses messages when full.
-pub fn ring<M>(messages_max: u32) -> Result<(Entrance<M>, Inbox<M>), CapacityError> {
+pub fn ring<M>(messages_max: u32) -> Result<(InboxSender<M>, Inbox<M>), CapacityError> {
     let (producer, consumer) = mpsc::ring(messages_max)?;
-    Ok((Entrance::Ring(producer), Inbox::Ring(consumer)))
+    Ok((InboxSender::Ring(producer), Inbox::Ring(consumer)))
 }
 
 /// Makes a queue that drops the oldest message when full.
-pub fn newest<M>(messages_max: u32) -> (Entrance<M>, Inbox<M>) {
-    let queue = Arc::new(Newest {
+pub fn newest<M>(messages_max: u32) -> (InboxSender<M>, Inbox<M>) {
+    let queue = Arc::new(DropOldestQueue {
         messages: CachePadded::new(Mutex::new(VecDeque::new())),
         messages_max: messages_max as usize,
         len: AtomicUsize::new(0),
         dropped: AtomicU64::new(0),
         closed: AtomicBool::new(false),
     });
-    (Entrance::Newest(Arc::clone(&queue)), Inbox::Newest { queue, taken: VecDeque::new() })
+    (
+        InboxSender::DropOldest(Arc::clone(&queue)),
+        Inbox::DropOldest { queue, taken: VecDeque::new() },
+    )
 }
 
-impl<M> Entrance<M> {
+impl<M> InboxSender<M> {
     #[inline]
     pub fn push(&self, message: M) -> Result<(), PushError<M>> {
         match self {
-            Entrance::Ring(producer) => producer.push(message),
-            Entrance::Newest(queue) => queue.push(message),
+            InboxSender::Ring(producer) => producer.push(message),
+            InboxSender::DropOldest(queue) => queue.push(message),
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         match self {
-            Entrance::Ring(producer) => producer.is_closed(),
+            InboxSender::Ring(producer) => producer.is_closed(),
             // Relaxed: a hint; push() checks again under the lock.
-            Entrance::Newest(queue) => queue.closed.load(Ordering::Relaxed),
+            InboxSender::DropOldest(queue) => queue.closed.load(Ordering::Relaxed),
         }
     }
 
     /// Returns the number of queued messages; it may have changed since.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Entrance::Ring(producer) => producer.len(),
+            InboxSender::Ring(producer) => producer.len(),
             // Relaxed: a figure.
-            Entrance::Newest(queue) => queue.len.load(Ordering::Relaxed),
+            InboxSender::DropOldest(queue) => queue.len.load(Ordering::Relaxed),
         }
     }
 }
 
-impl<M> Newest<M> {
+impl<M> DropOldestQueue<M> {
     fn lock(&self) -> MutexGuard<'_, VecDeque<M>> {
         // No code under the lock panics but the allocator; the queue is consistent in any case.
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,7 +124,7 @@ impl<M> Inbox<M> {
     pub fn pop(&mut self) -> Option<M> {
         match self {
             Inbox::Ring(consumer) => consumer.pop(),
-            Inbox::Newest { queue, taken } => {
+            Inbox::DropOldest { queue, taken } => {
                 if taken.is_empty() {
                     // Relaxed: a hint; the lock orders the accesses.
                     if queue.len.load(Ordering::Relaxed) == 0 {
@@ -143,7 +146,7 @@ impl<M> Inbox<M> {
     pub fn is_empty(&self) -> bool {
         match self {
             Inbox::Ring(consumer) => consumer.is_empty(),
-            Inbox::Newest { queue, taken } => {
+            Inbox::DropOldest { queue, taken } => {
                 // Acquire: pairs with the Release in push().
                 taken.is_empty() && queue.len.load(Ordering::Acquire) == 0
             }
@@ -156,7 +159,7 @@ impl<M> Inbox<M> {
         match self {
             Inbox::Ring(consumer) => consumer.len(),
             // Relaxed: a figure.
-            Inbox::Newest { queue, taken } => taken.len() + queue.len.load(Ordering::Relaxed),
+            Inbox::DropOldest { queue, taken } => taken.len() + queue.len.load(Ordering::Relaxed),
         }
     }
 
@@ -165,7 +168,7 @@ impl<M> Inbox<M> {
         match self {
             Inbox::Ring(_) => 0,
             // Relaxed: a count.
-            Inbox::Newest { queue, .. } => queue.dropped.load(Ordering::Relaxed),
+            Inbox::DropOldest { queue, .. } => queue.dropped.load(Ordering::Relaxed),
         }
     }
 
@@ -173,7 +176,7 @@ impl<M> Inbox<M> {
     pub fn close(&mut self) {
         match self {
             Inbox::Ring(consumer) => consumer.close(),
-            Inbox::Newest { queue, .. } => {
+            Inbox::DropOldest { queue, .. } => {
                 let _messages = queue.lock();
                 // Relaxed: written and read under the lock.
                 queue.closed.store(true, Ordering::Relaxed);
@@ -187,7 +190,7 @@ impl<M> Inbox<M> {
         match self {
             Inbox::Ring(consumer) => consumer.is_finished(),
             // A push that began before close() has ended, since both hold the lock.
-            Inbox::Newest { .. } => self.is_empty(),
+            Inbox::DropOldest { .. } => self.is_empty(),
         }
     }
 }
@@ -195,7 +198,7 @@ impl<M> Inbox<M> {
 impl<M> Drop for Inbox<M> {
     fn drop(&mut self) {
         self.close();
-        if let Inbox::Newest { queue, .. } = self {
+        if let Inbox::DropOldest { queue, .. } = self {
             let left = std::mem::take(&mut *queue.lock());
             // Relaxed: a mere statistic from now on.
             queue.len.store(0, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use super::inbox::Inbox;
 /// Messages are handled in the order in which their senders were given a slot, and a sender fills
 /// its slot a moment later. A sender that is preempted in between hides the messages behind it.
 /// Their senders have already woken the thread, in vain, and the preempted sender does not wake it
-/// if it uses `call`. So a thread must not sleep for long while a push has begun: it checks again
+/// if it uses `send_quiet`. So a thread must not sleep for long while a push has begun: it checks again
 /// after a short time.
 pub trait Incoming {
     /// Returns `true` if a message can be popped; `false` may be stale.

@@ -5,16 +5,16 @@
 //! The thread clears the mark *before* it reads the inbox, so that a message sent after the read
 //! sets the mark again.
 //!
-//! The mark records whether the sender that enqueues the machine also wakes the thread; a caller
-//! does not. A passer that finds a caller's mark may wake the thread before the machine is in the
-//! queue, and in vain; so the caller reads the mark again after enqueueing, and wakes the thread on
-//! the passer's behalf.
+//! The mark records whether the sender that enqueues the machine also wakes the thread; a quiet
+//! sender does not. A waking sender that finds a quiet sender's mark may wake the thread in vain,
+//! before the machine is in the queue; so the quiet sender reads the mark again after enqueueing, and
+//! wakes the thread on the other's behalf.
 //!
-//! A caller that has taken its slot in an inbox or in the queue, but has not filled it yet, hides
-//! the senders behind it, and a passer behind it wakes the thread in vain, too. So the thread does
-//! not sleep for long while a push has begun, into the queue or into the inbox of a machine that
+//! A quiet sender that has taken its slot in an inbox or in the queue, but has not filled it yet,
+//! hides the senders behind it; a waking sender behind it also wakes the thread in vain. So the thread
+//! does not sleep for long while a push has begun, into the queue or into the inbox of a machine that
 //! was in the queue: see [`Incoming`]. While the queue is blocked in this way, the thread looks for
-//! messages in the inboxes of all machines: see [`Marked::is_blocked`].
+//! messages in the inboxes of all machines: see [`ReadyQueue::is_blocked`].
 
 use super::incoming::Incoming;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
@@ -22,12 +22,12 @@ use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
 
 /// The senders' end, shared by all machines of a thread.
-pub struct Marking {
+pub struct ReadySender {
     marked: mpsc::Producer<u32>,
 }
 
 /// The thread's end.
-pub struct Marked {
+pub struct ReadyQueue {
     marked: mpsc::Consumer<u32>,
     /// The machines that were popped, each once. A machine is removed when its inbox is seen
     /// without a push that has begun.
@@ -38,7 +38,7 @@ pub struct Marked {
 
 /// The inboxes of a thread's machines.
 pub struct MarkedInboxes<'a, F> {
-    marked: &'a mut Marked,
+    marked: &'a mut ReadyQueue,
     waiting_count: F,
 }
 
@@ -50,15 +50,15 @@ pub struct Mark {
 const NONE: u8 = 0;
 /// The machine is in the queue, or about to be, and the sender that enqueues it does not wake the
 /// thread.
-const CALLED: u8 = 1;
+const QUIET: u8 = 1;
 /// The machine is in the queue, or about to be, and a sender wakes the thread, or is about to.
-const PASSED: u8 = 2;
+const WAKING: u8 = 2;
 
 /// Makes the queue, with room for all machines: each is in it at most once.
-pub fn marks(machines_max: u32) -> Result<(Marking, Marked), CapacityError> {
+pub fn marks(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
-    let marked = Marked { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
-    Ok((Marking { marked: producer }, marked))
+    let marked = ReadyQueue { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
+    Ok((ReadySender { marked: producer }, marked))
 }
 
 impl Mark {
@@ -67,48 +67,49 @@ impl Mark {
     }
 }
 
-impl Marking {
+impl ReadySender {
     /// Announces a message, called by the sender *after* the push into the inbox of `machine`:
     /// enqueues the machine, unless it is queued already. Returns `true` if the thread must be
     /// woken if it sleeps.
     #[inline]
-    pub fn pass(&self, mark: &Mark, machine: u32) -> bool {
-        // SeqCst: pairs with the fence in Marked::pop(): either this thread sees that the mark was
+    pub fn announce(&self, mark: &Mark, machine: u32) -> bool {
+        // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the mark was
         // cleared, or the popping thread sees the message in the inbox.
         fence(Ordering::SeqCst);
-        // Relaxed both: ordered by the fences here, in call() and at the wake; the exchange decides
+        // Relaxed both: ordered by the fences here, in announce_quietly() and at the wake; the exchange decides
         // which sender enqueues the machine.
-        if mark.state.load(Ordering::Relaxed) == PASSED {
+        if mark.state.load(Ordering::Relaxed) == WAKING {
             return false;
         }
-        match mark.state.swap(PASSED, Ordering::Relaxed) {
-            PASSED => return false,
-            CALLED => {}
+        match mark.state.swap(WAKING, Ordering::Relaxed) {
+            WAKING => return false,
+            QUIET => {}
             _ => self.enqueue(machine),
         }
         true
     }
 
-    /// Announces a message as [`pass`](Self::pass), for a sender that does not wake the thread.
-    /// Returns `true`, which is rare, if the thread must be woken on behalf of a concurrent passer.
+    /// Announces a message as [`announce`](Self::announce), for a sender that does not wake the thread.
+    /// Returns `true`, which is rare, if the thread must be woken on behalf of a concurrent
+    /// waking sender.
     #[inline]
-    pub fn call(&self, mark: &Mark, machine: u32) -> bool {
-        // SeqCst: as in pass().
+    pub fn announce_quietly(&self, mark: &Mark, machine: u32) -> bool {
+        // SeqCst: as in announce().
         fence(Ordering::SeqCst);
-        // Relaxed all: as in pass().
+        // Relaxed all: as in announce().
         let state = &mark.state;
         if state.load(Ordering::Relaxed) != NONE
-            || state.compare_exchange(NONE, CALLED, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            || state.compare_exchange(NONE, QUIET, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return false;
         }
         self.enqueue(machine);
-        // SeqCst: pairs with the fence between a passer's exchange and its check whether the thread
-        // sleeps: either this thread sees the passer's mark, or the woken thread sees the machine
-        // in the queue.
+        // SeqCst: pairs with the fence between a waking sender's exchange and its check whether the
+        // thread sleeps: either this thread sees that sender's mark, or the woken thread sees the
+        // machine in the queue.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence.
-        state.load(Ordering::Relaxed) == PASSED
+        state.load(Ordering::Relaxed) == WAKING
     }
 
     #[inline]
@@ -122,7 +123,7 @@ impl Marking {
     }
 }
 
-impl Marked {
+impl ReadyQueue {
     /// Pops the next machine to serve, and clears its mark, if it still has one. The caller must
     /// serve the machine until its inbox is empty, or remember it.
     #[inline]
@@ -132,7 +133,7 @@ impl Marked {
             // Relaxed: ordered by the fence.
             mark.state.store(NONE, Ordering::Relaxed);
         }
-        // SeqCst: pairs with the fences in Marking::pass() and call().
+        // SeqCst: pairs with the fences in ReadySender::announce() and announce_quietly().
         fence(Ordering::SeqCst);
         self.remember(machine);
         Some(machine)
@@ -176,7 +177,7 @@ impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
     }
 
     fn has_begun_push(&mut self) -> bool {
-        let Marked { marked, popped, is_popped } = &mut *self.marked;
+        let ReadyQueue { marked, popped, is_popped } = &mut *self.marked;
         popped.retain(|&machine| {
             let is_kept = (self.waiting_count)(machine) != 0;
             is_popped[machine as usize] = is_kept;
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn machine_behind_a_preempted_sender_to_another_machine_is_served() {
         const LATEST: Duration = Duration::from_secs(10);
-        const PASSED: u32 = 1;
+        const WAKING: u32 = 1;
         const TIMED_OUT: u32 = 2;
         let mut group = Group::new(ThreadConfig::default()).expect("valid");
         let other = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("room");
@@ -222,7 +223,7 @@ mod tests {
                 assert_eq!(marking.marked.push_batch(&mut preempted), 1);
             });
             slot.recv().expect("it has a slot");
-            served.address().pass(PASSED).expect("room");
+            served.address().send(WAKING).expect("room");
             assert_eq!(group.run(), Ok(Ended::Stopped));
         });
         let stats = group.stats(&served).expect("of this group");

@@ -10,7 +10,7 @@ use handover_ring::PushError;
 
 /// Waiting senders of one inbox.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct WaitingSenders {
     state: CachePadded<State>,
 }
 
@@ -21,7 +21,7 @@ struct State {
     changes: AtomicU32,
 }
 
-impl Room {
+impl WaitingSenders {
     /// Called by a sender: tries until `push` does not answer that the inbox is full, or `sleep`
     /// returns `false`.
     ///

@@ -28,8 +28,8 @@ fn local_and_inbox_messages_allocate_nothing() {
     let address = machine.address().clone();
     let made = allocations(|| {
         for _ in 0..1000 {
-            address.pass([1; 8]).expect("room");
-            machine.context().call([2; 8]).expect("room");
+            address.send([1; 8]).expect("room");
+            machine.context().send_quiet([2; 8]).expect("room");
             machine.poll().expect("runs");
         }
     });
@@ -45,14 +45,14 @@ fn pooled_parcels_allocate_nothing() {
             let mut answer = self.0.put(*letter).expect("a slot");
             answer[0] += 1;
             if answer[0] < 1000 {
-                cx.call(answer).expect("room");
+                cx.send_quiet(answer).expect("room");
             }
         }
     }
     let mut machine = Machine::new(Letters(Pool::new(8)), Config::default()).expect("valid");
     let mut pool = Pool::new(8);
     let made = allocations(|| {
-        machine.context().call(pool.put([0; 16]).expect("a slot")).expect("room");
+        machine.context().send_quiet(pool.put([0; 16]).expect("a slot")).expect("room");
         while machine.poll().expect("runs").handled > 0 {}
     });
     assert_eq!(made, 0);
@@ -69,14 +69,14 @@ fn posting_within_a_group_allocates_nothing() {
     }
     let mut publisher = topic.publisher(4);
     let poster = handler(move |left: u64, cx: &mut Context<'_, u64>| {
-        assert_eq!(cx.post(&mut publisher, left).expect("a slot").taken, 10);
+        assert_eq!(cx.post(&mut publisher, left).expect("a slot").accepted_count, 10);
         if left > 0 {
-            cx.call(left - 1).expect("room");
+            cx.send_quiet(left - 1).expect("room");
         }
     });
     let poster = group.add(poster, Config::default()).expect("room");
     let made = allocations(|| {
-        poster.address().pass(2).expect("room");
+        poster.address().send(2).expect("room");
         while group.poll().expect("runs").handled > 0 {}
     });
     assert_eq!(made, 0);
@@ -97,7 +97,7 @@ fn posting_to_many_allocates_nothing() {
     let made = allocations(|| {
         for round in 0..100 {
             for number in 0..10 {
-                assert_eq!(publisher.post(round * number).expect("a slot").taken, 10);
+                assert_eq!(publisher.post(round * number).expect("a slot").accepted_count, 10);
             }
             for machine in &mut machines {
                 machine.poll().expect("runs");
@@ -132,7 +132,7 @@ fn messages_within_a_group_allocate_nothing() {
         fn handle(&mut self, left: u32, cx: &mut Context<'_, u32>) {
             let next = self.next.take().expect("there is one");
             if left > 0 {
-                cx.pass_to(&next, left - 1).expect("room");
+                cx.send_to(&next, left - 1).expect("room");
             }
             self.next = Some(next);
         }
@@ -148,7 +148,7 @@ fn messages_within_a_group_allocate_nothing() {
     }
     let first = machines[0].address().clone();
     let made = allocations(|| {
-        first.pass(5000).expect("room");
+        first.send(5000).expect("room");
         while group.poll().expect("runs").handled > 0 {}
     });
     assert_eq!(made, 0);

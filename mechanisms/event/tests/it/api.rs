@@ -35,7 +35,7 @@ fn keeper<M: Send + 'static>(config: Config) -> Machine<Keeper<M>> {
 fn messages_of_one_thread_are_handled_in_order() {
     let mut machine = keeper(Config::default());
     for number in 0..1000 {
-        machine.address().pass(number).expect("room");
+        machine.address().send(number).expect("room");
     }
     while machine.poll().expect("runs").handled > 0 {}
     assert_eq!(machine.handler().0, (0..1000).collect::<Vec<_>>());
@@ -45,12 +45,12 @@ fn messages_of_one_thread_are_handled_in_order() {
 fn full_inbox_returns_the_message() {
     let mut machine = keeper(small(2, WhenFull::Refuse));
     let address = machine.address().clone();
-    assert_eq!(address.pass("a"), Ok(()));
-    assert_eq!(address.call("b"), Ok(()));
-    assert_eq!(address.pass("c"), Err(SendError::Full("c")));
+    assert_eq!(address.send("a"), Ok(()));
+    assert_eq!(address.send_quiet("b"), Ok(()));
+    assert_eq!(address.send("c"), Err(SendError::Full("c")));
     assert_eq!(address.waiting_count(), 2);
     machine.poll().expect("runs");
-    assert_eq!(address.pass("c"), Ok(()));
+    assert_eq!(address.send("c"), Ok(()));
     let stats = machine.stats();
     assert_eq!((stats.sent, stats.handled, stats.refused, stats.waiting), (4, 2, 1, 1));
 }
@@ -60,10 +60,10 @@ fn local_queue_is_bounded() {
     let config = Config { local_messages_max: 3, ..Config::default() };
     let mut machine = keeper(config);
     let mut cx = machine.context();
-    assert!((0..3).all(|number| cx.call(number).is_ok()));
-    assert_eq!(cx.pass(3), Err(SendError::Full(3)));
+    assert!((0..3).all(|number| cx.send_quiet(number).is_ok()));
+    assert_eq!(cx.send(3), Err(SendError::Full(3)));
     let to_itself = cx.address().clone();
-    assert_eq!(cx.pass_to(&to_itself, 3), Err(SendError::Full(3)), "it is the same queue");
+    assert_eq!(cx.send_to(&to_itself, 3), Err(SendError::Full(3)), "it is the same queue");
     machine.poll().expect("runs");
     assert_eq!(machine.handler().0, [0, 1, 2]);
 }
@@ -72,7 +72,7 @@ fn local_queue_is_bounded() {
 fn drop_oldest_policy_drops_the_oldest_messages() {
     let mut machine = keeper(small(3, WhenFull::DropOldest));
     for number in 0..10 {
-        machine.address().pass(number).expect("there is always room");
+        machine.address().send(number).expect("there is always room");
     }
     machine.poll().expect("runs");
     assert_eq!(machine.handler().0, [7, 8, 9]);
@@ -86,7 +86,7 @@ fn blocked_sender_continues_once_there_is_room() {
     let address = machine.address().clone();
     let sender = thread::spawn(move || {
         for number in 0..1000 {
-            address.pass(number).expect("it waits for room");
+            address.send(number).expect("it waits for room");
         }
     });
     while machine.handler().0.len() < 1000 {
@@ -99,9 +99,9 @@ fn blocked_sender_continues_once_there_is_room() {
 #[test]
 fn blocked_sender_gets_its_message_back_after_the_time_limit() {
     let machine = keeper(small(1, WhenFull::Block { wait_ns_max: 3_000_000 }));
-    machine.address().pass(1).expect("room");
+    machine.address().send(1).expect("room");
     let start = Instant::now();
-    assert_eq!(machine.address().pass(2), Err(SendError::Full(2)));
+    assert_eq!(machine.address().send(2), Err(SendError::Full(2)));
     assert!(start.elapsed() >= 3 * MS);
 }
 
@@ -112,15 +112,15 @@ fn sender_on_the_receivers_thread_is_refused_at_once() {
         handler(|message: u32, cx: &mut Context<'_, u32>| {
             if message == 0 {
                 let address = cx.address().clone();
-                assert_eq!(address.pass(1), Ok(()));
-                assert_eq!(address.pass(2), Err(SendError::Full(2)), "and does not hang");
+                assert_eq!(address.send(1), Ok(()));
+                assert_eq!(address.send(2), Err(SendError::Full(2)), "the sender does not block");
                 cx.stop();
             }
         }),
         config,
     )
     .expect("valid");
-    machine.context().call(0).expect("room");
+    machine.context().send_quiet(0).expect("room");
     assert_eq!(machine.run(), Ok(Ended::Stopped));
 }
 
@@ -132,10 +132,10 @@ fn sender_below_a_nested_poll_is_refused_at_once() {
     let to_outer = Arc::clone(&full);
     let inner = move |_: u32, _cx: &mut Context<'_, u32>| {
         let outer = to_outer.get().expect("set before the run");
-        assert!(matches!(outer.pass(3), Err(SendError::Full(3))));
+        assert!(matches!(outer.send(3), Err(SendError::Full(3))));
     };
     let mut inner = Machine::new(handler(inner), Config::default()).expect("valid");
-    inner.address().pass(0).expect("room");
+    inner.address().send(0).expect("room");
     let outer = move |message: u32, _cx: &mut Context<'_, u32>| {
         if message == 1 {
             assert_eq!(inner.poll().expect("runs").handled, 1);
@@ -143,11 +143,11 @@ fn sender_below_a_nested_poll_is_refused_at_once() {
     };
     let mut outer = Machine::new(handler(outer), small(1, block)).expect("valid");
     assert!(full.set(outer.address().clone()).is_ok());
-    outer.context().call(1).expect("room");
-    outer.address().pass(2).expect("room");
+    outer.context().send_quiet(1).expect("room");
+    outer.address().send(2).expect("room");
     let started = Instant::now();
     assert_eq!(outer.poll().expect("runs").handled, 2);
-    assert!(started.elapsed() < WAIT, "it has waited for itself");
+    assert!(started.elapsed() < WAIT, "the sender blocked on its own thread");
     assert_eq!(outer.stats().refused, 1);
 }
 
@@ -155,23 +155,23 @@ fn sender_below_a_nested_poll_is_refused_at_once() {
 fn closing_returns_unhandled_messages_and_refuses_senders() {
     let mut machine = keeper(Config::default());
     let address = machine.address().clone();
-    address.pass(2).expect("room");
-    machine.context().call(1).expect("room");
+    address.send(2).expect("room");
+    machine.context().send_quiet(1).expect("room");
     let closed = machine.close();
     assert_eq!(closed.messages, [1, 2]);
     assert_eq!((closed.stats.sent, closed.stats.returned), (2, 2));
     assert!(address.is_closed());
-    assert_eq!(address.pass(3), Err(SendError::Closed(3)));
+    assert_eq!(address.send(3), Err(SendError::Closed(3)));
 }
 
 #[test]
-fn called_message_waits_until_the_machine_wakes_for_another_reason() {
+fn quiet_message_waits_until_the_machine_wakes_for_another_reason() {
     let machine = keeper(Config::default());
     let address = machine.address().clone();
     let running = machine.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(20 * MS); // very likely asleep by now; the test holds in any case
-    address.call("quiet").expect("room");
-    address.pass("loud").expect("room");
+    address.send_quiet("quiet").expect("room");
+    address.send("loud").expect("room");
     while address.waiting_count() > 0 {
         thread::yield_now();
     }
@@ -189,7 +189,7 @@ fn poll_does_not_wait_run_once_does_and_both_report_the_end() {
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(5 * MS);
-        address.pass(()).expect("room");
+        address.send(()).expect("room");
     });
     assert_eq!(machine.run_once().expect("runs").handled, 1);
     other.join().expect("the sender");
@@ -233,7 +233,7 @@ fn cancelled_timer_returns_its_message_and_periodic_timer_runs_until_cancelled()
     let once = cx.after(Duration::from_secs(100), "late").expect("a timer");
     let ticking = cx.every(MS, || "tick").expect("a timer");
     assert_eq!(cx.cancel(once), Some(Some("late")));
-    assert_eq!(cx.cancel(once), None, "it is over");
+    assert_eq!(cx.cancel(once), None, "it has ended");
     for _ in 0..3 {
         machine.run_once().expect("runs");
     }
@@ -290,7 +290,7 @@ fn watched_descriptor_is_handled_among_messages_until_unwatched() {
     let other = thread::spawn(move || {
         theirs.write_all(b"hello").expect("written");
         read.recv().expect("it is read"); // otherwise the machine may stop earlier
-        address.pass(Event::Quit).expect("room");
+        address.send(Event::Quit).expect("room");
         theirs
     });
     assert_eq!(machine.run(), Ok(Ended::Stopped), "woken from epoll by a message");
@@ -298,13 +298,13 @@ fn watched_descriptor_is_handled_among_messages_until_unwatched() {
     assert_eq!(machine.stats().descriptors, 1);
     let mut theirs = other.join().expect("the writer");
     assert!(machine.context().unwatch(watch));
-    assert!(!machine.context().unwatch(watch), "it is over");
+    assert!(!machine.context().unwatch(watch), "it has ended");
     theirs.write_all(b"unheard").expect("written");
     assert_eq!(machine.poll().expect("runs").handled, 0);
 }
 
 #[test]
-fn edge_is_reported_once_and_level_while_it_lasts() {
+fn edge_watch_reports_once_and_level_watch_in_each_round() {
     for (interest, expected) in [(Interest::READ, 3), (Interest::READ.by_edge(), 1)] {
         let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
         let mut machine = keeper(Config::default());
@@ -332,7 +332,7 @@ fn panic_stops_the_machine_and_its_message_is_returned() {
     )
     .expect("valid");
     for message in 1..=3 {
-        machine.address().pass(message).expect("room");
+        machine.address().send(message).expect("room");
     }
     assert_eq!(machine.run(), Ok(Ended::Panicked("two is too much".to_owned())));
     let stats = machine.stats();
@@ -355,7 +355,7 @@ fn drop_message_policy_loses_one_message_by_a_panic() {
     )
     .expect("valid");
     for message in 1..=3 {
-        machine.address().pass(message).expect("room");
+        machine.address().send(message).expect("room");
     }
     assert_eq!(machine.run(), Ok(Ended::Stopped));
     assert_eq!(machine.stats().panicked, 1);
@@ -369,7 +369,7 @@ fn subscribers_share_one_value_and_repeated_subscriptions_are_refused() {
     let mut machines: Vec<_> =
         (0..3).map(|_| keeper::<Shared<String>>(Config::default())).collect();
     let mut publisher = topic.publisher(4);
-    assert_eq!(publisher.post("nobody".to_owned()).map(|posted| posted.taken), Ok(0));
+    assert_eq!(publisher.post("nobody".to_owned()).map(|posted| posted.accepted_count), Ok(0));
     for machine in &machines {
         assert!(topic.subscribe(machine.address(), |news| news));
         assert!(!topic.subscribe(machine.address(), |news| news), "twice");
@@ -378,7 +378,7 @@ fn subscribers_share_one_value_and_repeated_subscriptions_are_refused() {
     assert!(!topic.unsubscribe(machines[0].address()), "twice");
     assert_eq!(topic.subscribers_count(), 2);
     let posted = publisher.post("news".to_owned()).expect("a slot");
-    assert_eq!((posted.taken, posted.refused), (2, 0));
+    assert_eq!((posted.accepted_count, posted.refused_count), (2, 0));
     for machine in &mut machines {
         machine.poll().expect("runs");
     }
@@ -393,13 +393,13 @@ fn posting_counts_refusals_and_unsubscribes_closed_machines() {
     let (full, closed) = (keeper(small(1, WhenFull::Refuse)), keeper(Config::default()));
     topic.subscribe(full.address(), |news: Shared<u32>| *news);
     topic.subscribe(closed.address(), |news: Shared<u32>| *news);
-    full.address().pass(0).expect("room for one");
+    full.address().send(0).expect("room for one");
     drop(closed);
     let mut publisher = topic.publisher(4);
     let posted = publisher.post(1).expect("a slot");
-    assert_eq!((posted.taken, posted.refused), (0, 2));
+    assert_eq!((posted.accepted_count, posted.refused_count), (0, 2));
     assert_eq!(topic.subscribers_count(), 1);
-    assert_eq!(publisher.post(2).map(|posted| posted.refused), Ok(1));
+    assert_eq!(publisher.post(2).map(|posted| posted.refused_count), Ok(1));
 }
 
 #[test]
@@ -416,12 +416,12 @@ fn publisher_without_a_free_slot_returns_the_value() {
 }
 
 /// Message of a group's machine in the tests of postings.
-enum Mail {
+enum AddressState {
     /// Request to post the number.
     Post(u32),
     /// A value that was posted.
     News(Shared<u32>),
-    /// A number that was passed.
+    /// Number that was sent directly.
     Passed(u32),
 }
 
@@ -429,7 +429,7 @@ enum Mail {
 /// what it receives.
 struct Poster {
     publisher: Publisher<u32>,
-    other: Option<Address<Mail>>,
+    other: Option<Address<AddressState>>,
     posted: Option<Posted>,
     received: Vec<u32>,
 }
@@ -441,16 +441,16 @@ impl Poster {
 }
 
 impl Handler for Poster {
-    type Message = Mail;
+    type Message = AddressState;
 
-    fn handle(&mut self, mail: Mail, cx: &mut Context<'_, Mail>) {
+    fn handle(&mut self, mail: AddressState, cx: &mut Context<'_, AddressState>) {
         match mail {
-            Mail::News(number) => self.received.push(*number),
-            Mail::Passed(number) => self.received.push(number),
-            Mail::Post(number) => {
-                let pass = |cx: &mut Context<'_, Mail>, number| {
+            AddressState::News(number) => self.received.push(*number),
+            AddressState::Passed(number) => self.received.push(number),
+            AddressState::Post(number) => {
+                let pass = |cx: &mut Context<'_, AddressState>, number| {
                     if let Some(other) = &self.other {
-                        cx.pass_to(other, Mail::Passed(number)).expect("room");
+                        cx.send_to(other, AddressState::Passed(number)).expect("room");
                     }
                 };
                 pass(cx, number - 1);
@@ -473,17 +473,17 @@ fn posting_from_a_handler_reaches_each_subscriber_of_its_thread_and_of_others_on
     let first = group.add(Poster::new(&topic), Config::default()).expect("room");
     let second = group.add(Poster::new(&topic), Config::default()).expect("room");
     let mut far = keeper(Config::default());
-    assert!(topic.subscribe(second.address(), Mail::News));
+    assert!(topic.subscribe(second.address(), AddressState::News));
     assert!(topic.subscribe(far.address(), |number| *number));
-    assert!(topic.subscribe(first.address(), Mail::News));
+    assert!(topic.subscribe(first.address(), AddressState::News));
     group.handler_mut(&first).expect("it is there").other = Some(second.address().clone());
     for number in [10, 20] {
-        first.address().pass(Mail::Post(number)).expect("room");
+        first.address().send(AddressState::Post(number)).expect("room");
         settle(&mut group);
         far.poll().expect("runs");
     }
     let poster = group.handler(&first).expect("it is there");
-    assert_eq!(poster.posted, Some(Posted { taken: 3, refused: 0 }));
+    assert_eq!(poster.posted, Some(Posted { accepted_count: 3, refused_count: 0 }));
     assert_eq!(poster.received, [10, 20], "its own subscription");
     assert_eq!(group.handler(&second).expect("it is there").received, [9, 10, 11, 19, 20, 21]);
     assert_eq!(far.handler().0, [10, 20]);
@@ -498,23 +498,23 @@ fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_re
     let narrow = Config { local_messages_max: 1, ..Config::default() };
     let [full, removed] =
         [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("room for two"));
-    assert!(topic.subscribe(full.address(), Mail::News));
-    assert!(topic.subscribe(removed.address(), Mail::News));
+    assert!(topic.subscribe(full.address(), AddressState::News));
+    assert!(topic.subscribe(removed.address(), AddressState::News));
     let post = |group: &mut Group, number| {
-        poster.address().pass(Mail::Post(number)).expect("room");
+        poster.address().send(AddressState::Post(number)).expect("room");
         settle(group);
         group.handler(&poster).expect("it is there").posted
     };
     group.remove(&removed).expect("it is there");
-    assert_eq!(post(&mut group, 10), Some(Posted { taken: 1, refused: 1 }));
+    assert_eq!(post(&mut group, 10), Some(Posted { accepted_count: 1, refused_count: 1 }));
     assert_eq!(topic.subscribers_count(), 1, "the removed machine is unsubscribed");
     // A second posting in one turn finds the first one queued.
     for number in [20, 30] {
-        poster.address().pass(Mail::Post(number)).expect("room");
+        poster.address().send(AddressState::Post(number)).expect("room");
     }
     settle(&mut group);
     let posted = group.handler(&poster).expect("it is there").posted;
-    assert_eq!(posted, Some(Posted { taken: 0, refused: 1 }));
+    assert_eq!(posted, Some(Posted { accepted_count: 0, refused_count: 1 }));
     assert_eq!(group.handler(&full).expect("it is there").received, [10, 20]);
     assert_eq!(group.stats(&full).map(|stats| stats.refused), Some(1));
 }
@@ -573,7 +573,7 @@ fn message_kind_without_handler_is_counted_each_time_and_dropped() {
     let table = Table::new(()).on(1, |(), _message: Carrying, _cx| ());
     let mut machine = Machine::new(table, Config::default()).expect("valid");
     for kind in [0, 1, 2, 2, usize::MAX, usize::MAX] {
-        machine.address().pass(Carrying(kind, Arc::clone(&held))).expect("room");
+        machine.address().send(Carrying(kind, Arc::clone(&held))).expect("room");
     }
     machine.poll().expect("runs");
     let stats = machine.stats();
@@ -589,7 +589,7 @@ fn table_finds_each_of_many_kinds() {
     }
     let mut machine = Machine::new(table, Config::default()).expect("valid");
     for kind in 0..1000 {
-        machine.context().call(Numbered(kind)).expect("room");
+        machine.context().send_quiet(Numbered(kind)).expect("room");
     }
     while machine.poll().expect("runs").handled > 0 {}
     assert!(machine.handler().state().iter().all(|&count| count == 1));
@@ -603,7 +603,7 @@ fn machines_of_a_group_exchange_messages_with_each_other_and_other_threads() {
     let last = group
         .add(
             handler(move |number: u32, cx: &mut Context<'_, u32>| {
-                cx.pass_to(&to_outside, number).expect("room");
+                cx.send_to(&to_outside, number).expect("room");
                 cx.stop();
             }),
             Config::default(),
@@ -615,7 +615,7 @@ fn machines_of_a_group_exchange_messages_with_each_other_and_other_threads() {
         let machine = group
             .add(
                 handler(move |number: u32, cx: &mut Context<'_, u32>| {
-                    cx.pass_to(&to, number + 1).expect("room");
+                    cx.send_to(&to, number + 1).expect("room");
                 }),
                 Config::default(),
             )
@@ -624,7 +624,7 @@ fn machines_of_a_group_exchange_messages_with_each_other_and_other_threads() {
     }
     let running = group.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(5 * MS);
-    next.pass(0).expect("room");
+    next.send(0).expect("room");
     let (group, ended) = running.join();
     assert_eq!(ended, Ok(Ended::Stopped));
     assert_eq!(group.stats(&last).map(|stats| stats.handled), Some(1));
@@ -673,14 +673,14 @@ fn machine_removed_from_its_group_is_closed_and_the_others_continue() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let goes = group.add(Keeper(Vec::new()), Config::default()).expect("room");
     let stays = group.add(Keeper(Vec::new()), Config::default()).expect("room");
-    goes.address().pass(1).expect("room");
-    stays.address().pass(2).expect("room");
+    goes.address().send(1).expect("room");
+    stays.address().send(2).expect("room");
     let closed = group.remove(&goes).expect("of this group");
     assert_eq!(closed.messages, [1]);
     assert!(group.remove(&goes).is_none() && group.handler(&goes).is_none());
-    assert_eq!(goes.address().pass(3), Err(SendError::Closed(3)));
+    assert_eq!(goes.address().send(3), Err(SendError::Closed(3)));
     let mut cx = group.context(&stays).expect("of this group");
-    assert_eq!(cx.pass_to(goes.address(), 4), Err(SendError::Closed(4)));
+    assert_eq!(cx.send_to(goes.address(), 4), Err(SendError::Closed(4)));
     group.poll().expect("runs");
     assert_eq!(group.handler(&stays).map(|keeper| keeper.0.len()), Some(1));
 }
@@ -757,7 +757,7 @@ fn machine_that_sleeps_in_epoll_is_woken_through_its_eventfd() {
     let woken_count_min = 20;
     let mut parks_count = 0;
     while parks_count < woken_count_min {
-        address.pass(()).expect("room");
+        address.send(()).expect("room");
         parks_count = parks.recv().expect("it is handled");
     }
     running.stop();
@@ -796,7 +796,7 @@ fn subscription_is_dropped_without_the_lock_of_its_topic() {
         let address = other.address().clone();
         drop(other);
         let posted = topic.publisher(1).post(1).expect("a slot");
-        assert_eq!((posted.taken, posted.refused), (0, 1));
+        assert_eq!((posted.accepted_count, posted.refused_count), (0, 1));
         assert!(!topic.unsubscribe(&address), "found closed, and removed");
         done.send(()).expect("it is waited for");
     });
@@ -806,7 +806,7 @@ fn subscription_is_dropped_without_the_lock_of_its_topic() {
 mod sent_and_shared {
     use super::*;
     use handover_base::sync::auto_traits;
-    use handover_event::{Address, Joined, Parcel, Pool, Publisher, Running, Stopper};
+    use handover_event::{Address, GroupMember, Parcel, Pool, Publisher, Running, Stopper};
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -822,7 +822,7 @@ mod sent_and_shared {
         assert_eq!(auto_traits!(Stopper), "Send + Sync");
         assert!(auto_traits!(Machine<Keeper<u32>>).contains("Send"));
         assert!(auto_traits!(Group).contains("Send"));
-        assert_eq!(auto_traits!(Joined<Keeper<u32>>), "Send + Sync");
+        assert_eq!(auto_traits!(GroupMember<Keeper<u32>>), "Send + Sync");
         assert_eq!(auto_traits!(Running<Machine<Keeper<u32>>>), "Send + Sync");
         assert_eq!(auto_traits!(Pool<Unshared>), "Send + Sync");
         assert_eq!(auto_traits!(Pool<Local>), "neither");

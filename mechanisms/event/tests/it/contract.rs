@@ -90,11 +90,11 @@ impl Handler for Relay {
             let other = self.dice.roll(self.others.len() as u64) as usize;
             let (seen, other) = (&self.seen, &self.others[other]);
             match self.dice.roll(5) {
-                0 => seen.send(|message| cx.call(message)),
-                1 => seen.send(|message| cx.pass(message)),
-                2 => seen.send(|message| other.pass(message)),
-                3 => seen.send(|message| other.call(message)),
-                _ => seen.send(|message| cx.pass_to(other, message)),
+                0 => seen.send(|message| cx.send_quiet(message)),
+                1 => seen.send(|message| cx.send(message)),
+                2 => seen.send(|message| other.send(message)),
+                3 => seen.send(|message| other.send_quiet(message)),
+                _ => seen.send(|message| cx.send_to(other, message)),
             }
         }
     }
@@ -167,7 +167,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
             {
                 break;
             }
-            seen.send(|message| to.pass(message));
+            seen.send(|message| to.send(message));
         }
         stoppers[dice.roll(MACHINES as u64) as usize].stop();
     }
@@ -201,7 +201,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
 
 /// Handler that never runs dry: each message sends itself again.
 fn endless(message: u32, cx: &mut Context<'_, u32>) {
-    cx.call(message).expect("room");
+    cx.send_quiet(message).expect("room");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
         type Message = Event;
         fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
             match event {
-                Event::Endless => cx.call(Event::Endless).expect("room"),
+                Event::Endless => cx.send_quiet(Event::Endless).expect("room"),
                 Event::FromOutside => self.outside = true,
                 Event::Timer => self.timer = true,
                 Event::Readable => self.readable = true,
@@ -235,14 +235,14 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
     let mut machine = Machine::new(Met::default(), Config::default()).expect("valid");
     let (ours, theirs) = UnixStream::pair().expect("a socket pair");
     let mut cx = machine.context();
-    cx.call(Event::Endless).expect("room");
+    cx.send_quiet(Event::Endless).expect("room");
     cx.after(MS, Event::Timer).expect("a timer");
     cx.watch(ours, Interest::READ.by_edge(), |_ready| Event::Readable).expect("watched");
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
         std::io::Write::write_all(&mut &theirs, b"x").expect("written");
-        address.pass(Event::FromOutside).expect("room");
+        address.send(Event::FromOutside).expect("room");
         theirs
     });
     assert_eq!(machine.run(), Ok(Ended::Stopped));
@@ -269,7 +269,7 @@ fn timers_that_are_always_due_do_not_delay_messages() {
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
-        address.pass(true).expect("room");
+        address.send(true).expect("room");
     });
     assert_eq!(machine.run(), Ok(Ended::Stopped));
     other.join().expect("the other");
@@ -309,7 +309,7 @@ fn descriptors_that_are_always_ready_do_not_delay_messages_or_timers() {
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
-        address.pass(Event::Message).expect("room");
+        address.send(Event::Message).expect("room");
     });
     assert_eq!(machine.run(), Ok(Ended::Stopped));
     other.join().expect("the other");
@@ -321,8 +321,8 @@ fn round_handles_at_most_its_limits() {
         Config { messages_per_round_max: 10, timers_per_round_max: 5, ..Config::default() };
     let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
     for number in 0..30 {
-        machine.address().pass(number).expect("room");
-        machine.context().call(number).expect("room");
+        machine.address().send(number).expect("room");
+        machine.context().send_quiet(number).expect("room");
         machine.context().at_ns(0, number).expect("a timer");
     }
     assert_eq!(machine.poll().expect("runs").handled, 15);
@@ -341,10 +341,10 @@ fn endless_machine_of_a_group_does_not_delay_the_others() {
     let stops =
         group.add(handler(|_: u32, cx: &mut Context<'_, u32>| cx.stop()), Config::default());
     let stops = stops.expect("room");
-    group.context(&busy).expect("of this group").call(1).expect("room");
+    group.context(&busy).expect("of this group").send_quiet(1).expect("room");
     let running = group.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(2 * MS);
-    stops.address().pass(1).expect("room");
+    stops.address().send(1).expect("room");
     assert_eq!(running.join().1, Ok(Ended::Stopped));
 }
 
@@ -407,7 +407,7 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
                 cx.stop();
             }
             if let Some(to) = &self.to {
-                let _ = to.pass(left.saturating_sub(1)); // the other machine may have stopped first
+                let _ = to.send(left.saturating_sub(1)); // the other machine may have stopped first
             }
         }
     }
@@ -417,7 +417,7 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
         let (mut a, mut b) = (new(cpus[0]), new(second));
         a.handler_mut().to = Some(b.address().clone());
         b.handler_mut().to = Some(a.address().clone());
-        a.address().pass(20_000).expect("room");
+        a.address().send(20_000).expect("room");
         let a = a.spawn(thread::Builder::new()).expect("a thread");
         let b = b.spawn(thread::Builder::new()).expect("a thread");
         for one in [a, b] {
@@ -449,7 +449,7 @@ fn many_blocked_senders_are_all_let_in() {
     let senders: Vec<_> = (0..SENDERS)
         .map(|_| {
             let address = machine.address().clone();
-            thread::spawn(move || (0..EACH).for_each(|n| address.pass(n).expect("it waits")))
+            thread::spawn(move || (0..EACH).for_each(|n| address.send(n).expect("it waits")))
         })
         .collect();
     assert_eq!(machine.run(), Ok(Ended::Stopped));
@@ -467,11 +467,11 @@ fn waiting_sender_gets_its_message_back_when_the_machine_is_dropped() {
     };
     for hands_back in [false, true] {
         let machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
-        machine.address().pass(1).expect("room");
+        machine.address().send(1).expect("room");
         let senders: Vec<_> = (0..3)
             .map(|_| {
                 let address = machine.address().clone();
-                thread::spawn(move || address.pass(2))
+                thread::spawn(move || address.send(2))
             })
             .collect();
         thread::sleep(10 * MS);
@@ -518,7 +518,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
             thread::spawn(move || {
                 for number in 0..EACH {
                     let posted = publisher.post(number).expect("a slot");
-                    assert_eq!((posted.taken, posted.refused), (3, 0));
+                    assert_eq!((posted.accepted_count, posted.refused_count), (3, 0));
                 }
             })
         })

@@ -46,7 +46,7 @@ fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
         return;
     }
     let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
-    machine.address().pass(()).expect("room");
+    machine.address().send(()).expect("room");
     // No address space holds such a stack: thread creation fails as under `ulimit -v`, but without
     // a limit that affects other threads.
     let refused = machine.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
@@ -100,9 +100,9 @@ fn requested_signal_stops_a_machine_and_is_reported() {
     });
     let mut machine = Machine::new(raise, Config::default()).expect("valid");
     machine.stop_on(signals).expect("watched");
-    machine.address().pass(Signals::TERM).expect("room");
+    machine.address().send(Signals::TERM).expect("room");
     assert_eq!(machine.run(), Ok(Ended::Signal(Signals::TERM)));
-    machine.address().pass(Signals::INT).expect("room");
+    machine.address().send(Signals::INT).expect("room");
     assert_eq!(machine.run(), Ok(Ended::Signal(Signals::INT)), "and again");
 }
 

@@ -74,7 +74,7 @@ fn unhandled() {
     let table = Table::new(()).on(0, |(), _message: Numbered, cx| cx.stop());
     let mut machine = Machine::new(table, Config::default()).expect("valid");
     for kind in [3, 5, 3, 3, 5, 0] {
-        machine.address().pass(Numbered(kind)).expect("room");
+        machine.address().send(Numbered(kind)).expect("room");
     }
     machine.run().expect("runs");
     assert_eq!(machine.stats().unhandled, 5);
@@ -105,13 +105,13 @@ fn end_of_a_run_is_logged_once_by_each_method_that_returns_it() {
     let stops = || handler(|_: u32, cx: &mut Context<'_, u32>| cx.stop());
     let machine = || {
         let machine = Machine::new(stops(), Config::default()).expect("valid");
-        machine.address().pass(1).expect("room");
+        machine.address().send(1).expect("room");
         machine
     };
     let group = || {
         let mut group = Group::new(ThreadConfig::default()).expect("valid");
         let joined = group.add(stops(), Config::default()).expect("valid");
-        joined.address().pass(1).expect("room");
+        joined.address().send(1).expect("room");
         group
     };
     type Run<'a> = &'a dyn Fn() -> Option<Ended>;
@@ -138,7 +138,7 @@ fn contained_panic_is_logged_at_the_lowest_verbosity() {
     tracing::subscriber::with_default(log.clone(), || {
         let panics = handler(|_: u32, _cx: &mut Context<'_, u32>| panic!("contained"));
         let mut machine = Machine::new(panics, config).expect("valid");
-        machine.address().pass(1).expect("room");
+        machine.address().send(1).expect("room");
         machine.poll().expect("runs");
     });
     let line = "ERROR handover_event::machine a handler panicked: the message is lost";

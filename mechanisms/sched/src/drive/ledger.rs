@@ -64,8 +64,8 @@ pub struct Ledger {
     pub dropped: u64,
     /// Packets that the scheduler returned after the client had left.
     pub discarded: u64,
-    /// Packets marked or dropped of which the client was not notified before the arbiter ended: it
-    /// had not fetched earlier ones, and its lane was full.
+    /// Packets whose mark or drop did not reach the client before the arbiter ended, because the lane to
+    /// the client was full.
     pub unfetched: u64,
     /// `true` if the client was dropped, even by a panic.
     pub has_left: bool,

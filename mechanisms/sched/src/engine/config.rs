@@ -72,7 +72,7 @@ pub enum ConfigError {
     #[error("pacing cannot order the flows of a tenant: use it for the tenants")]
     HoldsBack,
     /// The algorithm orders packets, not flows, so it cannot be a level.
-    #[error("{algorithm} cannot be a level of two: it does not order flows")]
+    #[error("{algorithm} cannot be one of two levels: it does not order flows")]
     NoLevel {
         /// The algorithm.
         algorithm: Algorithm,

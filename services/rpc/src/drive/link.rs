@@ -86,7 +86,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         false
     }
 
-    /// Returns that file if it was passed before the frame that refers to it. Files come in the
+    /// Returns the file with this id if it was passed before the frame that refers to it. Files come in the
     /// order of their frames, so files before it are dropped.
     fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None

@@ -1,5 +1,4 @@
-//! A browser that can be clicked and typed into, by WebDriver (a W3C protocol), as far as the
-//! report's checks need it.
+//! Browser control by WebDriver (a W3C protocol), as far as the report's checks need it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,14 +12,14 @@ use serde_json::{Value, json};
 /// Maximum time for the driver to start listening, and for the browser to answer.
 const DRIVER_MAX: Duration = Duration::from_secs(60);
 
-/// A page in a browser of its own. Browser and driver end when this value is dropped.
-pub struct Driven {
+/// Page in a browser of its own. Browser and driver end when this value is dropped.
+pub struct BrowserPage {
     driver: Child,
     port: u16,
     session: String,
 }
 
-impl Driven {
+impl BrowserPage {
     /// Starts the driver, which starts a browser with these options.
     pub fn begin(options: &[&str], profile: &Path) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -42,7 +41,7 @@ impl Driven {
             "goog:chromeOptions": {"args": options},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
-        let begun = driven.ask("POST", "/session", &wanted)?;
+        let begun = driven.request("POST", "/session", &wanted)?;
         driven.session = begun["sessionId"].as_str().context("a session without an id")?.to_owned();
         Ok(driven)
     }
@@ -65,7 +64,7 @@ impl Driven {
             return [box.x + box.width / 2, box.y + box.height / 2].map(Math.round);",
             json!(selector)
         );
-        let at = self.run(&middle).with_context(|| format!("nothing is {selector}"))?;
+        let at = self.run(&middle).with_context(|| format!("no element matches {selector}"))?;
         let pointer = json!({"type": "pointer", "id": "mouse", "actions": [
             {"type": "pointerMove", "duration": 0, "x": at[0], "y": at[1]},
             {"type": "pointerDown", "button": 0},
@@ -85,22 +84,22 @@ impl Driven {
     }
 
     /// Sends a command of Chromium's own DevTools protocol, for operations that WebDriver lacks.
-    pub fn tell(&self, command: &str, params: &Value) -> Result<()> {
+    pub fn send_command(&self, command: &str, params: &Value) -> Result<()> {
         self.post("/goog/cdp/execute", &json!({"cmd": command, "params": params})).map(drop)
     }
 
     /// Returns the console messages since the last call.
     pub fn console(&self) -> Result<Vec<String>> {
-        let told = self.post("/se/log", &json!({"type": "browser"}))?;
-        let told = told.as_array().context("no list of messages")?;
-        Ok(told.iter().map(|it| it["message"].to_string()).collect())
+        let messages = self.post("/se/log", &json!({"type": "browser"}))?;
+        let messages = messages.as_array().context("no list of messages")?;
+        Ok(messages.iter().map(|it| it["message"].to_string()).collect())
     }
 
     fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        self.ask("POST", &format!("/session/{}{path}", self.session), body)
+        self.request("POST", &format!("/session/{}{path}", self.session), body)
     }
 
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+    fn request(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(DRIVER_MAX))?;
         let body = body.to_string();
@@ -110,9 +109,10 @@ impl Driven {
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
         )?;
-        let answer = answer(&mut BufReader::new(stream)).with_context(|| path.to_owned())?;
-        let mut answer: Value = serde_json::from_str(&answer)?;
-        let value = answer["value"].take();
+        let read_response =
+            read_response(&mut BufReader::new(stream)).with_context(|| path.to_owned())?;
+        let mut read_response: Value = serde_json::from_str(&read_response)?;
+        let value = read_response["value"].take();
         match value.get("error") {
             Some(error) => bail!("{path}: {error}: {}", value["message"]),
             None => Ok(value),
@@ -120,21 +120,21 @@ impl Driven {
     }
 }
 
-impl Drop for Driven {
+impl Drop for BrowserPage {
     fn drop(&mut self) {
         // The browser ends with its session; without a session, it ends with the driver.
-        let _ = self.ask("DELETE", &format!("/session/{}", self.session), &json!({}));
+        let _ = self.request("DELETE", &format!("/session/{}", self.session), &json!({}));
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
 /// Reads the body of an HTTP response, which must have a Content-Length.
-fn answer(stream: &mut impl BufRead) -> Result<String> {
+fn read_response(stream: &mut impl BufRead) -> Result<String> {
     let mut length = None;
     loop {
         let mut line = String::new();
-        ensure!(stream.read_line(&mut line)? > 0, "an answer that ends in its head");
+        ensure!(stream.read_line(&mut line)? > 0, "the response ends within its header");
         let Some((name, value)) = line.trim_end().split_once(':') else {
             if line.trim_end().is_empty() {
                 break;
@@ -146,7 +146,9 @@ fn answer(stream: &mut impl BufRead) -> Result<String> {
         }
     }
     let mut body = String::new();
-    stream.take(length.context("an answer without a length")?).read_to_string(&mut body)?;
+    stream
+        .take(length.context("a response without a Content-Length")?)
+        .read_to_string(&mut body)?;
     Ok(body)
 }
 
@@ -155,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_ends_where_its_head_says() {
+    fn response_ends_at_its_content_length() {
         let mut stream =
             "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nx: y\r\n\r\n{\"a\"rest".as_bytes();
-        assert_eq!(answer(&mut stream).unwrap(), "{\"a\"");
-        assert!(answer(&mut "HTTP/1.1 200 OK\r\n\r\n{}".as_bytes()).is_err());
-        assert!(answer(&mut "HTTP/1.1 200 OK\r\n".as_bytes()).is_err());
+        assert_eq!(read_response(&mut stream).unwrap(), "{\"a\"");
+        assert!(read_response(&mut "HTTP/1.1 200 OK\r\n\r\n{}".as_bytes()).is_err());
+        assert!(read_response(&mut "HTTP/1.1 200 OK\r\n".as_bytes()).is_err());
     }
 }

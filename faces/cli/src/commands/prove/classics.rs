@@ -215,7 +215,7 @@ fn messages(output: &str, _: &str) -> Option<f64> {
     Some(seconds * 1e9 / count)
 }
 
-/// Two messages each: both are counted where they are handled.
+/// Returns the time of a round trip, which has two messages, each counted by its receiver.
 fn round_trips(output: &str, _: &str) -> Option<f64> {
     messages(output, "").map(|each_ns| 2.0 * each_ns)
 }
@@ -310,9 +310,9 @@ impl Compared {
 enum Verdict {
     /// The ratio of the medians lies within [`BOUND`].
     Same,
-    /// It does not, and the pair has a reason.
+    /// The ratio of the medians lies outside [`BOUND`], and the pair has a reason.
     Explained,
-    /// It does not, but that of two rounds does: the machine changed meanwhile.
+    /// The ratio of the medians lies outside [`BOUND`], but that of two rounds within: the machine was unsteady.
     Unsteady,
     Differs,
 }
@@ -378,12 +378,12 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     match compared.iter().filter(|it| it.verdict() == Verdict::Differs).count() {
         _ if is_smoke => {
-            console::tell("a smoke run shows that it works, and judges nothing");
+            console::print_error("a smoke run has no verdicts");
             Ok(())
         }
         0 => Ok(()),
-        1 => bail!("1 figure differs from the suite's without a reason"),
-        count => bail!("{count} figures differ from the suite's without a reason"),
+        1 => bail!("1 figure differs from the suite's without a known reason"),
+        count => bail!("{count} figures differ from the suite's without a known reason"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `handover trace estimate`: the cost of a recording, and suggestions for a filter.
 
-use super::{Of, checked, tell_missing};
+use super::{TraceSelection, checked, print_missing};
 use clap::Args;
 use handover_base::units::Span;
 use handover_trace::{Limits, WalkCounts, estimate_table};
@@ -10,11 +10,11 @@ use std::io::Write;
 #[derive(Debug, Args)]
 pub struct Estimate {
     #[command(flatten)]
-    pub of: Of,
-    /// Leave out only what has this share of all events, in per cent
+    pub of: TraceSelection,
+    /// Minimum share of all events, in per cent, of functions to leave out
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     pub share: f64,
-    /// Leave out only what takes no longer than this a call, on average
+    /// Maximum mean duration of functions to leave out
     #[arg(long, value_name = "TIME", default_value = "1us", value_parser = span)]
     pub below: u64,
     /// Print JSON
@@ -48,6 +48,6 @@ pub fn estimate(args: &Estimate, out: &mut dyn Write) -> anyhow::Result<()> {
         write!(out, "{}", estimate_table(&estimate))?;
     }
     out.flush()?;
-    tell_missing(&traces, &WalkCounts::default());
+    print_missing(&traces, &WalkCounts::default());
     checked(&traces)
 }

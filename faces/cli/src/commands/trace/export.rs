@@ -1,6 +1,6 @@
 //! `handover trace export`: traces for other tools.
 
-use super::{Of, checked, tell_missing};
+use super::{TraceSelection, checked, print_missing};
 use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
@@ -12,9 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
-pub struct Export {
+pub struct TraceExport {
     #[command(flatten)]
-    pub of: Of,
+    pub of: TraceSelection,
     /// Format: perfetto, chrome, folded or csv
     #[arg(long, value_name = "FORMAT")]
     pub to: Format,
@@ -27,7 +27,7 @@ pub struct Export {
     pub threads: bool,
 }
 
-pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     let (traces, names) = args.of.open()?;
     let path = match &args.output {
         Some(path) => path.clone(),
@@ -35,7 +35,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     if path == Path::new("-") {
         let found = write(args, &traces, &names, &mut *out)?;
-        tell_missing(&traces, &found);
+        print_missing(&traces, &found);
         return checked(&traces);
     }
     let shown = path.display();
@@ -53,7 +53,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     writeln!(out, "{} events, {bytes} bytes: {shown}", found.events)?;
     out.flush()?;
-    tell_missing(&traces, &found);
+    print_missing(&traces, &found);
     checked(&traces)
 }
 
@@ -66,7 +66,12 @@ fn default_output(trace: &Path, to: Format) -> PathBuf {
     path
 }
 
-fn write(args: &Export, traces: &Traces, names: &Names, out: impl Write) -> io::Result<WalkCounts> {
+fn write(
+    args: &TraceExport,
+    traces: &Traces,
+    names: &Names,
+    out: impl Write,
+) -> io::Result<WalkCounts> {
     let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
     handover_trace::export(traces, names, args.to, grouping, out)
 }

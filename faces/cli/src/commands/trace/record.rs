@@ -1,13 +1,13 @@
 //! `handover trace record`, `names` and `library`: the functions of C and C++ programs.
 
-use crate::exit::{Passed, usage};
+use crate::exit::{ChildExit, usage};
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use handover_probe::Policy;
 use handover_probe::read::End;
 use handover_program::console;
 use handover_program::files;
-use handover_trace::record::{self, Options, RecordError, RecordResult, Written};
+use handover_trace::record::{self, Options, RecordError, RecordResult, WrittenTrace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,60 +16,60 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::switch::Keep;
+use super::switch::KeepPolicy;
 
 #[derive(Debug, Args)]
 pub struct Record {
     /// Output file; processes that the program starts record into FILE.PID
     #[arg(long, short = 'o', value_name = "FILE", default_value = "handover.trace")]
     pub output: PathBuf,
-    /// Only functions and probes that match: * and ?; may be given again
+    /// Record only functions and probes that match: * and ?; repeatable
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub include: Vec<String>,
-    /// All but those that match; may be given again
+    /// Leave out functions and probes that match; repeatable
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub exclude: Vec<String>,
-    /// Leave out calls nested deeper
+    /// Maximum nesting depth of recorded calls
     #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..=1023))]
     pub depth: u32,
-    /// Leave out calls that took less
+    /// Minimum duration of recorded calls
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub min_duration: u64,
-    /// Events that are kept when there are more than fit
+    /// Events that are kept if the ring overflows
     #[arg(long, value_name = "NAME", default_value = "stream")]
-    pub policy: Keep,
-    /// Bytes of each thread's ring [default: 4 MiB, for last 1 MiB]
+    pub policy: KeepPolicy,
+    /// Bytes of each thread's ring [default: 4 MiB; with `last`, 1 MiB]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(8192..=1 << 32))]
     pub ring: Option<u64>,
-    /// Hold a thread up for so long at most, rather than lose an event of a stream
+    /// Maximum time that a thread waits for space in its ring before an event is lost
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
-    /// Run a program that has nothing to trace itself: what it starts or loads may have
+    /// Run a program without anything to trace: programs that it starts may have
     #[arg(long)]
     pub force: bool,
-    /// The program, and what it is given
+    /// Program and its arguments
     #[arg(value_name = "PROG", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub struct Names {
-    /// A trace whose recorder was killed
+    /// Trace whose recorder was killed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct Library {
-    /// The folder; made if it is not there
+    /// Folder; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
 
 pub fn record(args: &Record) -> anyhow::Result<()> {
     let policy = match args.policy {
-        Keep::Stream => Policy::Stream,
-        Keep::Last => Policy::Last,
+        KeepPolicy::Stream => Policy::Stream,
+        KeepPolicy::Last => Policy::Last,
     };
     let options = Options {
         policy,
@@ -82,13 +82,13 @@ pub fn record(args: &Record) -> anyhow::Result<()> {
         force: args.force,
         ..Options::new(&args.output)
     };
-    let signals = signals().context("no handler for signals")?;
+    let signals = signals().context("cannot install a signal handler")?;
     let recorded = record::record(&options, &args.command, &signals).map_err(of_record)?;
     report(&recorded);
     match recorded.exit_code() {
-        0 if recorded.written.is_empty() => anyhow::bail!("there is no trace"),
+        0 if recorded.written.is_empty() => anyhow::bail!("no trace was written"),
         0 => Ok(()),
-        code => Err(Passed(code).into()),
+        code => Err(ChildExit(code).into()),
     }
 }
 
@@ -118,14 +118,14 @@ fn of_record(refused: RecordError) -> anyhow::Error {
 
 fn report(recorded: &RecordResult) {
     for one in &recorded.written {
-        console::tell(format_args!("handover: {}", line(one)));
+        console::print_error(format_args!("handover: {}", line(one)));
     }
     for note in &recorded.notes {
-        console::tell(format_args!("handover: note: {note}"));
+        console::print_error(format_args!("handover: note: {note}"));
     }
 }
 
-fn line(one: &Written) -> String {
+fn line(one: &WrittenTrace) -> String {
     let threads = match one.threads_count {
         1 => "1 thread".to_owned(),
         count => format!("{count} threads"),
@@ -140,7 +140,7 @@ fn line(one: &Written) -> String {
         line.push_str(&format!("; {} events are missing", one.missing.total()));
     }
     if one.missing.overwritten > 0 {
-        line.push_str(&format!("; {} older ones gave way", one.missing.overwritten));
+        line.push_str(&format!("; {} older events were overwritten", one.missing.overwritten));
     }
     if let End::Failed(errno) = one.end {
         let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));

@@ -1,6 +1,6 @@
 //! `handover trace show`: statistics and call trees.
 
-use super::{Of, checked};
+use super::{TraceSelection, checked};
 use clap::Args;
 use handover_probe::read::{End, Trace};
 use handover_trace::{
@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use std::io::Write;
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct TraceShow {
     #[command(flatten)]
-    pub of: Of,
-    /// Show what called what
+    pub of: TraceSelection,
+    /// Show the call tree
     #[arg(long)]
     pub tree: bool,
-    /// Depth of the tree, in calls within calls
+    /// Maximum depth of the tree
     #[arg(long, value_name = "LEVELS", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=LEVELS_MAX as u64))]
     pub depth: u64,
-    /// A tree for each thread rather than for each process
+    /// Show a tree for each thread instead of each process
     #[arg(long, requires = "tree")]
     pub threads: bool,
     /// Order of the rows: self, total, calls, min, p50, p99, max or name
     #[arg(long, value_name = "ORDER", default_value = "self")]
     pub sort: SortOrder,
-    /// Show only so many functions
+    /// Maximum number of functions to show
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub top: Option<u64>,
     /// Print JSON
@@ -35,7 +35,7 @@ pub struct Show {
     pub json: bool,
 }
 
-pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
     let (traces, names) = args.of.open()?;
     let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
     let mut both = (Statistics::new(), CallTree::new(grouping));

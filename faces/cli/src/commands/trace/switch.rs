@@ -15,27 +15,27 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct On {
-    /// The process
+    /// Process id
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
     /// Probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
     #[arg(value_name = "PATTERN", allow_hyphen_values = true)]
     pub pattern: String,
-    /// File that the process is to record into, unless it records already [default: PID.trace]
+    /// File to record into, unless the process already records [default: PID.trace]
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Events that are kept when there are more than fit; a C program keeps its newest events
+    /// Events that are kept if the ring overflows; a C program keeps its newest events
     #[arg(long, value_name = "NAME", default_value = "stream")]
-    pub policy: Keep,
-    /// Hold a thread up for so long at most, rather than lose an event of a stream
+    pub policy: KeepPolicy,
+    /// Maximum time that a thread waits for space in its ring before an event is lost
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
 }
 
 /// The policies of a recording.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Keep {
-    /// Everything: the process writes it out as it goes
+pub enum KeepPolicy {
+    /// All events: the process writes them to the file while it runs
     Stream,
     /// Each thread's newest events, in bounded memory
     Last,
@@ -43,7 +43,7 @@ pub enum Keep {
 
 #[derive(Debug, Args)]
 pub struct Off {
-    /// The process
+    /// Process id
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
     /// Probes
@@ -52,11 +52,11 @@ pub struct Off {
 }
 
 #[derive(Debug, Args)]
-pub struct List {
-    /// A process, or a trace
+pub struct TraceList {
+    /// Process id, or trace file
     #[arg(value_name = "PID|FILE")]
     pub of: PathBuf,
-    /// Only those that match
+    /// Only probes that match
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
     /// Print JSON
@@ -71,11 +71,11 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => format!("{}.trace", args.pid).into(),
     };
-    let path = std::path::absolute(path).context("where this folder is")?;
+    let path = std::path::absolute(path).context("cannot find the current folder")?;
     writable(&path, "-o")?;
     let config = match args.policy {
-        Keep::Stream => Config::stream(&path),
-        Keep::Last => Config::last(&path),
+        KeepPolicy::Stream => Config::stream(&path),
+        KeepPolicy::Last => Config::last(&path),
     };
     let config = config.wait_max(Duration::from_millis(args.wait));
     let count = process.enable(&args.pattern, &config).map_err(of_outside)?;
@@ -97,7 +97,7 @@ pub fn off(args: &Off, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
     let pid = args.of.to_str().and_then(|text| text.parse().ok());
     let sites: Vec<Site> = match pid.filter(|_| !args.of.exists()) {
         Some(pid) => Process::attach(pid).map_err(of_outside)?.sites().to_vec(),

@@ -78,7 +78,7 @@ fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> 
 }
 
 #[test]
-fn the_ladder_fills_up() {
+fn figures_appear_on_their_rungs_as_they_are_measured() {
     let mut ladder = ladder(true);
     ladder.begin((0, 6), 0);
     ladder.records(&[record("clock/now", 10.0)]);
@@ -110,13 +110,13 @@ fn the_ladder_fills_up() {
             "",
             "",
             "",
-            " q ends the run and keeps what was measured",
+            " q ends the run and keeps the completed measurements",
         ]
     );
 }
 
 #[test]
-fn what_is_left_goes_by_the_pace_once_the_first_pass_is_over() {
+fn remaining_time_follows_the_pace_after_the_first_pass() {
     let mut ladder = ladder(true);
     ladder.begin((1, 6), 1);
     assert_eq!(ladder.left(Duration::from_secs(30)), Some(Duration::from_secs(50)));
@@ -129,7 +129,7 @@ fn what_is_left_goes_by_the_pace_once_the_first_pass_is_over() {
 }
 
 #[test]
-fn a_sweep_has_a_rung_for_each_value_and_the_end_of_a_run_finds_it_again() {
+fn sweep_has_a_rung_for_each_value() {
     let specs = ["ring/slots", "ring/slots"];
     let mut ladder = Ladder::of(&specs, "quick", 2, None, Some("slots_count"), true);
     let of = |slots_count: u64, median| {
@@ -149,13 +149,13 @@ fn a_sweep_has_a_rung_for_each_value_and_the_end_of_a_run_finds_it_again() {
 }
 
 #[test]
-fn every_size_of_a_terminal_is_drawn_without_a_panic_and_keeps_the_rung_in_sight() {
+fn visited_rung_is_shown_at_every_terminal_size() {
     let mut ladder = ladder(false);
     for (visit, spec) in SPECS.iter().enumerate() {
         ladder.begin((visit, 6), visit % SPECS.len());
         ladder.records(&[record(spec, 123_456.0)]);
     }
-    ladder.tell("lock/busy: a thread died".to_string());
+    ladder.add_message("lock/busy: a thread died".to_string());
     for width in 1..140 {
         for height in 1..14 {
             let shown = shown(&ladder, width, height, 5000);
@@ -170,11 +170,11 @@ fn every_size_of_a_terminal_is_drawn_without_a_panic_and_keeps_the_rung_in_sight
 }
 
 #[test]
-fn what_ends_is_said() {
+fn last_line_shows_that_the_run_ends() {
     let mut ladder = ladder(true);
     ladder.is_ending = true;
     let last = |ladder: &Ladder| shown(ladder, 80, 10, 0).pop().unwrap_or_default();
-    assert_eq!(last(&ladder), " ending; what was measured is kept");
+    assert_eq!(last(&ladder), " ending; the completed measurements are kept");
     (ladder.is_ending, ladder.has_keys) = (false, false);
-    assert_eq!(last(&ladder), " Ctrl-C ends the run and keeps what was measured");
+    assert_eq!(last(&ladder), " Ctrl-C ends the run and keeps the completed measurements");
 }

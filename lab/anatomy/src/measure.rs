@@ -1,9 +1,9 @@
 //! Measurement with the sites alternately on and off.
 
+use crate::benchmark::InstrumentedBenchmark;
 use crate::cost;
-use crate::course::InstrumentedBenchmark;
 use crate::error::AnatomyError;
-use crate::follow::{Follower, Handoff};
+use crate::follow::{Handoff, HandoffTracker};
 use crate::outliers::Outliers;
 use crate::reader::Reader;
 use crate::scratch::{self, remove};
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Parameters of [`watch`].
+/// Parameters of [`measure`].
 #[derive(Clone, Debug)]
 pub struct MeasurementOptions {
     /// The benchmark and its sites.
-    pub course: &'static InstrumentedBenchmark,
+    pub benchmark: &'static InstrumentedBenchmark,
     /// The contender, one of [`InstrumentedBenchmark::contenders()`].
     pub contender: String,
-    /// Duration of the measurement; at least one round of each kind is played.
+    /// Duration of the measurement; at least one round of each kind is run.
     pub time: Duration,
     /// `true` if the probes' own cost is subtracted.
     pub net: bool,
@@ -44,37 +44,37 @@ const DURATION_FACTOR_MAX: u32 = 20;
 const WARM_SHARE: u32 = 10;
 
 /// Runs the benchmark with the sites alternately off and on, and breaks the time of one hand-off
-/// down. Returns the records of the rounds with the sites off; the record of `ask.contender` holds
+/// down. Returns the records of the rounds with the sites off; that of `options.contender` holds
 /// the anatomy.
 ///
-/// `lab` must have chosen the course's benchmark from `all`.
+/// `lab` must have selected this benchmark from `all`.
 ///
 /// # Errors
-/// Fails if the benchmark cannot be run or recorded here, or if too few hand-offs were seen.
-pub fn watch(
+/// If the benchmark cannot be run or recorded here, or too few hand-offs were recorded.
+pub fn measure(
     lab: &Lab,
     all: &[&'static [Bench]],
-    ask: &MeasurementOptions,
+    options: &MeasurementOptions,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Record>, AnatomyError> {
     let folder = scratch::make()?;
     let site_ns = cost::site_ns(folder.path())?;
-    let course = ask.course;
-    let floor = course.floor.map(|(id, _, _)| id);
-    let selection = (course.spec, ask.contender.as_str());
-    let mut session = lab.session(all, selection, floor, ask.time / WARM_SHARE, interrupted)?;
+    let benchmark = options.benchmark;
+    let floor = benchmark.floor.map(|(id, _, _)| id);
+    let selection = (benchmark.spec, options.contender.as_str());
+    let mut session = lab.session(all, selection, floor, options.time / WARM_SHARE, interrupted)?;
     let mut analysis = Analysis {
-        course,
+        benchmark,
         folder: folder.path(),
         sample: HandoffSample::new(),
         unmatched: Unmatched::default(),
         outliers: Outliers::new(),
-        keeps_outliers: ask.outliers.is_some(),
+        keeps_outliers: options.outliers.is_some(),
         on_ns: Vec::new(),
         rounds: 0,
     };
-    let deadline = Instant::now() + ask.time;
-    let last_deadline = deadline + ask.time * DURATION_FACTOR_MAX;
+    let deadline = Instant::now() + options.time;
+    let last_deadline = deadline + options.time * DURATION_FACTOR_MAX;
     loop {
         session.block(interrupted)?;
         analysis.run_round(&mut session, interrupted)?;
@@ -86,18 +86,18 @@ pub fn watch(
             break;
         }
     }
-    let anatomy = analysis.finish(ask, site_ns, &mut session)?;
+    let anatomy = analysis.finish(options, site_ns, &mut session)?;
     let mut records = session.records();
     let is_measured =
-        |record: &Record| record.contender == ask.contender && record.spec == course.spec;
+        |record: &Record| record.contender == options.contender && record.spec == benchmark.spec;
     let index = records.iter().position(is_measured);
-    let index = index.ok_or(AnatomyError::NoFigure { spec: course.spec })?;
+    let index = index.ok_or(AnatomyError::NoFigure { spec: benchmark.spec })?;
     records[index].anatomy = Some(Box::new(anatomy));
     Ok(records)
 }
 
 struct Analysis<'a> {
-    course: &'static InstrumentedBenchmark,
+    benchmark: &'static InstrumentedBenchmark,
     folder: &'a Path,
     sample: HandoffSample,
     unmatched: Unmatched,
@@ -117,13 +117,13 @@ impl Analysis<'_> {
         std::fs::create_dir(&folder).map_err(AnatomyError::at(&folder))?;
         let to = TraceTo {
             folder: folder.clone(),
-            sites: self.course.pattern(),
+            sites: self.benchmark.pattern(),
             ring_bytes: RING_BYTES,
         };
-        let watched = session.watched(&to, interrupted)?;
+        let round = session.watched(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
-            self.analyze(&folder, &watched)?;
+            self.analyze(&folder, &round)?;
         }
         if !self.outliers.has_round(&folder) {
             remove(&folder);
@@ -131,21 +131,21 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    fn analyze(&mut self, folder: &Path, watched: &TracedRound) -> Result<(), AnatomyError> {
-        if let Some((part, handoffs)) = self.course.figure
-            && let Some(ns) = watched.parts_ns.get(part).copied().flatten()
+    fn analyze(&mut self, folder: &Path, round: &TracedRound) -> Result<(), AnatomyError> {
+        if let Some((part, handoffs)) = self.benchmark.figure
+            && let Some(ns) = round.parts_ns.get(part).copied().flatten()
         {
             self.on_ns.push(ns / handoffs);
         }
         let mut traces = Vec::new();
-        for path in &watched.traces {
+        for path in &round.traces {
             traces.push(
                 Trace::open(path)
                     .map_err(|source| AnatomyError::Read { path: path.clone(), source })?,
             );
         }
-        let mut reader = Reader::new(self.course, &traces);
-        let mut follower = Follower::new(self.course, watched.batch == 1);
+        let mut reader = Reader::new(self.benchmark, &traces);
+        let mut follower = HandoffTracker::new(self.benchmark, round.batch == 1);
         let mut found: Vec<Handoff> = Vec::new();
         let merged = merge(&traces).map_err(|_| AnatomyError::NoTimeLine)?;
         for (trace, event) in merged {
@@ -159,7 +159,7 @@ impl Analysis<'_> {
             }
         }
         if self.keeps_outliers && self.outliers.has_round(folder) {
-            self.outliers.describe(folder, watched, &traces, &reader.threads);
+            self.outliers.describe(folder, round, &traces, &reader.threads);
         }
         let Unmatched { mismatched, kept, begun_anew, overtaken, lost: _ } = follower.unmatched;
         self.unmatched.mismatched += mismatched;
@@ -172,24 +172,24 @@ impl Analysis<'_> {
 
     fn finish(
         self,
-        ask: &MeasurementOptions,
+        options: &MeasurementOptions,
         site_ns: [f64; 3],
         session: &mut TracedSession<'_>,
     ) -> Result<Anatomy, AnatomyError> {
-        let (course, handoffs_count) = (self.course, self.sample.count);
-        let net_ns = if ask.net { site_ns[course.values_count] } else { 0.0 };
-        let statistics = self.sample.statistics(course, net_ns);
+        let (benchmark, handoffs_count) = (self.benchmark, self.sample.count);
+        let net_ns = if options.net { site_ns[benchmark.values_count] } else { 0.0 };
+        let statistics = self.sample.statistics(benchmark, net_ns);
         let statistics = statistics.ok_or(AnatomyError::TooFew {
-            spec: course.spec,
+            spec: benchmark.spec,
             handoffs_count,
             mismatched: self.unmatched.mismatched,
         })?;
-        let floor = course.floor.and_then(|(id, handoffs, _)| {
+        let floor = benchmark.floor.and_then(|(id, handoffs, _)| {
             let figure_ns = session.floor_ns(id)?;
             Some(AnatomyFloor { id: id.to_string(), figure_ns, handoffs })
         });
-        let outliers = match &ask.outliers {
-            Some(to) => self.outliers.finish(to, course, &statistics.stages, net_ns)?,
+        let outliers = match &options.outliers {
+            Some(to) => self.outliers.finish(to, benchmark, &statistics.stages, net_ns)?,
             None => Vec::new(),
         };
         Ok(Anatomy {
@@ -202,9 +202,9 @@ impl Analysis<'_> {
             rounds_count: u64::from(self.rounds.saturating_sub(ROUNDS_COLD)),
             unmatched: self.unmatched,
             site_ns,
-            net: ask.net,
+            net: options.net,
             clock_step_ns: clock::calibration().resolution_ns,
-            off_ns: course
+            off_ns: benchmark
                 .figure
                 .and_then(|(part, handoffs)| Some(session.figure_ns(part)? / handoffs)),
             on_ns: median(self.on_ns),

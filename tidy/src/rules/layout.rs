@@ -4,7 +4,7 @@
 use crate::{Crate, Tree, Violation, words};
 
 /// The rule's name.
-pub const NAME: &str = "rooms";
+pub const NAME: &str = "layout";
 
 /// Finds mechanisms without a suite file, and libraries without a page.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -12,7 +12,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for one in tree.crates() {
         // A subcrate of a mechanism is measured together with its parent.
         let is_measured = ["mechanisms/", "services/"].iter().any(|it| one.folder.starts_with(it));
-        if is_measured && one.whole().is_none() {
+        if is_measured && one.parent().is_none() {
             found.extend(without_suite_file(tree, &one));
         }
         found.extend(without_page(tree, &one));
@@ -28,7 +28,7 @@ fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
             &one.manifest.path,
             1,
             format!("`{}` has no workloads in the suite", one.folder),
-            format!("declare what it costs in {stem}.rs or {stem}/"),
+            format!("add benchmarks of it in {stem}.rs or {stem}/"),
         )
     })
 }
@@ -42,7 +42,7 @@ fn without_page(tree: &Tree, one: &Crate) -> Vec<Violation> {
             NAME,
             &one.manifest.path,
             1,
-            format!("`{}` has no page", one.folder),
+            format!("`{}` has no README.md", one.folder),
             format!("write {readme}: problem, guarantee, non-goals, source, an example"),
         ));
     }
@@ -58,7 +58,7 @@ fn without_page(tree: &Tree, one: &Crate) -> Vec<Violation> {
                 NAME,
                 library,
                 1,
-                "the page is not the crate's rustdoc",
+                "README.md is not the crate's rustdoc",
                 "begin with #![doc = include_str!(\"../README.md\")]",
             ));
         }

@@ -3,18 +3,18 @@
 /// Meaning of an event within a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// The thread that has the work hands it over: the work is on its way.
+    /// The sender has handed the work over.
     Send,
     /// The sender has found a sleeping receiver and is about to wake it.
     WakeCall,
-    /// A sleeper runs again.
+    /// The woken receiver runs.
     Awake,
-    /// The sender has finished its own part; on one thread, before that thread receives the next
-    /// work.
+    /// The sender has finished its own part. If both sides share a thread, the event precedes the
+    /// next receive.
     SendDone,
     /// The work has reached the intermediate thread.
     Arrive,
-    /// The intermediate thread has done its part.
+    /// The intermediate thread has processed the work.
     Process,
     /// The intermediate thread is about to send the work back.
     Reply,
@@ -24,7 +24,7 @@ pub(crate) enum Mark {
     Interrupt,
 }
 
-/// Begin of a hand-off.
+/// Event at which a hand-off begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// The end of the previous hand-off: all time belongs to some hand-off.
@@ -57,7 +57,7 @@ pub(crate) enum Key {
 pub(crate) const STAGES_COUNT: usize = 6;
 /// Stage from the begin to the send.
 pub(crate) const BEFORE_SEND: usize = 0;
-/// Stage from the send until the sender is done.
+/// Stage from the send to `SendDone`.
 pub(crate) const AFTER_SEND: usize = 1;
 /// Stage from the send until the sender begins to wake the sleeper.
 pub(crate) const BEFORE_WAKE: usize = 2;
@@ -65,14 +65,13 @@ pub(crate) const BEFORE_WAKE: usize = 2;
 pub(crate) const NOTICE: usize = 3;
 /// Stage from the last of the sender's marks until the sleeper runs.
 pub(crate) const WAKE: usize = 4;
-/// Stage from when the sleeper runs to the receive.
+/// Stage from the wake-up of the sleeper to the receive.
 pub(crate) const RESUME: usize = 5;
-/// Stage of a round trip from when the sender is done (or the send) until the other thread has the
-/// work.
+/// Stage of a round trip from `SendDone` (or `Send`) until the other thread has the work.
 pub(crate) const OUTWARD: usize = BEFORE_WAKE;
-/// Stage of a round trip in which the other thread does its part.
+/// Stage of a round trip in which the other thread processes the work.
 pub(crate) const PROCESSING: usize = NOTICE;
-/// Stage of a round trip from the end of the other thread's part until it sends the work back.
+/// Stage of a round trip from the end of the processing until the other thread sends the work back.
 pub(crate) const BEFORE_REPLY: usize = WAKE;
 /// Stage of a round trip from the reply to its receive.
 pub(crate) const REPLY: usize = RESUME;
@@ -80,7 +79,7 @@ pub(crate) const REPLY: usize = RESUME;
 /// Name of the stage in which a sleeper wakes.
 pub(crate) const WAKE_NAME: &str = "wake";
 
-/// A stage's name and description; an empty name if no hand-off of the course passes the stage.
+/// A stage's name and description; an empty name if no hand-off of the benchmark passes the stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageText {
     pub name: &'static str,
@@ -93,7 +92,7 @@ const fn stage(name: &'static str, description: &'static str) -> StageText {
 
 const NOT_PASSED: StageText = stage("", "");
 
-/// Description of one benchmark's hand-offs by its sites.
+/// Benchmark with sites at the stages of a hand-off.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct InstrumentedBenchmark {
@@ -119,7 +118,7 @@ pub struct InstrumentedBenchmark {
     pub(crate) stages: [StageText; STAGES_COUNT],
 }
 
-/// The site, in every course, at which the harness reads the clock between two batches of
+/// The site, in every benchmark, at which the harness reads the clock between two batches of
 /// operations.
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
@@ -139,7 +138,7 @@ impl InstrumentedBenchmark {
         names.chain([BATCH_SITE]).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the meaning of the site's events; `None` if the course does not use the site.
+    /// Returns the meaning of the site's events; `None` if the benchmark does not use the site.
     pub(crate) fn mark(&self, site: &str) -> Option<Mark> {
         if site == BATCH_SITE {
             return Some(Mark::Interrupt);
@@ -167,16 +166,16 @@ impl InstrumentedBenchmark {
         self.route != Route::RoundTrip && stage == WAKE
     }
 
-    /// Returns the indices of the stages that hand-offs of this course may pass.
+    /// Returns the indices of the stages that hand-offs of this benchmark may pass.
     pub(crate) fn stages_passed(&self) -> Vec<usize> {
         (0..STAGES_COUNT).filter(|stage| !self.stages[*stage].name.is_empty()).collect()
     }
 }
 
-/// Returns the course of the benchmark `spec`.
+/// Returns the instrumented benchmark with the id `spec`.
 #[must_use]
 pub fn find(spec: &str) -> Option<&'static InstrumentedBenchmark> {
-    INSTRUMENTED_BENCHMARKS.iter().find(|course| course.spec == spec)
+    INSTRUMENTED_BENCHMARKS.iter().find(|benchmark| benchmark.spec == spec)
 }
 
 const EVENT_SITES: &[(&str, Mark)] = &[
@@ -237,12 +236,12 @@ const RING_STAGES: [StageText; STAGES_COUNT] = [
     stage("handle", "from receiving an item until its answer is published"),
     NOT_PASSED,
     NOT_PASSED,
-    stage("travel", "until the other side receives it"),
+    stage("travel", "until the other side receives the answer"),
     NOT_PASSED,
     NOT_PASSED,
 ];
 
-/// All courses.
+/// All instrumented benchmarks.
 pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "lock/passed",
@@ -260,7 +259,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             stage("hold", "from taking the lock to freeing it, with three readings of the clock"),
             NOT_PASSED,
             NOT_PASSED,
-            stage("pass", "until another thread takes it"),
+            stage("pass", "until another thread takes the lock"),
             NOT_PASSED,
             NOT_PASSED,
         ],
@@ -373,9 +372,9 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         stages: [
             stage(
                 "set",
-                "from when the fiber runs until it sets the value that the other waits for",
+                "from the switch to the fiber until it sets the value that the other waits for",
             ),
-            stage("wait", "until it waits itself"),
+            stage("wait", "until the fiber waits for the other's value"),
             NOT_PASSED,
             stage("switch", "until the switch to the other fiber"),
             NOT_PASSED,
@@ -400,7 +399,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         ],
         stages: [
             stage("receive", "from sending the last answers until the next messages are read"),
-            stage("handle", "until the last of them is parsed, handled and answered"),
+            stage("handle", "until the last message is parsed, handled and answered"),
             NOT_PASSED,
             stage("send", "until the kernel has taken the answers"),
             NOT_PASSED,
@@ -426,12 +425,15 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             ("sched.transmitted", Mark::Receive),
         ],
         stages: [
-            stage("send", "from the end of the last packet until this one is in the mailbox"),
+            stage(
+                "send",
+                "from the end of the previous packet until this packet is in the mailbox",
+            ),
             NOT_PASSED,
-            stage("there", "until the arbiter has taken it out"),
-            stage("enqueue", "until it is in the algorithm's queues"),
-            stage("dequeue", "until it is marked in the client's mailbox"),
-            stage("back", "until the client has transmitted it"),
+            stage("there", "until the arbiter has taken the packet out"),
+            stage("enqueue", "until the packet is in the algorithm's queues"),
+            stage("dequeue", "until the packet is marked in the client's mailbox"),
+            stage("back", "until the client has transmitted the packet"),
         ],
     },
     InstrumentedBenchmark {
@@ -454,12 +456,12 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
             ("rpc.completed", Mark::Receive),
         ],
         stages: [
-            stage("call", "from the last answer until the next call has its number"),
+            stage("call", "from the previous answer until the next call has its number"),
             stage("send", "until its request is sent"),
-            stage("there", "until the other endpoint has received it"),
+            stage("there", "until the other endpoint has received the request"),
             stage("dispatch", "until its handler is found"),
             stage("respond", "until the answer is sent"),
-            stage("back", "until its caller has received it"),
+            stage("back", "until the caller has received the answer"),
         ],
     },
     EVENT,
@@ -478,41 +480,44 @@ mod tests {
 
     #[test]
     fn each_course_sends_receives_and_contains_the_stage_of_its_floor() {
-        for course in INSTRUMENTED_BENCHMARKS {
-            let has = |wanted: Mark| course.sites.iter().any(|(_, mark)| *mark == wanted);
-            assert!(has(Mark::Send) && has(Mark::Receive), "{}", course.spec);
-            let is_round = course.route == Route::RoundTrip;
+        for benchmark in INSTRUMENTED_BENCHMARKS {
+            let has = |wanted: Mark| benchmark.sites.iter().any(|(_, mark)| *mark == wanted);
+            assert!(has(Mark::Send) && has(Mark::Receive), "{}", benchmark.spec);
+            let is_round = benchmark.route == Route::RoundTrip;
             assert!(
-                is_round || has(Mark::SendDone) == (course.route == Route::SameThread),
+                is_round || has(Mark::SendDone) == (benchmark.route == Route::SameThread),
                 "{}",
-                course.spec
+                benchmark.spec
             );
             for mark in [Mark::Arrive, Mark::Process, Mark::Reply] {
-                assert_eq!(has(mark), is_round, "{}", course.spec);
+                assert_eq!(has(mark), is_round, "{}", benchmark.spec);
             }
-            let named = |stage: usize| !course.stages[stage].name.is_empty();
+            let named = |stage: usize| !benchmark.stages[stage].name.is_empty();
             assert_eq!(
                 named(BEFORE_SEND),
-                course.begin == Begin::PreviousReceive,
+                benchmark.begin == Begin::PreviousReceive,
                 "{}",
-                course.spec
+                benchmark.spec
             );
-            assert_eq!(named(WAKE), has(Mark::Awake) || is_round, "{}", course.spec);
-            assert_eq!(named(AFTER_SEND), has(Mark::SendDone), "{}", course.spec);
-            assert!(named(NOTICE), "{}", course.spec);
-            assert!(course.floor.is_none_or(|(_, _, stage)| named(stage)), "{}", course.spec);
-            assert_eq!(find(course.spec).map(|it| it.spec), Some(course.spec));
+            assert_eq!(named(WAKE), has(Mark::Awake) || is_round, "{}", benchmark.spec);
+            assert_eq!(named(AFTER_SEND), has(Mark::SendDone), "{}", benchmark.spec);
+            assert!(named(NOTICE), "{}", benchmark.spec);
+            assert!(benchmark.floor.is_none_or(|(_, _, stage)| named(stage)), "{}", benchmark.spec);
+            assert_eq!(find(benchmark.spec).map(|it| it.spec), Some(benchmark.spec));
         }
     }
 
     #[test]
     fn site_and_stage_names_of_a_course_are_unique() {
-        for course in INSTRUMENTED_BENCHMARKS {
-            let mut names: Vec<_> =
-                course.stages_passed().iter().map(|stage| course.stages[*stage].name).collect();
+        for benchmark in INSTRUMENTED_BENCHMARKS {
+            let mut names: Vec<_> = benchmark
+                .stages_passed()
+                .iter()
+                .map(|stage| benchmark.stages[*stage].name)
+                .collect();
             names.sort_unstable();
             names.dedup();
-            assert_eq!(names.len(), course.stages_passed().len(), "{}", course.spec);
+            assert_eq!(names.len(), benchmark.stages_passed().len(), "{}", benchmark.spec);
         }
     }
 }
