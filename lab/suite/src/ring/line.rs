@@ -1,6 +1,6 @@
 //! The floor of streams: cache lines that one CPU writes and another reads.
 
-use super::{END, Slots};
+use super::END;
 use crate::channels::Pause;
 use crate::common::Tally;
 use crate::floor::wait_word::{WaitLine, WaitMode, WaitWord};
@@ -84,7 +84,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
 }
 
 impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
-    type Args = Slots;
+    type Args = ();
     const SPEC: Spec = Spec::new(Self::IDS[ADAPTS as usize], Self::WHATS[ADAPTS as usize])
         .floor("floor/empty")
         .hands_over()
@@ -92,7 +92,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
 
     const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
-    fn setup(_: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let mode = WaitMode::of(Wait::SpinThenSleep, setup);
         Ok(LineStream { pause: Pause::of(setup), mode, shared: setup.region()? })
     }
