@@ -174,7 +174,9 @@ pub(crate) fn slow(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
         (Some(off_ns), _) => format!(" for {} of it", ns(off_ns as f64)),
-        (None, delay) => format!(", its round's parties waited {} for a CPU", ns(delay as f64)),
+        (None, delay) => {
+            format!(", its round's participants waited {} for a CPU", ns(delay as f64))
+        }
     };
     format!(
         "{} by {} ({} above its median), {}{waited}; thread {} to {} at {} ns in {}",

@@ -38,7 +38,7 @@ pub(crate) const ALONE_MAX: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// The figure itself: the median of the undisturbed rounds.
+    /// The figure itself: the median over the passes.
     Median,
     /// The median of the round at the best tenth: one tenth of the rounds are better.
     BestTenth,
@@ -586,7 +586,7 @@ fn row(key: &Key, cell: &Cell, by: By, a_count: usize, least: f64) -> Row {
     let interval = shift.filter(|_| !few);
     let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());
     let why = if cell.smoke {
-        "run with smoke values: shown to work, not measured".to_string()
+        "run with smoke values: run once as a test, not measured".to_string()
     } else if few {
         let counts = format!("{} against {}", processes(a.len()), processes(b.len()));
         format!("{counts}, and at least {PROCESSES_MIN} a side are needed")

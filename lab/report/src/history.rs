@@ -145,7 +145,7 @@ impl History {
                 "{} left out: other arguments, or another machine, than the last.",
                 runs_counted(self.left_out)
             );
-            lines.extend(wrap(&text, Tone::Doubt, 2, laid_out));
+            lines.extend(wrap(&text, Tone::Warning, 2, laid_out));
         }
         let guide = "Changes by E-divisive (Matteson and James), each that chance makes at most once in a \
                      hundred times.";

@@ -108,8 +108,8 @@ impl<'a> Model<'a> {
     }
 
     /// Returns the warnings of the rows: each kind that is present, with its texts and figures.
-    pub fn doubts(&self) -> Vec<Doubt<'a>> {
-        let mut doubts: Vec<Doubt<'a>> = Vec::new();
+    pub fn warnings(&self) -> Vec<WarningGroup<'a>> {
+        let mut warnings: Vec<WarningGroup<'a>> = Vec::new();
         let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
         for record in self.rows() {
             let name = match several(&record.id) {
@@ -117,13 +117,13 @@ impl<'a> Model<'a> {
                 false => record.id.clone(),
             };
             for warning in &record.warnings {
-                let doubt = position_or_push(
-                    &mut doubts,
+                let group = position_or_push(
+                    &mut warnings,
                     |it| it.code == warning.code,
-                    || Doubt { code: warning.code, texts: Vec::new() },
+                    || WarningGroup { code: warning.code, texts: Vec::new() },
                 );
                 let found = position_or_push(
-                    &mut doubt.texts,
+                    &mut group.texts,
                     |it| it.0 == warning.text,
                     || (warning.text.as_str(), Vec::new()),
                 );
@@ -132,12 +132,12 @@ impl<'a> Model<'a> {
                 }
             }
         }
-        doubts
+        warnings
     }
 }
 
-/// Warnings of one kind: each text, with the figures that it applies to.
-pub(crate) struct Doubt<'a> {
+/// The warnings of one kind: each text, with the figures that it applies to.
+pub(crate) struct WarningGroup<'a> {
     pub code: WarningCode,
     pub texts: Vec<(&'a str, Vec<String>)>,
 }

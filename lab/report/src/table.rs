@@ -15,9 +15,9 @@ const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
 /// Maximum number of lines per kind of warning.
-const DOUBT_LINES_MAX: usize = 8;
+const WARNING_LINES_MAX: usize = 8;
 /// Maximum number of figures named per warning.
-const DOUBT_NAMES_MAX: usize = 4;
+const WARNING_NAMES_MAX: usize = 4;
 
 /// Renders the ladder table of a document, with its legend, at most `width` columns wide.
 ///
@@ -55,7 +55,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     line.push(&record.contender, Tone::Plain);
     for fact in facts(record, &|peer| words::side(peer, 0.0)) {
         line.push("  ", Tone::Plain);
-        if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "doubt") {
+        if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "warning") {
             line.push(format!("{} ", fact.label), Tone::Faint);
         }
         line.spans.extend(fact.value.spans);
@@ -74,7 +74,7 @@ pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
 fn head(document: &Document, width: usize) -> Vec<Line> {
     let mut lines = wrap(&model::run_line(document), Tone::Faint, 2, width);
     if let (false, Some(run)) = (document.run.complete, lines.last_mut()) {
-        run.push(", not finished", Tone::Doubt);
+        run.push(", not finished", Tone::Warning);
     }
     let host = model::host_line(document);
     if !host.is_empty() {
@@ -92,9 +92,9 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     }
     let guide = format!(
         "A figure is the median over passes: of medians of operations, or of means of batches. ± is half its 95 % \
-         interval. p99 is of operations timed alone{}. × floor: by its floor's figure. × peer: by that of the best \
-         peer that waits alike; below 1, ours takes less. A peer that sleeps where ours spins is named with the \
-         word, and no ratio.",
+         interval. p99 is of operations timed alone{}. × floor: divided by its floor, within the blocks of both. × peer: divided by the best \
+         peer that waits in the same way; below 1, ours takes less. A peer that waits in another way is named with \
+         that way, without a ratio.",
         words::clock_steps(document)
     );
     lines.extend(wrap(&guide, Tone::Faint, 2, width));
@@ -103,21 +103,21 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         let text = format!("Figures kept off the ladder: {count}; --all shows them.");
         lines.extend(wrap(&text, Tone::Faint, 2, width));
     }
-    for doubt in model.doubts() {
+    for warning in model.warnings() {
         lines.push(Line::default());
-        let mut legend = wrap(words::doubt(doubt.code), Tone::Plain, 0, width - 4);
+        let mut legend = wrap(words::warning(warning.code), Tone::Plain, 0, width - 4);
         for (place, text) in legend.drain(..).enumerate() {
             let mut line = Line::default();
             if place == 0 {
-                line.push(doubt.code.letter(), Tone::Doubt);
+                line.push(warning.code.letter(), Tone::Warning);
             }
             line.pad_to(4);
             line.spans.extend(text.spans);
             lines.push(line);
         }
-        for (text, names) in doubt.texts.iter().take(DOUBT_LINES_MAX) {
+        for (text, names) in warning.texts.iter().take(WARNING_LINES_MAX) {
             let names = match names.len() {
-                0..=DOUBT_NAMES_MAX => names.join(", "),
+                0..=WARNING_NAMES_MAX => names.join(", "),
                 many => format!("{many} figures"),
             };
             let wrapped = wrap(&format!("{names}: {text}"), Tone::Faint, 2, width - 4);
@@ -128,7 +128,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
                 lines.push(line.cut(width, style));
             }
         }
-        if let Some(more) = doubt.texts.len().checked_sub(DOUBT_LINES_MAX + 1) {
+        if let Some(more) = warning.texts.len().checked_sub(WARNING_LINES_MAX + 1) {
             lines.push(Line::new(format!("    and {} more", more + 1), Tone::Faint));
         }
     }
@@ -185,7 +185,7 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<Fact> {
         say("faults", Line::plain(faults));
     }
     if !record.warnings.is_empty() {
-        say("doubt", Line::new(words::letters(record), Tone::Doubt));
+        say("warning", Line::new(words::letters(record), Tone::Warning));
     }
     facts
 }
@@ -251,7 +251,7 @@ enum Column {
     Cpus,
     /// Page faults; only if some figure has many.
     Faults,
-    Doubt,
+    Warning,
 }
 
 impl Column {
@@ -272,7 +272,7 @@ impl Column {
         Column::PeerName,
         Column::Cpus,
         Column::Faults,
-        Column::Doubt,
+        Column::Warning,
     ];
 
     /// Columns in the order in which they are dropped; `None` is the ids' first component, which
@@ -307,7 +307,7 @@ impl Column {
             Column::PeerName => "best peer",
             Column::Cpus => "CPUs",
             Column::Faults => "faults",
-            Column::Doubt => "doubt",
+            Column::Warning => "warning",
         }
     }
 
@@ -321,7 +321,7 @@ impl Column {
                 | Column::Statistic
                 | Column::FloorId
                 | Column::PeerName
-                | Column::Doubt
+                | Column::Warning
         )
     }
 
@@ -361,7 +361,7 @@ impl Column {
                 None => Line::default(),
             },
             Column::FloorId => match &record.floor {
-                Some(floor) => Line::new(words::floor_name(record, floor), Tone::Faint),
+                Some(floor) => Line::new(words::floor(record, floor), Tone::Faint),
                 None => Line::default(),
             },
             Column::PeerRatio => match record.best_peer() {
@@ -381,7 +381,7 @@ impl Column {
             },
             Column::Cpus => Line::plain(words::cpus(record)),
             Column::Faults => Line::plain(words::faults(record)),
-            Column::Doubt => Line::new(words::letters(record), Tone::Doubt),
+            Column::Warning => Line::new(words::letters(record), Tone::Warning),
         };
         vec![line]
     }

@@ -28,7 +28,7 @@ pub(crate) enum Tone {
     /// Worse than the peer.
     Bad,
     /// Warning.
-    Doubt,
+    Warning,
 }
 
 impl Tone {
@@ -39,7 +39,7 @@ impl Tone {
             Tone::Faint => "\x1b[2m",
             Tone::Good => "\x1b[32m",
             Tone::Bad => "\x1b[31m",
-            Tone::Doubt => "\x1b[33m",
+            Tone::Warning => "\x1b[33m",
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct Short {
     /// Ratio to its floor: `3.10×`; empty without a floor.
     pub by_floor: String,
     /// Letters of its warnings: `w st`; empty without warnings.
-    pub doubts: String,
+    pub warnings: String,
 }
 
 impl Short {
@@ -42,7 +42,7 @@ impl Short {
             figure: figure(record.unit, record.summary.median),
             interval: interval(record),
             by_floor: record.floor.as_ref().map_or_else(String::new, |it| ratio(it.ratio)),
-            doubts: letters(record),
+            warnings: letters(record),
         }
     }
 }
@@ -109,6 +109,12 @@ pub(crate) fn side(ratio: &Ratio, least: f64) -> Ordering {
 /// contender's.
 pub(crate) fn floor_name<'a>(record: &Record, floor: &'a Ratio) -> &'a str {
     if floor.id == record.id { &floor.contender } else { &floor.id }
+}
+
+/// Returns the name of a floor and its figure in the same blocks, by which the ratio divides:
+/// `floor/cache-line 41.2 ns`.
+pub(crate) fn floor(record: &Record, floor: &Ratio) -> String {
+    format!("{} {}", floor_name(record, floor), figure(record.unit, floor.other))
 }
 
 /// Formats operations per second, or bytes per second if an operation moves bytes.
@@ -215,25 +221,25 @@ pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
 }
 
 /// Returns a short description of a kind of warning, for the legend.
-pub(crate) fn doubt(code: WarningCode) -> &'static str {
+pub(crate) fn warning(code: WarningCode) -> &'static str {
     match code {
         WarningCode::Steal => "steal: the hypervisor gave our CPUs to others",
         WarningCode::Switches => "disturbed: other work ran on our CPUs",
         WarningCode::Slowed => {
-            "slowed: our cores ran below their pace, for a busy sibling thread or a lower frequency"
+            "slowed: our cores ran slower than at other times (busy sibling thread, lower frequency)"
         }
-        WarningCode::Bimodal => "two modes: shown apart, never as one average",
+        WarningCode::Bimodal => "two modes: shown separately, never as one average",
         WarningCode::Wide => "wide: the interval was still wide when the time was spent",
         WarningCode::Drift => "drift: the last rounds differ from the first",
-        WarningCode::Resolution => "resolution: less than this clock and loop can tell",
+        WarningCode::Resolution => "resolution: below what this clock and loop can measure",
         WarningCode::Few => "few: fewer passes than an interval needs",
-        WarningCode::Rate => "rate: it says something else than the figure",
-        WarningCode::Placement => "placement: the parties do not run where they were asked to",
+        WarningCode::Rate => "rate: it differs from what the figure implies",
+        WarningCode::Placement => "placement: the participants do not run where requested",
         WarningCode::FloorBeaten => {
-            "floor beaten: the floor does more than it has to, so it is none"
+            "floor beaten: the figure is below its floor, which does more work than necessary"
         }
-        WarningCode::Seen => "seen: runs here differ by more than the interval of one of them",
-        WarningCode::Smoke => "smoke: shown to work, not measured",
+        WarningCode::Seen => "seen: earlier runs on this machine are outside the interval",
+        WarningCode::Smoke => "smoke: run once as a test, not measured",
     }
 }
 

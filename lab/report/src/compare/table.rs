@@ -24,7 +24,7 @@ pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String
     }
     // Reasons to doubt all verdicts come before them.
     for note in &comparison.notes {
-        lines.extend(wrap(note, Tone::Doubt, 2, laid_out));
+        lines.extend(wrap(note, Tone::Warning, 2, laid_out));
     }
     lines.push(Line::default());
     // A tail has a row where it differs, or with every contender.
@@ -156,7 +156,7 @@ fn tone(verdict: Verdict) -> Tone {
         Verdict::Better => Tone::Good,
         Verdict::Worse => Tone::Bad,
         Verdict::Same => Tone::Plain,
-        Verdict::TooNoisy | Verdict::CannotSay => Tone::Doubt,
+        Verdict::TooNoisy | Verdict::CannotSay => Tone::Warning,
     }
 }
 
@@ -199,7 +199,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let whys: BTreeSet<&str> =
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
-        add(&format!("Cannot say: {why}."), Tone::Doubt);
+        add(&format!("Cannot say: {why}."), Tone::Warning);
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {

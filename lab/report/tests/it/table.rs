@@ -142,7 +142,7 @@ fn floor_among_the_contenders_is_named_by_its_contender() {
 }
 
 #[test]
-fn every_letter_of_doubt_is_explained_below() {
+fn every_warning_is_explained_below_by_its_letters() {
     let mut document = ladder();
     for (record, code) in document.records.iter_mut().zip([
         WarningCode::Steal,
