@@ -5,7 +5,7 @@ use super::lanes::{self, GROUPS, Lane};
 use super::places::Places;
 use super::whole::Whole;
 use handover_base::clock::{self, Source};
-use handover_harness::stats::{Interval, interval, quantile_sorted};
+use handover_harness::stats::{Estimate, of_independent, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -170,13 +170,14 @@ impl Results<'_> {
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for lane in self.lanes.iter().filter(|lane| !lane.rounds.is_empty()) {
-            let Interval { median, low, high } = interval(&lane.rounds);
+            let Estimate { median, ends } = of_independent(&lane.rounds);
+            let ends = ends.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
             let mut sorted = lane.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
             let at = |q: f64| quantile_sorted(&sorted, q);
             writeln!(
                 out,
-                "  {} {:<50} {median:.2} [{low:.2}, {high:.2}]  {:.2}  {:.2}  {:.2}",
+                "  {} {:<50} {median:.2} [{ends}]  {:.2}  {:.2}  {:.2}",
                 lane.mark,
                 format!("{}:", lane.text),
                 at(0.0),
@@ -329,8 +330,8 @@ impl Results<'_> {
             "group": lane.group,
             "text": lane.text,
             "ticks": ticks.median,
-            "low": ticks.low,
-            "high": ticks.high,
+            "low": ticks.ends.map(|it| it.0),
+            "high": ticks.ends.map(|it| it.1),
             "ns": ticks.median / self.unit.ticks_per_ns,
             "beyond": beyond,
             "events_count": lane.recorded.events_count,
@@ -374,12 +375,12 @@ impl Results<'_> {
 
 /// Result of a lane's rounds, and the difference to the call that it is compared with.
 struct Figure {
-    ticks: Interval,
+    ticks: Estimate,
     beyond: Option<f64>,
 }
 
 fn figure(lanes: &[Lane], lane: &Lane) -> Option<Figure> {
-    let of = |lane: &Lane| (!lane.rounds.is_empty()).then(|| interval(&lane.rounds));
+    let of = |lane: &Lane| (!lane.rounds.is_empty()).then(|| of_independent(&lane.rounds));
     let ticks = of(lane)?;
     let other = lane.beyond.and_then(|at| of(lanes.get(at)?));
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })

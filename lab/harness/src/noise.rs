@@ -130,12 +130,12 @@ fn disturbance(
 /// intervals do not overlap.
 fn drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
-    if third < 5 {
-        return None;
-    }
-    let of = |some: &[Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
+    let of = |some: &[Round]| {
+        stats::of_independent(&some.iter().map(|it| it.median).collect::<Vec<_>>())
+    };
     let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
-    let apart = first.high < last.low || last.high < first.low;
+    let ((first_low, first_high), (last_low, last_high)) = first.ends.zip(last.ends)?;
+    let apart = first_high < last_low || last_high < first_low;
     let by = last.median / first.median - 1.0;
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }

@@ -2,13 +2,8 @@
 //!
 //! The unit of every stored interval is the pass, a process of its own ([`over_passes`]):
 //! operations of one round share its memory and its placement, and rounds of one process share its
-//! address space and its moment. [`interval`] is for independent values: a percentile bootstrap
-//! (Efron, *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed.
-
-use handover_base::random::SplitMix64;
-
-/// Number of resamples drawn for an interval.
-const RESAMPLES_COUNT: usize = 1000;
+//! address space and its moment. [`of_independent`] decides only whether a benchmark needs more
+//! time, and whether its rounds drifted.
 
 /// Returns the middle value, or the mean of the two middle values of an even count; 0 for no
 /// values.
@@ -40,59 +35,13 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
 }
 
-/// A figure with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
-    /// The median.
-    pub median: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Interval {
-    /// Returns half the width relative to the figure.
-    pub fn half_width(&self) -> f64 {
-        if self.median == 0.0 {
-            0.0
-        } else {
-            (self.high - self.low).abs() / 2.0 / self.median.abs()
-        }
-    }
-}
-
-/// Returns the median of the values and its 95 % bootstrap interval.
-pub fn interval(values: &[f64]) -> Interval {
-    let median = median(values);
-    if values.len() < 3 {
-        let low = values.iter().copied().fold(median, f64::min);
-        let high = values.iter().copied().fold(median, f64::max);
-        return Interval { median, low, high };
-    }
-    let mut random = SplitMix64::new(0x9e37_79b9_7f4a_7c15 ^ values.len() as u64);
-    let mut resample = vec![0.0; values.len()];
-    let mut medians: Vec<f64> = (0..RESAMPLES_COUNT)
-        .map(|_| {
-            for slot in &mut resample {
-                *slot = values[random.below(values.len())];
-            }
-            median_of(&mut resample)
-        })
-        .collect();
-    medians.sort_unstable_by(f64::total_cmp);
-    Interval {
-        median,
-        low: quantile_sorted(&medians, 0.025).min(median),
-        high: quantile_sorted(&medians, 0.975).max(median),
-    }
-}
-
 /// Minimum number of passes for a 95 % interval of their median: the least and the greatest of five
 /// passes enclose it in 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 /// Confidence level of the intervals.
 const CONFIDENCE: f64 = 0.95;
+/// Number of values above which their binomial distribution is taken as normal.
+const COUNT_NORMAL_MIN: usize = 200;
 
 /// A figure with the ends of its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,21 +78,35 @@ impl Estimate {
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
 pub fn over_passes(figures: &[f64]) -> Estimate {
-    let mut sorted = figures.to_vec();
+    estimate(figures, likeness_factor(figures))
+}
+
+/// Returns the median of independent values and its 95 % interval, as [`over_passes`] does.
+pub fn of_independent(values: &[f64]) -> Estimate {
+    estimate(values, 1.0)
+}
+
+/// Returns the median with the interval of independent values, widened by `factor`.
+fn estimate(values: &[f64], factor: f64) -> Estimate {
+    let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let estimate = |ends| Estimate { median: median(&sorted), ends };
+    let median = median(&sorted);
     if sorted.len() < PASSES_MIN {
-        return estimate(None);
+        return Estimate { median, ends: None };
     }
     let middle = (sorted.len() - 1) as f64 / 2.0;
-    let reach = (middle - end_rank(sorted.len())) * likeness_factor(figures);
-    let reach = reach.min(middle);
-    estimate(Some((at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach))))
+    let reach = ((middle - end_rank(sorted.len())) * factor).min(middle);
+    let ends = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
+    Estimate { median, ends: Some(ends) }
 }
 
 /// Returns the rank, from 0 and interpolated, of the lower end of the 95 % interval of the median of
 /// `count` independent values.
 fn end_rank(count: usize) -> f64 {
+    if count > COUNT_NORMAL_MIN {
+        let n = count as f64;
+        return (n - 1.0 - 1.96 * n.sqrt()) / 2.0;
+    }
     // `below` is the probability that fewer than `depth` of `count` fair coins show heads. The
     // interval from the `depth`th least to the `depth`th greatest value misses the median with
     // twice that probability.
@@ -278,6 +241,7 @@ fn quantile_counted(values: &[(f64, u64)], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use handover_base::random::SplitMix64;
 
     fn noise(seed: u64, count: usize, around: f64, spread: f64) -> Vec<f64> {
         let mut random = SplitMix64::new(seed);
@@ -298,8 +262,8 @@ mod tests {
     fn an_interval_covers_the_truth_in_about_95_of_100_trials() {
         let covered = (0..400)
             .filter(|seed| {
-                let it = interval(&noise(*seed, 30, 100.0, 0.1));
-                it.low <= 100.0 && 100.0 <= it.high
+                let ends = of_independent(&noise(*seed, 30, 100.0, 0.1)).ends;
+                ends.is_some_and(|(low, high)| low <= 100.0 && 100.0 <= high)
             })
             .count();
         assert!((360..=398).contains(&covered), "{covered} of 400");
@@ -379,13 +343,7 @@ mod tests {
 
     #[test]
     fn interval_over_passes_that_resemble_their_neighbours_is_wider() {
-        // As if the passes were independent.
-        let plain = |values: &[f64]| {
-            let mut sorted = values.to_vec();
-            sorted.sort_unstable_by(f64::total_cmp);
-            let rank = end_rank(values.len());
-            (at_rank(&sorted, rank), at_rank(&sorted, (values.len() - 1) as f64 - rank))
-        };
+        let plain = |values: &[f64]| of_independent(values).ends.expect("enough passes");
         // Number of passes, likeness, and the shares covered before and after the correction.
         for (count, share, before, after) in [
             (8, 0.3, 0.90, 0.91),
@@ -422,6 +380,8 @@ mod tests {
             assert!(1.0 <= low && low < it.median && it.median < high && high <= count as f64);
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }
+        // The normal distribution goes on where the binomial one ends.
+        assert!((end_rank(201) - end_rank(200) - 0.5).abs() < 0.1);
         let turned = over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
         assert_eq!(turned.median, 3.5);
     }

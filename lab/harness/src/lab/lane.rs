@@ -206,10 +206,10 @@ impl Lane {
     }
 
     /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
-    pub fn intervals(&self) -> Vec<Option<stats::Interval>> {
+    pub fn intervals(&self) -> Vec<Option<Estimate>> {
         let interval = |part: &PartMeasured| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
-            (!medians.is_empty()).then(|| stats::interval(&medians))
+            (!medians.is_empty()).then(|| stats::of_independent(&medians))
         };
         self.measured.parts.iter().map(interval).collect()
     }
