@@ -73,7 +73,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: limits::NAME,
-        requirement: "each limit of a service is in docs/SECURITY.md with its default",
+        requirement: "docs/SECURITY.md lists each limit of a service with its default",
         check: limits::check,
     },
     Rule {

@@ -5,7 +5,7 @@ use super::loops::{self, GROUPS, LoopRow};
 use super::places::Places;
 use super::processes::ProcessRow;
 use handover_base::clock::{self, Source};
-use handover_harness::stats::{Interval, interval, quantile_sorted};
+use handover_harness::stats::{Estimate, of_independent, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -170,13 +170,14 @@ impl Results<'_> {
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
-            let Interval { median, low, high } = interval(&row.rounds);
+            let Estimate { median, ends } = of_independent(&row.rounds);
+            let ends = ends.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
             let mut sorted = row.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
             let at = |q: f64| quantile_sorted(&sorted, q);
             writeln!(
                 out,
-                "  {} {:<50} {median:.2} [{low:.2}, {high:.2}]  {:.2}  {:.2}  {:.2}",
+                "  {} {:<50} {median:.2} [{ends}]  {:.2}  {:.2}  {:.2}",
                 row.mark,
                 format!("{}:", row.text),
                 at(0.0),
@@ -332,8 +333,8 @@ impl Results<'_> {
             "group": row.group,
             "text": row.text,
             "ticks": ticks.median,
-            "low": ticks.low,
-            "high": ticks.high,
+            "low": ticks.ends.map(|it| it.0),
+            "high": ticks.ends.map(|it| it.1),
             "ns": ticks.median / self.unit.ticks_per_ns,
             "beyond": beyond,
             "events_count": row.recorded.events_count,
@@ -377,12 +378,12 @@ impl Results<'_> {
 
 /// Result of a row's rounds, and the difference to the call that it is compared with.
 struct Figure {
-    ticks: Interval,
+    ticks: Estimate,
     beyond: Option<f64>,
 }
 
 fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
-    let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| interval(&row.rounds));
+    let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| of_independent(&row.rounds));
     let ticks = of(row)?;
     let other = row.beyond.and_then(|at| of(loops.get(at)?));
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })

@@ -1,4 +1,4 @@
-//! Warnings about doubtful figures, stored with the figures instead of averaged away.
+//! Warnings about figures, stored with the figures.
 
 use crate::stats::{self, Estimate, Modes};
 use handover_record::{Round, Warning, WarningCode};
@@ -54,7 +54,7 @@ pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
     let mut said = Vec::new();
     let mut say = |code, text: String| said.push(Warning { code, text });
     if is_smoke {
-        say(WarningCode::Smoke, "smoke run: shown to work, not measured".to_string());
+        say(WarningCode::Smoke, "smoke run: run once as a test, not measured".to_string());
         return said;
     }
     if figure.ends.is_none() {
@@ -82,7 +82,7 @@ pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
         say(WarningCode::Drift, text);
     }
     if is_time && figure.median < RESOLUTION_NS {
-        let text = format!("below {RESOLUTION_NS} ns: less than this method can tell");
+        let text = format!("below {RESOLUTION_NS} ns, the least that this method can measure");
         say(WarningCode::Resolution, text);
     }
     said
@@ -130,12 +130,12 @@ fn disturbance(
 /// intervals do not overlap.
 fn drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
-    if third < 5 {
-        return None;
-    }
-    let of = |some: &[Round]| stats::interval(&some.iter().map(|it| it.median).collect::<Vec<_>>());
+    let of = |some: &[Round]| {
+        stats::of_independent(&some.iter().map(|it| it.median).collect::<Vec<_>>())
+    };
     let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
-    let apart = first.high < last.low || last.high < first.low;
+    let ((first_low, first_high), (last_low, last_high)) = first.ends.zip(last.ends)?;
+    let apart = first_high < last_low || last_high < first_low;
     let by = last.median / first.median - 1.0;
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
@@ -148,7 +148,7 @@ pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Wa
     is_far.then(|| Warning {
         code: WarningCode::Rate,
         text: format!(
-            "rate × figure is {product:.2}: the rate is by the clock on the wall, with all that is between operations"
+            "rate × figure is {product:.2}: the rate is by wall-clock time, which includes the work between operations"
         ),
     })
 }

@@ -107,8 +107,9 @@ pub(crate) struct PartNotes {
     pub ops_total: u64,
     /// Operations that are in no sample: those of warm-up, and those timed alone.
     pub ops_beside: u64,
-    /// Ticks of operations drawn at random and timed alone, less the cost of the readings.
-    pub alone: Vec<u64>,
+    /// Ticks of operations drawn at random and timed alone, less the cost of the readings; `None` if
+    /// none are drawn.
+    pub alone: Option<Vec<u64>>,
     /// `true` if the workload timed single operations between other work: the rate is then by the
     /// wall clock.
     pub singles: bool,
@@ -135,7 +136,7 @@ impl PartNotes {
             has_values: false,
             ops_total: 0,
             ops_beside: 0,
-            alone: Vec::new(),
+            alone: None,
             singles: false,
             stride: 1,
             skipped: 0,
@@ -334,6 +335,9 @@ impl Samples {
         self.parts[part].batch = batch;
         let mut left = self.timing.batches_max;
         let is_drawn = batch > 1 && self.timing.batch > 1 && left == 0 && !self.timing.pipelined;
+        if is_drawn {
+            self.parts[part].alone.get_or_insert_default();
+        }
         loop {
             self.gap();
             between_batches();
@@ -374,7 +378,8 @@ impl Samples {
         let ended = clock::ticks_fenced();
         let notes = &mut self.parts[part];
         notes.ops_beside += before + 1;
-        notes.alone.push(ended.saturating_sub(began).saturating_sub(readings_ticks()));
+        let ticks = ended.saturating_sub(began).saturating_sub(readings_ticks());
+        notes.alone.get_or_insert_default().push(ticks);
     }
 
     /// Doubles the batch until it lasts long enough.

@@ -2,13 +2,8 @@
 //!
 //! The unit of every stored interval is the pass, a process of its own ([`over_passes`]):
 //! operations of one round share its memory and its placement, and rounds of one process share its
-//! address space and its moment. [`interval`] is for independent values: a percentile bootstrap
-//! (Efron, *Bootstrap methods: another look at the jackknife*, 1979) with a fixed seed.
-
-use handover_base::random::SplitMix64;
-
-/// Number of resamples drawn for an interval.
-const RESAMPLES_COUNT: usize = 1000;
+//! address space and its moment. [`of_independent`] decides only whether a benchmark needs more
+//! time, and whether its rounds drifted.
 
 /// Returns the middle value, or the mean of the two middle values of an even count; 0 for no
 /// values.
@@ -40,59 +35,13 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
 }
 
-/// A figure with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
-    /// The median.
-    pub median: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Interval {
-    /// Returns half the width relative to the figure.
-    pub fn half_width(&self) -> f64 {
-        if self.median == 0.0 {
-            0.0
-        } else {
-            (self.high - self.low).abs() / 2.0 / self.median.abs()
-        }
-    }
-}
-
-/// Returns the median of the values and its 95 % bootstrap interval.
-pub fn interval(values: &[f64]) -> Interval {
-    let median = median(values);
-    if values.len() < 3 {
-        let low = values.iter().copied().fold(median, f64::min);
-        let high = values.iter().copied().fold(median, f64::max);
-        return Interval { median, low, high };
-    }
-    let mut random = SplitMix64::new(0x9e37_79b9_7f4a_7c15 ^ values.len() as u64);
-    let mut resample = vec![0.0; values.len()];
-    let mut medians: Vec<f64> = (0..RESAMPLES_COUNT)
-        .map(|_| {
-            for slot in &mut resample {
-                *slot = values[random.below(values.len())];
-            }
-            median_of(&mut resample)
-        })
-        .collect();
-    medians.sort_unstable_by(f64::total_cmp);
-    Interval {
-        median,
-        low: quantile_sorted(&medians, 0.025).min(median),
-        high: quantile_sorted(&medians, 0.975).max(median),
-    }
-}
-
 /// Minimum number of passes for a 95 % interval of their median: the least and the greatest of five
 /// passes enclose it in 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 /// Confidence level of the intervals.
 const CONFIDENCE: f64 = 0.95;
+/// Number of values above which their binomial distribution is taken as normal.
+const COUNT_NORMAL_MIN: usize = 200;
 
 /// A figure with the ends of its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,18 +66,46 @@ impl Estimate {
     }
 }
 
-/// Returns the median of the passes' figures and its 95 % interval: between two order statistics,
-/// interpolated (Hettmansperger and Sheather, *Confidence intervals based on interpolated order
-/// statistics*, 1986), which assumes nothing about the figures' distribution. The Hodges-Lehmann
-/// interval is narrower, but assumes symmetry, and noise only makes figures greater: see the
-/// simulation among the tests.
+/// Returns the median of the passes' figures, which are in the order of time, and its 95 % interval.
+///
+/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather,
+/// *Confidence intervals based on interpolated order statistics*, 1986), which assumes nothing about
+/// the figures' distribution, but that passes are independent. Where passes resemble those next to
+/// them, as on a host whose other guests come and go by the minute, `n` passes are worth fewer, and
+/// the ends are moved outwards by the square root of that, at most to the least and the greatest
+/// pass. What is the same in all passes of a run, no interval of the run can show.
+///
+/// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
+/// greater: see the simulations among the tests.
 pub fn over_passes(figures: &[f64]) -> Estimate {
-    let mut sorted = figures.to_vec();
+    estimate(figures, likeness_factor(figures))
+}
+
+/// Returns the median of independent values and its 95 % interval, as [`over_passes`] does.
+pub fn of_independent(values: &[f64]) -> Estimate {
+    estimate(values, 1.0)
+}
+
+/// Returns the median with the interval of independent values, widened by `factor`.
+fn estimate(values: &[f64], factor: f64) -> Estimate {
+    let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let estimate = |ends| Estimate { median: median(&sorted), ends };
-    let count = sorted.len();
-    if count < PASSES_MIN {
-        return estimate(None);
+    let median = median(&sorted);
+    if sorted.len() < PASSES_MIN {
+        return Estimate { median, ends: None };
+    }
+    let middle = (sorted.len() - 1) as f64 / 2.0;
+    let reach = ((middle - end_rank(sorted.len())) * factor).min(middle);
+    let ends = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
+    Estimate { median, ends: Some(ends) }
+}
+
+/// Returns the rank, from 0 and interpolated, of the lower end of the 95 % interval of the median of
+/// `count` independent values.
+fn end_rank(count: usize) -> f64 {
+    if count > COUNT_NORMAL_MIN {
+        let n = count as f64;
+        return (n - 1.0 - 1.96 * n.sqrt()) / 2.0;
     }
     // `below` is the probability that fewer than `depth` of `count` fair coins show heads. The
     // interval from the `depth`th least to the `depth`th greatest value misses the median with
@@ -145,11 +122,34 @@ pub fn over_passes(figures: &[f64]) -> Estimate {
     }
     let inward = (covers(below) - CONFIDENCE) / (covers(below) - covers(below + term));
     let (n, d) = (count as f64, depth as f64);
-    let share = (n - d) * inward / (d + (n - 2.0 * d) * inward);
-    let between = |outer: f64, inner: f64| outer + share * (inner - outer);
-    let low = between(sorted[depth - 1], sorted[depth]);
-    let high = between(sorted[count - depth], sorted[count - depth - 1]);
-    estimate(Some((low, high)))
+    d - 1.0 + (n - d) * inward / (d + (n - 2.0 * d) * inward)
+}
+
+/// Returns the value at an interpolated rank, from 0, of sorted values.
+fn at_rank(sorted: &[f64], rank: f64) -> f64 {
+    let below = rank as usize;
+    let above = (below + 1).min(sorted.len() - 1);
+    sorted[below] + (rank - below as f64) * (sorted[above] - sorted[below])
+}
+
+/// Returns the factor, at least 1, by which values in this order know their median less well than as
+/// many independent ones: the square root of (1 + r) / (1 - r) with the serial correlation r of
+/// their ranks (Bartels, *The rank version of von Neumann's ratio test for randomness*, 1982).
+fn likeness_factor(values: &[f64]) -> f64 {
+    let rank = |value: &f64| {
+        let less = values.iter().filter(|it| *it < value).count();
+        let equal = values.iter().filter(|it| *it == value).count();
+        less as f64 + equal as f64 / 2.0
+    };
+    let ranks: Vec<f64> = values.iter().map(rank).collect();
+    let middle = values.len() as f64 / 2.0;
+    let steps: f64 = ranks.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
+    let spread: f64 = ranks.iter().map(|rank| (rank - middle).powi(2)).sum();
+    if spread == 0.0 {
+        return 1.0;
+    }
+    let correlation = (1.0 - steps / (2.0 * spread)).max(0.0);
+    ((1.0 + correlation) / (1.0 - correlation)).sqrt()
 }
 
 /// Two modes of a sample: share and median of each.
@@ -241,6 +241,7 @@ fn quantile_counted(values: &[(f64, u64)], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use handover_base::random::SplitMix64;
 
     fn noise(seed: u64, count: usize, around: f64, spread: f64) -> Vec<f64> {
         let mut random = SplitMix64::new(seed);
@@ -261,8 +262,8 @@ mod tests {
     fn an_interval_covers_the_truth_in_about_95_of_100_trials() {
         let covered = (0..400)
             .filter(|seed| {
-                let it = interval(&noise(*seed, 30, 100.0, 0.1));
-                it.low <= 100.0 && 100.0 <= it.high
+                let ends = of_independent(&noise(*seed, 30, 100.0, 0.1)).ends;
+                ends.is_some_and(|(low, high)| low <= 100.0 && 100.0 <= high)
             })
             .count();
         assert!((360..=398).contains(&covered), "{covered} of 400");
@@ -294,32 +295,78 @@ mod tests {
         (means[rank - 1], means[means.len() - rank])
     }
 
+    const TRIALS: usize = 1500;
+
+    /// Returns the share of trials in which the interval of `count` pass figures contains their true
+    /// median, 0.
+    fn coverage(
+        count: usize,
+        mut draw: impl FnMut() -> f64,
+        ends: impl Fn(&[f64]) -> (f64, f64),
+    ) -> f64 {
+        let covers = |_: &usize| {
+            let values: Vec<f64> = (0..count).map(|_| draw()).collect();
+            let (low, high) = ends(&values);
+            low <= 0.0 && 0.0 <= high
+        };
+        (0..TRIALS).filter(covers).count() as f64 / TRIALS as f64
+    }
+
+    fn ends_of(values: &[f64]) -> (f64, f64) {
+        over_passes(values).ends.expect("enough passes")
+    }
+
     #[test]
-    fn an_interval_over_passes_covers_the_median_whatever_the_distribution() {
-        const TRIALS: usize = 4000;
+    fn interval_over_independent_passes_covers_the_median_whatever_the_distribution() {
         let mut least_of_other = 1.0f64;
         // Each count with the rank of its 95 % signed-rank interval.
         for (count, rank) in [(8, 4), (16, 30)] {
-            for (place, (name, draw)) in SHAPES.iter().enumerate() {
-                let mut random = SplitMix64::new(place as u64 + 1);
-                let (mut covered, mut covered_by_other) = (0, 0);
-                for _ in 0..TRIALS {
-                    let values: Vec<f64> = (0..count).map(|_| draw(&mut random)).collect();
-                    let (low, high) = over_passes(&values).ends.expect("enough passes");
-                    covered += usize::from(low <= 0.0 && 0.0 <= high);
-                    let (low, high) = hodges_lehmann(&values, rank);
-                    covered_by_other += usize::from(low <= 0.0 && 0.0 <= high);
-                }
-                let share = |count: usize| count as f64 / TRIALS as f64;
-                assert!(
-                    (0.935..0.975).contains(&share(covered)),
-                    "{name}, {count} passes: {}",
-                    share(covered)
-                );
-                least_of_other = least_of_other.min(share(covered_by_other));
+            for (seed, (name, draw)) in (1..).zip(&SHAPES) {
+                let mut random = SplitMix64::new(seed);
+                let covered = coverage(count, || draw(&mut random), ends_of);
+                assert!((0.945..0.985).contains(&covered), "{name}, {count} passes: {covered}");
+                let other = |values: &[f64]| hodges_lehmann(values, rank);
+                least_of_other = least_of_other.min(coverage(count, || draw(&mut random), other));
             }
         }
         assert!(least_of_other < 0.92, "as good, and narrower: take it: {least_of_other}");
+    }
+
+    /// Pass figures of which each has a share of the one before, with a tail upwards.
+    fn spells(seed: u64, share: f64) -> impl FnMut() -> f64 {
+        let (mut random, mut state) = (SplitMix64::new(seed), 0.0);
+        move || {
+            state = share * state + (1.0 - share * share).sqrt() * random.normal();
+            0.03 * f64::exp(state) - 0.03
+        }
+    }
+
+    #[test]
+    fn interval_over_passes_that_resemble_their_neighbours_is_wider() {
+        let plain = |values: &[f64]| of_independent(values).ends.expect("enough passes");
+        // Number of passes, likeness, and the shares covered before and after the correction.
+        for (count, share, before, after) in [
+            (8, 0.3, 0.90, 0.91),
+            (8, 0.5, 0.83, 0.86),
+            (16, 0.3, 0.90, 0.92),
+            (16, 0.5, 0.83, 0.88),
+        ] {
+            let uncorrected = coverage(count, spells(7, share), plain);
+            let corrected = coverage(count, spells(7, share), ends_of);
+            assert!(
+                uncorrected < before && corrected > after,
+                "{count} passes, {share}: {uncorrected}, {corrected}"
+            );
+        }
+    }
+
+    #[test]
+    fn equal_passes_have_an_interval_without_width_and_a_trend_one_of_all_passes() {
+        assert_eq!(ends_of(&[2.0; 8]), (2.0, 2.0));
+        assert_eq!(ends_of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]), (1.0, 8.0));
+        let alternating = [1.0, 5.0, 2.0, 6.0, 3.0, 7.0, 4.0, 8.0];
+        let (low, high) = ends_of(&alternating);
+        assert!(1.5 < low && high < 7.5, "{low} to {high}");
     }
 
     #[test]
@@ -333,6 +380,8 @@ mod tests {
             assert!(1.0 <= low && low < it.median && it.median < high && high <= count as f64);
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }
+        // The normal distribution goes on where the binomial one ends.
+        assert!((end_rank(201) - end_rank(200) - 0.5).abs() < 0.1);
         let turned = over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
         assert_eq!(turned.median, 3.5);
     }

@@ -125,7 +125,7 @@ pub struct Record {
     pub rounds: Vec<Round>,
     /// Histogram of all samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
     pub histogram: String,
-    /// Reasons to doubt this figure.
+    /// Warnings about this figure.
     pub warnings: Vec<Warning>,
     /// Breakdown of one hand-off's time, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -471,7 +471,7 @@ pub struct Hardware {
     pub cache_misses: f64,
 }
 
-/// A reason to doubt a figure, in one line.
+/// A warning about a figure, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// Kind of the warning.
@@ -504,7 +504,7 @@ pub enum WarningCode {
     Rate,
     /// The participants could not be placed as requested.
     Placement,
-    /// The interval of the ratio to the floor lies below 1: the floor does more than it has to.
+    /// The interval of the ratio to the floor lies below 1: the floor does more work than necessary.
     FloorBeaten,
     /// Earlier runs on this machine had medians outside the interval.
     Seen,

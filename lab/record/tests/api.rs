@@ -177,7 +177,7 @@ fn record_without_the_fields_of_waiting_is_read() {
 }
 
 #[test]
-fn placement_and_resolution_are_doubts_but_no_noise() {
+fn placement_and_resolution_are_warnings_but_no_noise() {
     let mut record = record();
     assert!(!record.is_noisy());
     record.warnings.push(Warning { code: WarningCode::Wide, text: "wide".into() });

@@ -38,7 +38,7 @@ pub(crate) const ALONE_MAX: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
-    /// The figure itself: the median of the undisturbed rounds.
+    /// The figure itself: the median over the passes.
     Median,
     /// The median of the round at the best tenth: one tenth of the rounds are better.
     BestTenth,

@@ -73,7 +73,7 @@ pub(crate) struct Contender<'a> {
     peak: f64,
     bars: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    doubts: Vec<&'a str>,
+    warnings: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     counters: BTreeMap<&'a str, f64>,
 }
@@ -148,7 +148,7 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
             },
             peak,
             bars,
-            doubts: record.warnings.iter().map(|it| it.text.as_str()).collect(),
+            warnings: record.warnings.iter().map(|it| it.text.as_str()).collect(),
             counters: record.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect(),
         }
     };

@@ -94,7 +94,7 @@ struct CsvLine<'a> {
     floor_ratio: Option<f64>,
     peer: Option<&'a str>,
     peer_ratio: Option<f64>,
-    doubts: String,
+    warnings: String,
 }
 
 /// Column names of the CSV table.
@@ -134,7 +134,7 @@ const CSV_HEAD: [&str; 36] = [
     "floor_ratio",
     "peer",
     "peer_ratio",
-    "doubts",
+    "warnings",
 ];
 
 fn csv(documents: &[Document]) -> String {
@@ -145,7 +145,8 @@ fn csv(documents: &[Document]) -> String {
     for (document, it) in figures(documents) {
         let args: Vec<String> =
             it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let doubts: Vec<&str> = it.warnings.iter().map(|it| words::warning_text(it.code)).collect();
+        let warnings: Vec<&str> =
+            it.warnings.iter().map(|it| words::warning_text(it.code)).collect();
         let by_role: Vec<String> =
             it.roles.iter().map(|it| format!("{} {:.3}", it.role, it.cpus)).collect();
         let (s, peer) = (&it.summary, it.best_peer());
@@ -186,7 +187,7 @@ fn csv(documents: &[Document]) -> String {
             floor_ratio: it.floor.as_ref().map(|floor| floor.ratio),
             peer: peer.map(|peer| &*peer.contender),
             peer_ratio: peer.map(|peer| peer.ratio),
-            doubts: doubts.join("; "),
+            warnings: warnings.join("; "),
         };
         // Writing to memory, with the same number of fields on every line, cannot fail.
         let written = writer.serialize(line);
@@ -220,7 +221,7 @@ fn open_metrics(documents: &[Document]) -> String {
     );
     let mut rates = family(
         "# TYPE handover_operations_per_second gauge\n\
-         # HELP handover_operations_per_second Operations of all measured parties.\n",
+         # HELP handover_operations_per_second Operations of all measured participants.\n",
     );
     let mut cpus = family(
         "# TYPE handover_cpus gauge\n\
@@ -367,7 +368,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
         cell(&model::host_line(document))
     );
     text.push_str(
-        "| id | contender | figure | ± 95 % | is the | p99 | × floor | × best peer | doubt |\n\
+        "| id | contender | figure | ± 95 % | is the | p99 | × floor | × best peer | warning |\n\
          |---|---|--:|--:|---|--:|--:|--:|---|\n",
     );
     for it in model.rows() {
@@ -395,9 +396,13 @@ pub fn markdown(document: &Document, all: bool) -> String {
     }
     let run = &document.run;
     let _ = writeln!(text, "\n{}", words::null_line(run.null_one, run.null_several));
-    for doubt in model.warnings() {
-        let _ =
-            writeln!(text, "- {}: {}", doubt.code.letter(), cell(words::warning_text(doubt.code)));
+    for warning in model.warnings() {
+        let _ = writeln!(
+            text,
+            "- {}: {}",
+            warning.code.letter(),
+            cell(words::warning_text(warning.code))
+        );
     }
     text
 }

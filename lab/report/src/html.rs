@@ -11,6 +11,7 @@ use handover_record::{AnatomyStage, Document, Host, Quantiles, Record, Unit, War
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 const TEMPLATE: &str = include_str!("../templates/report.html");
@@ -52,7 +53,7 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
         groups: groups(&model, &details),
         off_ladder_count: model.off_ladder_count,
         anatomies: anatomies(document),
-        doubts: doubts(&model),
+        warnings: warnings(&model),
         contenders_count: document.records.len(),
         contenders: contenders(document),
         facts: facts(document),
@@ -103,7 +104,7 @@ struct Page<'a> {
     beside: Option<OtherRuns<'a>>,
     sweeps: Vec<SweepPart>,
     anatomies: Vec<AnatomyPart<'a>>,
-    doubts: Vec<WarningView<'a>>,
+    warnings: Vec<WarningView<'a>>,
     contenders_count: usize,
     contenders: Vec<Contenders<'a>>,
     facts: Vec<HostFact>,
@@ -134,7 +135,7 @@ struct RowView<'a> {
     floor: Option<RatioCell<'a>>,
     peer: Option<RatioCell<'a>>,
     cpus: String,
-    doubts: Vec<Letter>,
+    warnings: Vec<Letter>,
     /// Indices of the row in the script's data.
     place: Option<(usize, usize)>,
 }
@@ -148,7 +149,7 @@ struct ModeCell {
 #[derive(Serialize)]
 struct RatioCell<'a> {
     ratio: String,
-    name: &'a str,
+    name: Cow<'a, str>,
     tone: &'static str,
 }
 
@@ -274,11 +275,11 @@ fn row<'a>(
         [] | [_] => &[],
         several => several,
     };
-    let mut doubts: Vec<Letter> = Vec::new();
+    let mut warnings: Vec<Letter> = Vec::new();
     for warning in &record.warnings {
         let letter = warning.code.letter();
-        if !doubts.iter().any(|it| it.letter == letter) {
-            doubts.push(Letter { letter, words: words::warning_text(warning.code) });
+        if !warnings.iter().any(|it| it.letter == letter) {
+            warnings.push(Letter { letter, words: words::warning_text(warning.code) });
         }
     }
     RowView {
@@ -300,14 +301,14 @@ fn row<'a>(
         rate: words::rate(record),
         floor: record.floor.as_ref().map(|it| RatioCell {
             ratio: words::ratio(it.ratio),
-            name: words::floor_name(record, it),
+            name: words::floor(record, it).into(),
             tone: "",
         }),
         peer: record
             .best_peer()
             .map(|it| RatioCell {
                 ratio: words::ratio(it.ratio),
-                name: &it.contender,
+                name: it.contender.as_str().into(),
                 tone: match model.side(record, it) {
                     Ordering::Less => "good",
                     Ordering::Equal => "",
@@ -317,15 +318,15 @@ fn row<'a>(
             .or_else(|| {
                 let beside = record.best_beside()?;
                 let ratio = beside.waits.word().to_string();
-                Some(RatioCell { ratio, name: &beside.contender, tone: "" })
+                Some(RatioCell { ratio, name: beside.contender.as_str().into(), tone: "" })
             }),
         cpus: words::cpus(record),
-        doubts,
+        warnings,
         place,
     }
 }
 
-fn doubts<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
+fn warnings<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
     let text =
         |(text, names): (&'a str, Vec<String>)| WarningText { text, names: names.join(", ") };
     let group = |group: model::WarningGroup<'a>| WarningView {

@@ -117,13 +117,13 @@ impl<'a> Model<'a> {
                 false => record.id.clone(),
             };
             for warning in &record.warnings {
-                let doubt = position_or_push(
+                let group = position_or_push(
                     &mut warnings,
                     |it| it.code == warning.code,
                     || WarningGroup { code: warning.code, texts: Vec::new() },
                 );
                 let found = position_or_push(
-                    &mut doubt.texts,
+                    &mut group.texts,
                     |it| it.0 == warning.text,
                     || (warning.text.as_str(), Vec::new()),
                 );

@@ -15,9 +15,9 @@ const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
 /// Maximum number of lines per kind of warning.
-const DOUBT_LINES_MAX: usize = 8;
+const WARNING_LINES_MAX: usize = 8;
 /// Maximum number of figures named per warning.
-const DOUBT_NAMES_MAX: usize = 4;
+const WARNING_NAMES_MAX: usize = 4;
 
 /// Renders the ladder table of a document, with its legend, at most `width` columns wide.
 ///
@@ -55,7 +55,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     line.push(&record.contender, Tone::Plain);
     for fact in facts(record, &|peer| words::side(peer, 0.0)) {
         line.push("  ", Tone::Plain);
-        if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "doubt") {
+        if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "warning") {
             line.push(format!("{} ", fact.label), Tone::Faint);
         }
         line.spans.extend(fact.value.spans);
@@ -115,9 +115,9 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
             line.spans.extend(text.spans);
             lines.push(line);
         }
-        for (text, names) in group.texts.iter().take(DOUBT_LINES_MAX) {
+        for (text, names) in group.texts.iter().take(WARNING_LINES_MAX) {
             let names = match names.len() {
-                0..=DOUBT_NAMES_MAX => names.join(", "),
+                0..=WARNING_NAMES_MAX => names.join(", "),
                 many => format!("{many} figures"),
             };
             let wrapped = wrap(&format!("{names}: {text}"), Tone::Faint, 2, width - 4);
@@ -128,7 +128,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
                 lines.push(line.cut(width, style));
             }
         }
-        if let Some(more) = group.texts.len().checked_sub(DOUBT_LINES_MAX + 1) {
+        if let Some(more) = group.texts.len().checked_sub(WARNING_LINES_MAX + 1) {
             lines.push(Line::new(format!("    and {} more", more + 1), Tone::Faint));
         }
     }
@@ -185,7 +185,7 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
         say("faults", Line::plain(faults));
     }
     if !record.warnings.is_empty() {
-        say("doubt", Line::new(words::letters(record), Tone::Warning));
+        say("warning", Line::new(words::letters(record), Tone::Warning));
     }
     facts
 }
@@ -251,7 +251,7 @@ enum LadderColumn {
     Cpus,
     /// Page faults; only if some figure has many.
     Faults,
-    Doubt,
+    Warning,
 }
 
 impl LadderColumn {
@@ -272,7 +272,7 @@ impl LadderColumn {
         LadderColumn::PeerName,
         LadderColumn::Cpus,
         LadderColumn::Faults,
-        LadderColumn::Doubt,
+        LadderColumn::Warning,
     ];
 
     /// Columns in the order in which they are dropped; `None` is the ids' first component, which
@@ -307,7 +307,7 @@ impl LadderColumn {
             LadderColumn::PeerName => "best peer",
             LadderColumn::Cpus => "CPUs",
             LadderColumn::Faults => "faults",
-            LadderColumn::Doubt => "doubt",
+            LadderColumn::Warning => "warning",
         }
     }
 
@@ -321,7 +321,7 @@ impl LadderColumn {
                 | LadderColumn::Statistic
                 | LadderColumn::FloorId
                 | LadderColumn::PeerName
-                | LadderColumn::Doubt
+                | LadderColumn::Warning
         )
     }
 
@@ -364,7 +364,7 @@ impl LadderColumn {
                 None => Line::default(),
             },
             LadderColumn::FloorId => match &record.floor {
-                Some(floor) => Line::new(words::floor_name(record, floor), Tone::Faint),
+                Some(floor) => Line::new(words::floor(record, floor), Tone::Faint),
                 None => Line::default(),
             },
             LadderColumn::PeerRatio => match record.best_peer() {
@@ -384,7 +384,7 @@ impl LadderColumn {
             },
             LadderColumn::Cpus => Line::plain(words::cpus(record)),
             LadderColumn::Faults => Line::plain(words::faults(record)),
-            LadderColumn::Doubt => Line::new(words::letters(record), Tone::Warning),
+            LadderColumn::Warning => Line::new(words::letters(record), Tone::Warning),
         };
         vec![line]
     }

@@ -32,7 +32,7 @@ pub struct ShortFigure {
     /// Ratio to its floor: `3.10×`; empty without a floor.
     pub by_floor: String,
     /// Letters of its warnings: `w st`; empty without warnings.
-    pub doubts: String,
+    pub warnings: String,
 }
 
 impl ShortFigure {
@@ -42,7 +42,7 @@ impl ShortFigure {
             figure: figure(record.unit, record.summary.median),
             interval: interval(record),
             by_floor: record.floor.as_ref().map_or_else(String::new, |it| ratio(it.ratio)),
-            doubts: letters(record),
+            warnings: letters(record),
         }
     }
 }
@@ -109,6 +109,12 @@ pub(crate) fn side(ratio: &Ratio, least: f64) -> Ordering {
 /// contender's.
 pub(crate) fn floor_name<'a>(record: &Record, floor: &'a Ratio) -> &'a str {
     if floor.id == record.id { &floor.contender } else { &floor.id }
+}
+
+/// Returns the name of a floor and its figure in the same blocks, by which the ratio divides:
+/// `floor/cache-line 41.2 ns`.
+pub(crate) fn floor(record: &Record, floor: &Ratio) -> String {
+    format!("{} {}", floor_name(record, floor), figure(record.unit, floor.other))
 }
 
 /// Formats operations per second, or bytes per second if an operation moves bytes.

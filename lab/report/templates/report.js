@@ -157,7 +157,7 @@
         ...[['figure', `${shown(row.median, figure.unit)} ${row.statistic}`], ['95 %', row.low === null ? '–' : `${shown(row.low, figure.unit)} to ${shown(row.high, figure.unit)}`],
           ['p99', row.p99 === null ? '' : shown(row.p99, figure.unit)], ['rate', `${shown(row.rate, '')}/s`], ['× floor', times(row.floor)], ['× best peer', times(row.peer)],
           ['CPUs', row.cpus === null ? '?' : row.cpus.toFixed(2)]].map(([label, text]) => el('td', { class: 'n', 'data-label': label }, text))))));
-    const doubts = [...new Set(figure.rows.flatMap((row) => (row.doubts || []).map((text) => `${row.name}: ${text}`)))];
+    const warnings = [...new Set(figure.rows.flatMap((row) => (row.warnings || []).map((text) => `${row.name}: ${text}`)))];
     dialog.replaceChildren(
       el('header', {}, el('h2', { id: 'detail-title' }, el('code', {}, figure.id)), el('nav', {},
         button('‹', 'the figure before (←)', () => step(-1)), button('›', 'the next figure (→)', () => step(1)),
@@ -166,7 +166,7 @@
       measured.length ? el('div', { class: 'charts' }, distribution(figure, measured), percentiles(figure, measured) || '')
         : el('p', { class: 'aside' }, 'No samples are kept of this figure.'),
       table,
-      doubts.length ? el('details', {}, el('summary', {}, `Doubts: ${doubts.length}`), el('ul', {}, ...doubts.map((text) => el('li', {}, text)))) : '',
+      warnings.length ? el('details', {}, el('summary', {}, `Warnings: ${warnings.length}`), el('ul', {}, ...warnings.map((text) => el('li', {}, text)))) : '',
     );
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
@@ -255,7 +255,7 @@
     const sorted = el('tbody');
     const value = (row, key) => {
       const it = data.figures[row.dataset.figure].rows[row.dataset.row];
-      const found = { name: data.figures[row.dataset.figure].id, floor: it.floor?.ratio, peer: it.peer?.ratio, doubt: (it.doubts || []).length }[key] ?? it[key];
+      const found = { name: data.figures[row.dataset.figure].id, floor: it.floor?.ratio, peer: it.peer?.ratio, warning: (it.warnings || []).length }[key] ?? it[key];
       return found ?? null;
     };
     const order = (key, down) => {
@@ -275,7 +275,7 @@
       apply();
     };
     const heads = all('thead th', table);
-    const keys = ['name', 'median', 'p99', 'rate', 'floor', 'peer', 'cpus', 'doubt'];
+    const keys = ['name', 'median', 'p99', 'rate', 'floor', 'peer', 'cpus', 'warning'];
     heads.forEach((head, at) => {
       const button = el('button', { type: 'button', title: 'sort' }, ...head.childNodes);
       head.replaceChildren(button);

@@ -3,7 +3,7 @@
 
 use crate::common::same_bytes;
 use crate::floor::transfer::Pieces;
-use crate::floor::wait_word::{WaitMode, WaitWord};
+use crate::floor::wait_word::{WaitLine, WaitMode};
 use crate::raw::mapped::{self, Mapped};
 use crate::rpc::PublishedAddress;
 use handover_base::clock;
@@ -267,7 +267,7 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     owned: Mapped,
     moved: Mapped,
     pieces: Pieces,
-    words: Region<[WaitWord; 2]>,
+    line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
 
@@ -293,7 +293,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
     }
 
     fn assist(&self) {
-        let [asked, done] = &*self.words;
+        let [asked, done] = &self.line.0;
         let (mut pieces, mut turn) = (self.pieces, 0);
         let half = self.half_bytes();
         loop {
@@ -326,11 +326,11 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         };
         let (owned, moved) = (map()?, map()?);
         let mode = WaitMode::of(Wait::SpinThenSleep, setup);
-        Ok(Self { owned, moved, pieces, words: setup.region()?, mode })
+        Ok(Self { owned, moved, pieces, line: setup.region()?, mode })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
-        let [asked, done] = &*self.words;
+        let [asked, done] = &self.line.0;
         if participant.index > 0 {
             self.owned.fill(OWNED);
             done.publish(END, self.mode);

@@ -8,6 +8,7 @@
 #[cfg(feature = "peers")]
 mod peers;
 
+use crate::raw::clock::load_fence;
 use handover_harness::{Fault, Setup};
 use handover_ring::{mpsc, spsc};
 use std::future::Future;
@@ -35,10 +36,11 @@ pub(crate) trait Batched: Channel {
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Wait between two polls: none if each participant has a CPU, otherwise a yield.
-#[derive(Clone, Copy)]
+/// Wait between two polls, the same for every contender and floor: until the last poll has
+/// completed or, if participants share a CPU, a yield.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
-    yields: bool,
+    pub(crate) yields: bool,
 }
 
 impl Pause {
@@ -50,6 +52,8 @@ impl Pause {
     pub(crate) fn once(self) {
         if self.yields {
             rustix::thread::sched_yield();
+        } else {
+            load_fence();
         }
     }
 

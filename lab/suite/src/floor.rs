@@ -36,8 +36,8 @@ pub const ALL: &[Bench] = benches! {
     one floor "hardware": ClockPair<true>;
     one floor "kernel": Syscall;
     many floor "hardware" Spin: CacheLine;
-    many floor "hardware" Spin: Relay<line::TwoLines>;
-    many floor "hardware" SpinThenSleep: Relay<wait_word::Adaptive>;
+    many floor "hardware" SpinThenSleep: Relay<wait_word::Words<true>>;
+    many floor "hardware" Sleep: Relay<wait_word::Words<false>>;
     many floor "hardware" Spin: Relay<pipelined::Counters>;
     many floor "hardware" SpinThenSleep: served::Served;
     many floor "kernel" Sleep: Relay<kernel::Futex>;

@@ -57,7 +57,7 @@ pub static ALL: &[&[Bench]] = &[
 /// the installed library that adds it; `None` if there are none.
 pub fn not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
-    let all: [(bool, &str); 9] = [
+    let all: [(bool, &str); 10] = [
         (
             peers,
             "crossbeam, disruptor, event-listener, flume, generator, kanal, mio, parking_lot, rtrb, \
@@ -65,6 +65,7 @@ pub fn not_built() -> Option<String> {
         ),
         (cfg!(feature = "peers-rpc"), "tarpc, tonic (feature peers-rpc)"),
         (cfg!(feature = "peers-may"), "may (feature peers-may)"),
+        (cfg!(feature = "peers-iceoryx2"), "iceoryx2 (feature peers-iceoryx2)"),
         (cfg!(feature = "peers-mpi"), "Open MPI, MPICH (feature peers-mpi)"),
         (cfg!(feature = "fastrace"), "fastrace (feature fastrace)"),
         (

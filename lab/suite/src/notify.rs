@@ -6,7 +6,7 @@ mod signals;
 pub use kernel::{EventFd, Futex, Pipe};
 
 use crate::floor::relay::{Medium, Relay};
-use crate::floor::wait_word::{WaitMode, WaitWord};
+use crate::floor::wait_word::{WaitLine, WaitMode};
 use handover_base::clock;
 use handover_base::futex::Scope;
 use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
@@ -117,23 +117,23 @@ const ADAPTS: usize = 1;
 const SLEEPS: usize = 2;
 const WAYS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 
-/// Value of a [`WaitWord`] with a pending notification; 0 otherwise.
+/// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; 0 otherwise.
 const PENDING: u32 = 1;
 
-struct BareSender(Region<WaitWord>, WaitMode);
+struct BareSender(Region<WaitLine<1>>, WaitMode);
 
 impl Notify for BareSender {
     #[inline]
     fn notify(&self) {
         // A notification that is already pending covers this one.
-        if self.0.value() != PENDING {
-            self.0.publish(PENDING, self.1);
+        if self.0.0[0].value() != PENDING {
+            self.0.0[0].publish(PENDING, self.1);
         }
     }
 }
 
 struct BareReceiver {
-    word: Region<WaitWord>,
+    word: Region<WaitLine<1>>,
     mode: WaitMode,
     spun_count: u64,
 }
@@ -141,8 +141,8 @@ struct BareReceiver {
 impl Wait for BareReceiver {
     #[inline]
     fn wait(&mut self) -> u64 {
-        let (_, has_slept) = self.word.wait(self.mode, |it| it == PENDING);
-        self.word.clear();
+        let (_, has_slept) = self.word.0[0].wait(self.mode, |it| it == PENDING);
+        self.word.0[0].clear();
         self.spun_count += u64::from(!has_slept);
         1
     }
@@ -152,7 +152,7 @@ impl Wait for BareReceiver {
     }
 
     fn try_wait(&mut self) -> Option<u64> {
-        (self.word.value() == PENDING).then(|| self.wait())
+        (self.word.0[0].value() == PENDING).then(|| self.wait())
     }
 }
 
@@ -165,7 +165,7 @@ impl<const WAITS: usize> Wired for Bare<WAITS> {
     type Receiver = BareReceiver;
 
     fn setup(setup: &mut Setup) -> Result<(BareSender, BareReceiver), Fault> {
-        let (word, mode) = (setup.region::<WaitWord>()?, WaitMode::of(WAYS[WAITS], setup));
+        let (word, mode) = (setup.region::<WaitLine<1>>()?, WaitMode::of(WAYS[WAITS], setup));
         let receiver = BareReceiver { word: word.clone(), mode, spun_count: 0 };
         Ok((BareSender(word, mode), receiver))
     }
@@ -179,7 +179,7 @@ impl<const WAITS: usize> Wired for Bare<WAITS> {
 /// receiver.
 enum Counting {}
 
-struct CountingSender(Region<WaitWord>, WaitMode, AtomicU32);
+struct CountingSender(Region<WaitLine<1>>, WaitMode, AtomicU32);
 
 impl Notify for CountingSender {
     #[inline]
@@ -187,17 +187,17 @@ impl Notify for CountingSender {
         // Relaxed: there is one sender.
         let count = self.2.load(Ordering::Relaxed).wrapping_add(1);
         self.2.store(count, Ordering::Relaxed);
-        self.0.publish(count, self.1);
+        self.0.0[0].publish(count, self.1);
     }
 }
 
-struct CountingReceiver(Region<WaitWord>, WaitMode, u32);
+struct CountingReceiver(Region<WaitLine<1>>, WaitMode, u32);
 
 impl Wait for CountingReceiver {
     #[inline]
     fn wait(&mut self) -> u64 {
         let last = self.2;
-        self.2 = self.0.wait(self.1, |it| it != last).0;
+        self.2 = self.0.0[0].wait(self.1, |it| it != last).0;
         self.2.wrapping_sub(last).into()
     }
 
@@ -206,7 +206,7 @@ impl Wait for CountingReceiver {
     }
 
     fn try_wait(&mut self) -> Option<u64> {
-        (self.0.value() != self.2).then(|| self.wait())
+        (self.0.0[0].value() != self.2).then(|| self.wait())
     }
 }
 
@@ -217,7 +217,8 @@ impl Wired for Counting {
     type Receiver = CountingReceiver;
 
     fn setup(setup: &mut Setup) -> Result<(CountingSender, CountingReceiver), Fault> {
-        let (word, mode) = (setup.region::<WaitWord>()?, WaitMode::of(Waits::SpinThenSleep, setup));
+        let (word, mode) =
+            (setup.region::<WaitLine<1>>()?, WaitMode::of(Waits::SpinThenSleep, setup));
         let receiver = CountingReceiver(word.clone(), mode, 0);
         Ok((CountingSender(word, mode, AtomicU32::new(0)), receiver))
     }
@@ -459,6 +460,8 @@ where
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec =
         Spec::new("notify/round-trip", "a notification to a thread that waits, and one back")
+            .floor("floor/adaptive")
+            .floors(&["floor/sleeping"])
             .ladder()
             .hands_over()
             .batched();
@@ -531,8 +534,6 @@ pub const ALL: &[Bench] = benches! {
     many peer "event-listener" Sleep: Sleeping<By<EventListener>>, if feature = "peers";
     many peer "tokio" Sleep: Sleeping<By<Tokio>>, if feature = "peers";
     many ours "handover" SpinThenSleep: Relay<There<Ours>>;
-    many floor "adaptive" SpinThenSleep: Relay<There<Bare<ADAPTS>>>;
-    many floor "sleeping" Sleep: Relay<There<Bare<SLEEPS>>>;
     many peer "eventfd" Sleep: Relay<There<Via<EventFd>>>;
     many peer "pipe" Sleep: Relay<There<Via<Pipe>>>;
     many peer "futex" Sleep: Relay<There<Via<Futex>>>;

@@ -49,7 +49,7 @@ impl<C: Channel> Medium for ThereAndBack<C> {
         "ring/round-trip",
         "an item through a queue to a thread that polls, and one back through another queue",
     )
-    .floor("floor/cache-line-2")
+    .floor("floor/cache-line")
     .ladder()
     .hands_over()
     .batched();

@@ -2,6 +2,8 @@
 
 mod calls;
 mod clients;
+#[cfg(feature = "peers-iceoryx2")]
+mod iceoryx;
 #[cfg(feature = "peers-rpc")]
 mod peers;
 mod sockets;
@@ -73,6 +75,7 @@ pub const ALL: &[Bench] = benches! {
     many ours "spin" Spin: Relay<Called<Noop, SM, SPINS>>;
     many peer "memory" SpinThenSleep: Relay<sockets::Memory<true>>;
     many peer "memory-spin" Spin: Relay<sockets::Memory<false>>;
+    many peer "iceoryx2" Spin: Relay<iceoryx::Iceoryx>, if feature = "peers-iceoryx2";
     many peer "socket" Sleep: Relay<sockets::Sockets<false>>;
     many peer "socket-spin" Spin: Relay<sockets::Sockets<true>>;
     many ours "handover" Sleep: Relay<Called<Noop, SM, SLEEPS>>;

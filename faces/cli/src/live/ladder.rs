@@ -36,7 +36,7 @@ const PLAIN: Style = Style::new();
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const NOW: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
-const DOUBT: Style = Style::new().fg(Color::Yellow);
+const WARNING: Style = Style::new().fg(Color::Yellow);
 const BAD: Style = Style::new().fg(Color::Red);
 
 /// Characters that the view is drawn with.
@@ -301,10 +301,10 @@ impl Ladder {
                 self.draw_figure(figure, Rect { y: row, height: 1, ..axis }, buffer);
             }
             let short = &figure.short;
-            let texts = [&short.figure, &short.interval, &short.by_floor, &short.doubts];
+            let texts = [&short.figure, &short.interval, &short.by_floor, &short.warnings];
             let mut end = area.right() - columns.iter().sum::<u16>();
             for ((text, columns), style) in
-                texts.into_iter().zip(columns).zip([STRONG, FAINT, PLAIN, DOUBT])
+                texts.into_iter().zip(columns).zip([STRONG, FAINT, PLAIN, WARNING])
             {
                 end += columns;
                 let shown = self.in_charset(text);

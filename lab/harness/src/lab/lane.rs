@@ -206,10 +206,10 @@ impl Lane {
     }
 
     /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
-    pub fn intervals(&self) -> Vec<Option<stats::Interval>> {
+    pub fn intervals(&self) -> Vec<Option<Estimate>> {
         let interval = |part: &PartMeasured| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
-            (!medians.is_empty()).then(|| stats::interval(&medians))
+            (!medians.is_empty()).then(|| stats::of_independent(&medians))
         };
         self.measured.parts.iter().map(interval).collect()
     }
@@ -336,13 +336,15 @@ impl PartMeasured {
     /// Adds a part's samples of a round; `round` says what disturbed it.
     fn keep(&mut self, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
-        let (mut values, mut alone) = (Vec::new(), Vec::new());
+        let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in notes {
             let Some(said) = participant.parts.get(index).filter(|said| !said.is_empty()) else {
                 continue;
             };
             values.extend(said.figures());
-            alone.extend(said.alone.iter().map(|ticks| clock::ps(*ticks)));
+            if let Some(ticks) = &said.alone {
+                alone.get_or_insert_default().extend(ticks.iter().map(|ticks| clock::ps(*ticks)));
+            }
             has_values |= said.has_values;
             let own_sum = said.figure(said.samples_total, 1);
             ops += said.ops_total;
@@ -354,12 +356,11 @@ impl PartMeasured {
             return;
         }
         let batch = stats::median(&self.batches);
-        let timed = if batch > 1.0 && !alone.is_empty() {
-            self.alone += alone.len() as u64;
-            alone
-        } else {
+        self.alone += alone.as_ref().map_or(0, Vec::len) as u64;
+        // A round in which none of the drawn operations came up adds none: its batches are no operations.
+        let timed = alone.unwrap_or_else(|| {
             values.iter().map(|(value, _)| (value * 1000.0).round() as u64).collect()
-        };
+        });
         for thousandths in timed {
             // Resizes itself: see `absorb()`.
             let _ = self.histogram.record(thousandths);
@@ -497,6 +498,7 @@ fn figure(samples: &[f64], batch: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::{Samples, Timing};
 
     #[test]
     fn six_digits_are_kept_of_any_size() {
@@ -538,9 +540,30 @@ mod tests {
 
     /// A round with one participant whose samples are all `ticks`.
     fn notes(ticks: u64) -> Vec<Notes> {
-        let mut samples = crate::samples::Samples::new(Default::default(), 1, true, None);
+        let mut samples = Samples::new(Default::default(), 1, true, None);
         (0..20).for_each(|_| samples.note(0, ticks));
         vec![samples.end()]
+    }
+
+    #[test]
+    fn quantiles_are_of_operations_alone_even_if_a_round_drew_none() {
+        let drawn = Timing { round_ns: 1, batch: 64, seed: 1, ..Timing::default() };
+        let mut part = PartMeasured::default();
+        let mut without = 0;
+        for seed in 0..40 {
+            let mut samples = Samples::new(Timing { seed, ..drawn }, 1, true, None);
+            samples.begin();
+            // One batch, as its deadline is over.
+            samples.batches(|n| {
+                std::hint::black_box(n);
+            });
+            let notes = vec![samples.end()];
+            without += u32::from(notes[0].parts[0].alone.as_ref().is_some_and(Vec::is_empty));
+            part.keep(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
+        }
+        assert!((10..40).contains(&without), "three of four draw none: {without}");
+        assert_eq!(part.histogram.len(), part.alone);
+        assert_eq!(part.rounds.len(), 40, "each has a figure");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::date::{DATE_REFUSED, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
 use crate::samples::empty_ns;
-use crate::stats;
+use crate::stats::Estimate;
 use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
@@ -159,11 +159,13 @@ impl Progress {
             let peers = figures
                 .iter()
                 .filter(|(it, _)| it.kind == ContenderKind::Peer && it.rival_of == of.rival_of);
-            peers.filter_map(|(_, parts)| parts[part]).map(|it| it.high).fold(f64::MAX, f64::min)
+            let ends = peers.filter_map(|(_, parts)| parts[part]?.ends);
+            ends.map(|(_, high)| high).fold(f64::MAX, f64::min)
         };
-        let is_good = |it: &Contender, part: usize, figure: stats::Interval| {
+        let is_good = |it: &Contender, part: usize, figure: Estimate| {
             let is_peer = it.kind == ContenderKind::Peer;
-            figure.half_width() <= NARROW || (is_peer && figure.low > best(it, part))
+            let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
+            figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()
         };
         racing().all(|lane| lane.rounds_least() >= noise::ROUNDS_MIN)
             && figures.iter().all(|(contender, parts)| {

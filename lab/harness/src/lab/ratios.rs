@@ -150,7 +150,7 @@ fn figure_id(spec: &Spec, index: usize) -> String {
 pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
-        "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more than it has to",
+        "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more work than necessary",
         floor.id, floor.contender
     );
     Some(Warning { code: WarningCode::FloorBeaten, text })

@@ -53,11 +53,7 @@ fn with_anatomy() -> Record {
         ],
         total: stage("in all", 85.0, true),
         bands: vec![band("middle half", 1.0), band("90 to 99 %", 2.0), band("slowest 1 %", 50.0)],
-        floor: Some(AnatomyFloor {
-            id: "floor/cache-line-2".into(),
-            figure_ns: 60.0,
-            handoffs: 2.0,
-        }),
+        floor: Some(AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.0, handoffs: 2.0 }),
         handoffs_count: 4000,
         rounds_count: 7,
         unmatched: Unmatched { mismatched: 3, overtaken: 2, ..Unmatched::default() },

@@ -30,7 +30,7 @@ impl WaitPolicy for Eager {
         "a message to a machine on another thread that waits as it does by default, and one back",
     )
     .floor("floor/adaptive")
-    .floors(&["floor/futex"])
+    .floors(&["floor/sleeping"])
     .classic("hello3 -l")
     .ladder()
     .hands_over()
@@ -45,7 +45,7 @@ impl WaitPolicy for Polled {
         "event/polled",
         "a message to a machine on another thread that polls without end, and one back",
     )
-    .floor("floor/cache-line-2")
+    .floor("floor/cache-line")
     .hands_over()
     .batched();
     const POLLED: bool = true;
@@ -55,7 +55,7 @@ const PARKED: Spec = Spec::new(
     "event/parked",
     "a message to a machine on another thread that sleeps at once, and one back",
 )
-.floor("floor/futex")
+.floor("floor/sleeping")
 .hands_over()
 .batched();
 

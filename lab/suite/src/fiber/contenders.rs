@@ -2,7 +2,7 @@
 
 use super::Fibers;
 use crate::common::timed;
-use crate::floor::wait_word::{WaitMode, WaitWord};
+use crate::floor::wait_word::{WaitLine, WaitMode};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use handover_base::{affinity, topology};
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+use zerocopy::FromZeros;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -321,20 +322,22 @@ impl Fibers for Words {
         let other = topology::allowed().into_iter().find(|&cpu| cpu != own);
         let other = other.ok_or_else(|| Fault::new("it takes two CPUs"))?;
         let turns = (count / 2) as u32;
-        let (words, mode) = (Arc::new([WaitWord::new(), WaitWord::new()]), WaitMode::ADAPTIVE);
-        let its = Arc::clone(&words);
+        let (line, mode) = (Arc::new(WaitLine::<2>::new_zeroed()), WaitMode::ADAPTIVE);
+        let its = Arc::clone(&line);
         let answers = thread::spawn(move || {
             let pinned = affinity::set_mask(&[other]);
+            let [there, back] = &its.0;
             for turn in 1..=turns {
-                its[0].wait(mode, |it| it == turn);
-                its[1].publish(turn, mode);
+                there.wait(mode, |it| it == turn);
+                back.publish(turn, mode);
             }
             pinned.is_ok()
         });
+        let [there, back] = &line.0;
         let ticks = timed(|| {
             for turn in 1..=turns {
-                words[0].publish(turn, mode);
-                words[1].wait(mode, |it| it == turn);
+                there.publish(turn, mode);
+                back.wait(mode, |it| it == turn);
             }
         });
         match answers.join() {

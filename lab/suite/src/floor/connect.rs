@@ -124,7 +124,7 @@ pub(crate) type Connects = Connect<Blocking>;
 impl Accepting for Blocking {
     const SPEC: Spec = Spec::new(
         "floor/connect",
-        "a connection over loopback TCP to who sleeps in accept, a message echoed, closed",
+        "a connection over loopback TCP to a participant that sleeps in accept, a message echoed, closed",
     )
     .hands_over();
 

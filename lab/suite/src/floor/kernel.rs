@@ -77,7 +77,7 @@ impl Futex {
 impl Medium for Futex {
     type Args = ();
     const SPEC: Spec =
-        Spec::new("floor/futex", "a futex wake to a party that truly sleeps, and one back")
+        Spec::new("floor/futex", "a futex wake to a participant that truly sleeps, and one back")
             .ladder()
             .hands_over();
     type Ping = u32;
@@ -180,7 +180,7 @@ pub(crate) struct Eventfd(OwnedFd);
 impl Channel for Eventfd {
     const SPEC: Spec = Spec::new(
         "floor/eventfd",
-        "an eventfd written for a party that sleeps in read, and one back",
+        "an eventfd written for a participant that sleeps in read, and one back",
     )
     .hands_over();
 
@@ -210,7 +210,7 @@ pub(crate) struct Pipe {
 impl Channel for Pipe {
     const SPEC: Spec = Spec::new(
         "floor/pipe",
-        "a byte through a pipe to a party that sleeps in read, and one back",
+        "a byte through a pipe to a participant that sleeps in read, and one back",
     )
     .hands_over();
 

@@ -1,11 +1,11 @@
-//! Cache lines that two CPUs take from each other: the floor of every hand-over between running
-//! threads.
+//! A cache line that two CPUs take from each other: the floor of every hand-over between running
+//! threads, also of those that have a line for each direction, which take longer.
 //!
-//! The waiting participant reads without a pause instruction: on the machines tried, a pause in the
-//! loop lengthened the round trip. If both participants share one CPU, the waiting one yields it
-//! instead of spinning through its time slice.
+//! If both participants share one CPU, the waiting one yields it instead of spinning through its
+//! time slice.
 
 use super::relay::Medium;
+use crate::channels::Pause;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
@@ -27,24 +27,16 @@ impl Word {
 
     /// Waits, spinning or yielding, until `is_next(value)`; returns the value.
     #[inline(always)]
-    fn wait(&self, yields: bool, is_next: impl Fn(u64) -> bool) -> u64 {
-        loop {
-            // Acquire: pairs with the Release in publish().
-            let turn = self.0.load(Ordering::Acquire);
-            if is_next(turn) {
-                return turn;
-            }
-            if yields {
-                rustix::thread::sched_yield();
-            }
-        }
+    fn wait(&self, pause: Pause, is_next: impl Fn(u64) -> bool) -> u64 {
+        // Acquire: pairs with the Release in publish().
+        pause.until(|| Some(self.0.load(Ordering::Acquire)).filter(|turn| is_next(*turn)))
     }
 }
 
 /// Medium of one line: the ping stores odd turns, the echo the following even ones.
 pub(crate) struct OneLine {
     word: Region<Word>,
-    yields: bool,
+    pause: Pause,
 }
 
 impl Medium for OneLine {
@@ -59,7 +51,7 @@ impl Medium for OneLine {
     type Ping = u64;
 
     fn setup((): &(), setup: &mut Setup) -> Result<OneLine, Fault> {
-        Ok(OneLine { word: setup.region()?, yields: setup.is_crowded() })
+        Ok(OneLine { word: setup.region()?, pause: Pause::of(setup) })
     }
 
     fn ping(&self) -> Result<u64, Fault> {
@@ -70,7 +62,7 @@ impl Medium for OneLine {
     fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
         let back = *turn + 2;
         self.word.publish(*turn + 1);
-        self.word.wait(self.yields, |it| it == back);
+        self.word.wait(self.pause, |it| it == back);
         *turn = back;
         Ok(())
     }
@@ -84,64 +76,12 @@ impl Medium for OneLine {
         let mut turn = 0;
         loop {
             // END is odd too.
-            let seen = self.word.wait(self.yields, |it| it % 2 == 1);
+            let seen = self.word.wait(self.pause, |it| it % 2 == 1);
             if seen == END {
                 return Ok(turn / 2);
             }
             turn = seen + 1;
             self.word.publish(turn);
-        }
-    }
-}
-
-/// Medium with a line for each direction: the least that a queue with two indices moves.
-pub(crate) struct TwoLines {
-    words: Region<[Word; 2]>,
-    yields: bool,
-}
-
-impl Medium for TwoLines {
-    type Args = ();
-    const SPEC: Spec = Spec::new(
-        "floor/cache-line-2",
-        "one cache line to another CPU and a second one back, both sides spinning",
-    )
-    .hands_over()
-    .batched();
-    type Ping = u64;
-
-    fn setup((): &(), setup: &mut Setup) -> Result<TwoLines, Fault> {
-        Ok(TwoLines { words: setup.region()?, yields: setup.is_crowded() })
-    }
-
-    fn ping(&self) -> Result<u64, Fault> {
-        Ok(0)
-    }
-
-    #[inline(always)]
-    fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
-        *turn += 1;
-        let [there, back] = &*self.words;
-        there.publish(*turn);
-        back.wait(self.yields, |it| it == *turn);
-        Ok(())
-    }
-
-    fn end(&self, _: &mut u64) -> Result<(), Fault> {
-        self.words[0].publish(END);
-        Ok(())
-    }
-
-    fn echo(&self) -> Result<u64, Fault> {
-        let [there, back] = &*self.words;
-        let mut turn = 0;
-        loop {
-            let seen = there.wait(self.yields, |it| it != turn);
-            if seen == END {
-                return Ok(turn);
-            }
-            turn = seen;
-            back.publish(turn);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::relay::Medium;
 use super::socket::Ends;
+use crate::channels::Pause;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::{Spec, args};
@@ -31,22 +32,14 @@ struct Counter(AtomicU64);
 pub(crate) struct Counters {
     counters: Region<[Counter; 2]>,
     depth: u64,
-    yields: bool,
+    pause: Pause,
 }
 
 impl Counters {
     #[inline(always)]
     fn wait(&self, counter: &Counter, is_next: impl Fn(u64) -> bool) -> u64 {
-        loop {
-            // Acquire: pairs with the Release of the other side.
-            let count = counter.0.load(Ordering::Acquire);
-            if is_next(count) {
-                return count;
-            }
-            if self.yields {
-                rustix::thread::sched_yield();
-            }
-        }
+        // Acquire: pairs with the Release of the other side.
+        self.pause.until(|| Some(counter.0.load(Ordering::Acquire)).filter(|count| is_next(*count)))
     }
 }
 
@@ -71,7 +64,7 @@ impl Medium for Counters {
 
     fn setup(args: &Depth, setup: &mut Setup) -> Result<Self, Fault> {
         let depth = args.concurrency_count.into();
-        Ok(Self { counters: setup.region()?, depth, yields: setup.is_crowded() })
+        Ok(Self { counters: setup.region()?, depth, pause: Pause::of(setup) })
     }
 
     fn ping(&self) -> Result<Sent, Fault> {

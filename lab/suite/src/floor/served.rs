@@ -1,6 +1,6 @@
 //! One server that answers many clients, each of which waits for its answer: the floor of servers.
 
-use super::wait_word::{WaitMode, WaitWord};
+use super::wait_word::{WaitLine, WaitMode};
 use crate::common::Tally;
 use handover_base::clock;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -18,16 +18,12 @@ args! {
     }
 }
 
-/// A word to the server and one back.
-#[derive(FromZeros)]
-#[repr(C)]
-struct Desk([WaitWord; 2]);
-
 /// State shared by all participants.
 #[derive(FromZeros)]
 #[repr(C)]
 struct Desks {
-    desks: [Desk; CLIENTS_MAX],
+    /// For each client a word to the server and one back.
+    desks: [WaitLine<2>; CLIENTS_MAX],
     tally: Tally,
 }
 
@@ -83,7 +79,7 @@ impl Handover for Served {
             if !self.asks[client] {
                 return Ok(());
             }
-            let Desk([ask, answer]) = &self.shared.desks[client];
+            let [ask, answer] = &self.shared.desks[client].0;
             let mut number = 0;
             loop {
                 number += 1;
@@ -97,13 +93,13 @@ impl Handover for Served {
             }
         }
         let desks = self.shared.desks.iter().zip(&self.asks).filter(|(_, asks)| **asks);
-        let desks: Vec<&Desk> = desks.map(|(desk, _)| desk).collect();
+        let desks: Vec<&WaitLine<2>> = desks.map(|(desk, _)| desk).collect();
         let mut last = vec![0; desks.len()];
         let mut at = 0;
         let mut serve = |count: u64| {
             let mut left = count;
             while left > 0 {
-                let Desk([ask, answer]) = desks[at];
+                let [ask, answer] = &desks[at].0;
                 let number = ask.value();
                 if number != last[at] {
                     last[at] = number;
@@ -111,8 +107,8 @@ impl Handover for Served {
                     left -= 1;
                 }
                 at = if at + 1 == desks.len() { 0 } else { at + 1 };
-                if at == 0 {
-                    self.mode.yield_if_crowded();
+                if at == 0 && left > 0 {
+                    self.mode.pause().once();
                 }
             }
         };
@@ -127,8 +123,8 @@ impl Handover for Served {
             out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
         }
         self.shared.tally.add_sent(last.iter().map(|&number| u64::from(number)).sum());
-        for (Desk([_, answer]), last) in desks.iter().zip(last) {
-            answer.publish(END | last, self.mode);
+        for (desk, last) in desks.iter().zip(last) {
+            desk.0[1].publish(END | last, self.mode);
         }
         Ok(())
     }

@@ -40,13 +40,13 @@ impl End for TcpStream {
     const SPECS: [Spec; 2] = [
         Spec::new(
             "floor/socket",
-            "a message to a party that sleeps in read, and back, over loopback TCP",
+            "a message to a participant that sleeps in read, and back, over loopback TCP",
         )
         .ladder()
         .hands_over(),
         Spec::new(
             "floor/socket-spin",
-            "a message to a party that asks for it without a pause, and back, over loopback TCP",
+            "a message to a participant that asks for it without a pause, and back, over loopback TCP",
         )
         .hands_over(),
     ];
@@ -73,12 +73,12 @@ impl End for UnixStream {
     const SPECS: [Spec; 2] = [
         Spec::new(
             "floor/unix-socket",
-            "a message to a party that sleeps in read, and back, over a pair of Unix sockets",
+            "a message to a participant that sleeps in read, and back, over a pair of Unix sockets",
         )
         .hands_over(),
         Spec::new(
             "floor/unix-socket-spin",
-            "a message to a party that asks for it without a pause, and back, over Unix sockets",
+            "a message to a participant that asks for it without a pause, and back, over Unix sockets",
         )
         .hands_over(),
     ];

@@ -193,9 +193,9 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     const SPEC: Spec = Spec::new(
         if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
         if OUT {
-            "size_bytes by process_vm_writev into another party's vector, through memory_bytes"
+            "size_bytes by process_vm_writev into another participant's vector, through memory_bytes"
         } else {
-            "size_bytes by process_vm_readv out of another party's vector, through memory_bytes"
+            "size_bytes by process_vm_readv out of another participant's vector, through memory_bytes"
         },
     )
     .hands_over();

@@ -1,9 +1,9 @@
 //! The floor of streams: cache lines that one CPU writes and another reads.
 
-use super::{END, Slots};
+use super::END;
 use crate::channels::Pause;
 use crate::common::Tally;
-use crate::floor::wait_word::{WaitMode, WaitWord};
+use crate::floor::wait_word::{WaitLine, WaitMode, WaitWord};
 use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -28,8 +28,8 @@ struct Lines {
     /// Number of lines read; updated every half turn.
     read: AtomicU64,
     apart: [u64; 15],
-    reader: WaitWord,
-    writer: WaitWord,
+    reader: WaitLine<1>,
+    writer: WaitLine<1>,
     tally: Tally,
 }
 
@@ -68,7 +68,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
             // Acquire: pairs with the Release in play(), after the reader has read the line.
             *read = self.shared.read.load(Ordering::Acquire);
             if number - *read >= LINES {
-                self.once(&self.shared.writer, &mut polls);
+                self.once(&self.shared.writer.0[0], &mut polls);
             }
         }
         prefetch::for_write(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
@@ -79,12 +79,12 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         }
         // Release: publishes the items to the Acquire in play().
         turn.store(number / LINES + 1, Ordering::Release);
-        self.wake(&self.shared.reader);
+        self.wake(&self.shared.reader.0[0]);
     }
 }
 
 impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
-    type Args = Slots;
+    type Args = ();
     const SPEC: Spec = Spec::new(Self::IDS[ADAPTS as usize], Self::WHATS[ADAPTS as usize])
         .floor("floor/empty")
         .hands_over()
@@ -92,7 +92,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
 
     const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
-    fn setup(_: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let mode = WaitMode::of(Wait::SpinThenSleep, setup);
         Ok(LineStream { pause: Pause::of(setup), mode, shared: setup.region()? })
     }
@@ -125,7 +125,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
             let mut polls = 0;
             // Acquire: pairs with the Release in write().
             while turn.load(Ordering::Acquire) != number / LINES + 1 {
-                self.once(&self.shared.reader, &mut polls);
+                self.once(&self.shared.reader.0[0], &mut polls);
             }
             // Relaxed: ordered by the Acquire above.
             if items[0].load(Ordering::Relaxed) == END {
@@ -138,7 +138,7 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
             if number.is_multiple_of(LINES / 2) {
                 // Release: the lines have been read; pairs with the Acquire in write().
                 self.shared.read.store(number, Ordering::Release);
-                self.wake(&self.shared.writer);
+                self.wake(&self.shared.writer.0[0]);
             }
         }
         self.shared.tally.add_received(number * ITEMS);

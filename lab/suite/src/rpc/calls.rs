@@ -78,7 +78,7 @@ const NOOP_SM: Spec = Spec::new(
 .floor("floor/adaptive")
 .classic("margo-p2p-latency")
 .hands_over()
-.floors(&["floor/cache-line-2"])
+.floors(&["floor/cache-line"])
 .ladder()
 .batched();
 
@@ -95,7 +95,7 @@ impl Work for Noop {
             SLEEPS,
             "rpc/noop-asleep",
             "the same, where both sides sleep as soon as they have nothing to do",
-            "floor/futex",
+            "floor/sleeping",
         ),
         call(
             TCP,

@@ -128,6 +128,23 @@ fn every_floor_is_a_figure_that_is_measured() {
 }
 
 #[test]
+fn floor_has_the_same_default_for_each_argument_that_it_shares() {
+    let benches: Vec<&Bench> = benches().collect();
+    for bench in &benches {
+        let spec = bench.spec();
+        let floors = spec.floor.into_iter().chain(spec.parts.iter().filter_map(|part| part.floor));
+        for floor in floors.chain(spec.floors.iter().copied()) {
+            let its = benches.iter().find(|it| it.spec().figure_ids().iter().any(|id| id == floor));
+            for own in bench.params() {
+                let same = its.and_then(|it| it.params().iter().find(|it| it.name == own.name));
+                let same = same.map_or(own.default, |it| it.default);
+                assert_eq!(own.default, same, "{} and {floor}: {}", spec.id, own.name);
+            }
+        }
+    }
+}
+
+#[test]
 fn only_benchmarks_of_several_participants_hand_over() {
     for bench in benches() {
         let values = handover_record::Values::smoke(bench.params());

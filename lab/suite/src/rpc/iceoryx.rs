@@ -1,0 +1,100 @@
+//! Peer: a request and its response by iceoryx2, both sides polling.
+
+use super::PublishedAddress;
+use super::calls::{Called, Noop, SM, USUAL};
+use crate::channels::Pause;
+use crate::floor::relay::Medium;
+use handover_harness::{Fault, Region, Setup};
+use handover_record::Spec;
+use iceoryx2::port::client::Client;
+use iceoryx2::prelude::{LogLevel, Node, NodeBuilder, ipc, set_log_level};
+use iceoryx2::service::port_factory::request_response::PortFactory;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Value in place of a call: the round is over.
+const END: u64 = u64::MAX;
+
+type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
+
+/// Medium: a service of iceoryx2, which the answering side creates.
+pub(super) struct Iceoryx {
+    service: Region<PublishedAddress>,
+    pause: Pause,
+}
+
+/// Calling side: its node, its port, and the number of its call.
+pub(super) struct Caller {
+    client: Client<ipc::Service, u64, (), u64, ()>,
+    number: u64,
+    /// Dropped after its port.
+    _node: Node<ipc::Service>,
+}
+
+/// Opens the service of that name, or creates it.
+fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
+    // It writes to standard error that it found no configuration.
+    set_log_level(LogLevel::Error);
+    let node = NodeBuilder::new().create::<ipc::Service>().map_err(Fault::of)?;
+    let name = name.try_into().map_err(Fault::of)?;
+    let service = node.service_builder(&name).request_response::<u64, u64>();
+    let service = service.open_or_create().map_err(Fault::of)?;
+    Ok((node, service))
+}
+
+impl Medium for Iceoryx {
+    type Args = ();
+    const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
+    type Ping = Caller;
+
+    fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(Self { service: setup.region()?, pause: Pause::of(setup) })
+    }
+
+    fn ping(&self) -> Result<Caller, Fault> {
+        let (node, service) = open(&self.service.wait()?)?;
+        let client = service.client_builder().create().map_err(Fault::of)?;
+        Ok(Caller { client, number: 0, _node: node })
+    }
+
+    #[inline(always)]
+    fn round_trip(&self, caller: &mut Caller) -> Result<(), Fault> {
+        caller.number += 1;
+        let pending = caller.client.send_copy(caller.number).map_err(Fault::of)?;
+        loop {
+            match pending.receive().map_err(Fault::of)? {
+                Some(number) if *number == caller.number => return Ok(()),
+                Some(number) => {
+                    let sent = caller.number;
+                    return Err(Fault::new(format!("{} was answered to {sent}", *number)));
+                }
+                None => self.pause.once(),
+            }
+        }
+    }
+
+    fn end(&self, caller: &mut Caller) -> Result<(), Fault> {
+        caller.client.send_copy(END).map(drop).map_err(Fault::of)
+    }
+
+    fn echo(&self) -> Result<u64, Fault> {
+        static SERVICES: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only the numbers must differ.
+        let number = SERVICES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("handover/noop/{}/{number}", std::process::id());
+        let (_node, service) = open(&name)?;
+        let server = service.server_builder().create().map_err(Fault::of)?;
+        self.service.publish(&name)?;
+        let mut turns = 0;
+        loop {
+            let Some(request) = server.receive().map_err(Fault::of)? else {
+                self.pause.once();
+                continue;
+            };
+            if *request == END {
+                return Ok(turns);
+            }
+            turns += 1;
+            request.send_copy(*request).map_err(Fault::of)?;
+        }
+    }
+}
