@@ -16,7 +16,7 @@ mod stages;
 pub use options::EvhPerf;
 
 use handover_program::console;
-use handover_program::exit::{ChildExit, Interrupted};
+use handover_program::exit::ChildExit;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Write;
 use std::sync::Arc;
@@ -95,11 +95,6 @@ impl Signals {
             true => Err(ChildExit(130).into()),
             false => Ok(()),
         }
-    }
-
-    /// Returns the error of a program that a signal cut short.
-    fn cut_short(&self) -> anyhow::Error {
-        Interrupted.into()
     }
 }
 

@@ -42,26 +42,26 @@ const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 const IDS_DEFAULT: u64 = 20;
 
 /// Help text on the message count, shared by all demos.
-const COUNT_HELP: &str = "The last lines tell how many messages were handled, in all threads, each \
-once, with their rate, the CPU time and the context switches of the whole process. Every message holds \
-its number; it is made a text when it is printed. Of -v, -t and -g the greatest counts, and -q none.";
+const COUNT_HELP: &str = "The last lines show the number of messages handled in all threads, each counted \
+once, the rate, and the CPU time and context switches of the whole process. A message holds its number, which is \
+formatted only when it is printed. Of -v, -t and -g, the one with the most output takes effect; none goes with -q.";
 
 /// Options of all five demos.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Disable all output but of errors
+    /// Disable all output except errors
     #[arg(short = 'q', long, conflicts_with_all = ["verbose", "trace", "debug"])]
     quiet: bool,
-    /// Enable verbose output: each callback
+    /// Enable verbose output: a line for each callback
     #[arg(short = 'v', long)]
     verbose: bool,
     /// Enable liveloop measurement mode: answer at once, and print no message
     #[arg(short = 'l', long)]
     liveloop: bool,
-    /// Enable trace output: verbose, and the stages of each message
+    /// Enable trace output: verbose output, and a line for each stage of a message
     #[arg(short = 't', long)]
     trace: bool,
-    /// Enable debug output: everything
+    /// Enable debug output: all lines
     #[arg(short = 'g', long)]
     debug: bool,
     /// Enable syslog output (instead of stdout, stderr)
@@ -70,10 +70,10 @@ pub struct Options {
     /// No header added to each line
     #[arg(short = 'n', long = "no-header")]
     no_header: bool,
-    /// Time until the QUIT timer expires; a fraction will do
+    /// Time until the QUIT timer expires, with or without a fraction
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::number(super::SECONDS))]
     seconds: f64,
-    /// Pin the threads: near, far, smt or same [default: wherever the kernel puts them]
+    /// Pin the threads: near, far, smt or same [default: not pinned]
     #[arg(long, value_name = "NAME")]
     place: Option<Placement>,
 }

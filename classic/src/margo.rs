@@ -48,19 +48,20 @@ pub struct Options {
     /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: TransportArg,
-    /// Wait of client and server in ms: 0 spins; otherwise they poll for 20 us, then sleep until
-    /// they are woken, whatever the bound
+    /// Time limit of progress calls of client and server in ms: with 0 a side spins; otherwise it polls for
+    /// 20 us, then sleeps until it is woken
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
     timeouts: Option<Timeouts>,
     /// Write each side's configuration and statistics, calls by procedure with their latencies, as JSON into
     /// FILE.0 (server) and FILE.1 (client)
     #[arg(short = 'd', value_name = "FILE")]
     diagnostics: Option<String>,
-    /// Configure both sides' endpoints: JSON, or a file of it; -t and -d come after it. As in
-    /// '{"spin_ns_max": 50000}'; -d shows every key
+    /// Configuration of both sides' endpoints, JSON or a file of JSON, as in '{"spin_ns_max": 50000}'; -d
+    /// shows every key. -t and -d take precedence
     #[arg(long, value_name = "JSON|FILE")]
     config: Option<String>,
-    /// With -n tls://: this rank's certificate, a PEM file; that of a rank that is connected to must name its host
+    /// With -n tls://: this rank's certificate, a PEM file. The certificate of a rank that accepts connections must
+    /// name its host
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<String>,
     /// With -n tls://: its private key, a PEM file
@@ -69,19 +70,19 @@ pub struct Options {
     /// With -n tls://: the authorities that sign the other rank's certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     ca: Option<String>,
-    /// Meet at an address of rank 0's host: needed across hosts only
+    /// Address of rank 0's host at which the ranks meet; needed across hosts only
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
-    /// Rank of this process, where no launcher says so: 0 serves, 1 calls
+    /// Rank of this process if no launcher gives it: 0 serves, 1 calls
     #[arg(long, value_name = "NUMBER", requires = "rendezvous")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
     rank: Option<u32>,
-    /// Longest wait for the other rank, in seconds
+    /// Maximum wait for the other rank, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = crate::whole(1..=WAIT_S_MAX))]
     wait: u64,
-    /// Pin both ranks, placed to each other: near, far, smt or same [default: near when alone;
-    /// under a launcher, where that has put them]
+    /// Pin both ranks, by their distance: near, far, smt or same [default: near without a launcher;
+    /// not pinned with one]
     #[arg(long, value_name = "NAME")]
     place: Option<Placement>,
     /// This is the rank 0 that a rank 1 has started

@@ -94,8 +94,8 @@ struct Plan {
     core: Option<u32>,
     tries: u64,
     free: bool,
-    dump: Option<BufWriter<File>>,
-    dump_path: PathBuf,
+    /// File for the costs, and its path.
+    dump: Option<(File, PathBuf)>,
 }
 
 impl Plan {
@@ -108,19 +108,19 @@ impl Plan {
             let count = allowed.len();
             print_error(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
         }
-        let dump = match &args.dump {
-            Some(path) => Some(BufWriter::new(File::create(path).map_err(|error| {
-                usage(format!("-o {}: {error}; name a file that can be written", path.display()))
-            })?)),
-            None => None,
+        let create = |path: &PathBuf| match File::create(path) {
+            Ok(file) => Ok((file, path.clone())),
+            Err(error) => Err(usage(format!(
+                "-o {}: {error}; name a file that can be written",
+                path.display()
+            ))),
         };
         Ok(Plan {
             cpus: (0..threads).map(|index| allowed[index % allowed.len()]).collect(),
             core: args.core,
             tries: millions * 1_000_000,
             free: args.free,
-            dump,
-            dump_path: args.dump.clone().unwrap_or_default(),
+            dump: args.dump.as_ref().map(create).transpose()?,
         })
     }
 }
@@ -243,13 +243,8 @@ fn pass_around<L: Lock>(
 
 /// Writes one cost a line, in ns, thread by thread, each thread's in order of time.
 fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
-    let Some(file) = &plan.dump else {
-        return Ok(());
-    };
-    let shown = plan.dump_path.display();
-    let mut file = BufWriter::new(
-        file.get_ref().try_clone().context("duplicate the descriptor of the dump file")?,
-    );
+    let Some((file, path)) = &plan.dump else { return Ok(()) };
+    let mut file = BufWriter::new(file);
     let mut write = || -> std::io::Result<()> {
         for it in threads {
             let (newer, older) = it.kept.split_at(it.next);
@@ -259,7 +254,7 @@ fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
         }
         file.flush()
     };
-    write().with_context(|| format!("-o {shown}: write the costs"))
+    write().with_context(|| format!("-o {}: write the costs", path.display()))
 }
 
 /// Counter of the threads that have done their tries.

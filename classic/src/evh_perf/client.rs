@@ -11,6 +11,7 @@ use super::{Signals, secret};
 use crate::load::{Event, Load, Plan, Progress, Report, Work};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
+use handover_program::exit::Interrupted;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -335,7 +336,7 @@ fn report_results(
         log.write(&outcomes)?;
     }
     if signals.are_received() {
-        return Err(signals.cut_short());
+        return Err(Interrupted.into());
     }
     match failed.first() {
         Some(why) => bail!("{why}"),

@@ -39,19 +39,19 @@ const TIMED: Duration = Duration::from_secs(10);
 /// opens connections and holds them.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Here -h is an option of the classic program; help is --help alone.\n\n\
-Each client sends --count messages, waits for their echoes, and does that --itt times; each thread does so with \
---clients clients, then sleeps, --reconns times. With --duration, --rate, --ramp or --slo time decides instead: \
-in a closed loop, --depth messages of each client under way, or in an open one, each message sent when it is \
-due. Exit 1: a message is missing or wrong, or --slo is missed. docs/evh_perf.md says more, and how to hold a \
-million connections.")]
+Each client sends --count messages and waits for their echoes, --itt times. Each thread connects --clients clients, \
+--reconns times, and pauses for --sleep after each time. With --duration, --rate, --ramp or --slo the load is \
+limited by time: in a closed loop each client has --depth messages in flight, in an open loop each message is sent \
+when it is due. Exit code 1: a message is missing or wrong, or --slo is violated. docs/evh_perf.md describes all \
+modes, and how to hold a million connections.")]
 pub struct EvhPerf {
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     pub help: Option<bool>,
-    /// Serve: be the event handler, until SIGINT or SIGTERM
+    /// Serve, until SIGINT or SIGTERM
     #[arg(short = 'e', long)]
     pub eventhandler: bool,
-    /// Be the client
+    /// Send messages, and check their echoes
     #[arg(short = 'c', long)]
     pub client: bool,
     /// Open --count connections, and hold them until Enter, SIGINT, or --hold
@@ -70,28 +70,28 @@ pub struct EvhPerf {
     #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = whole(1..=THREADS_MAX))]
     pub threads: u64,
-    /// The port; 0, for a server: one that is free
+    /// The port; with -e, 0 stands for any free port
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081, value_parser = port)]
     pub port: u16,
     /// The server's address, or where it listens
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: String,
-    /// The fewest letters of a message [default: 3]
+    /// Minimum number of letters of a message [default: 3]
     #[arg(short = 'n', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
     pub min: Option<u64>,
-    /// The most letters of a message [default: 10]
+    /// Maximum number of letters of a message [default: 10]
     #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
     pub max: Option<u64>,
     /// Number of times that each thread makes its connections [default: 1]
     #[arg(short = 'r', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub reconns: Option<u64>,
-    /// Sleep so long after each time, in ms [default: 0]
+    /// Pause of a thread after each of these times, in ms [default: 0]
     #[arg(short = 'x', long, value_name = "MS", value_parser = whole(0..=86_400_000))]
     pub sleep: Option<u64>,
     /// Print the latency histogram
     #[arg(short = 'z', long)]
     pub histo: bool,
-    /// Width of its steps in µs [default: 10]
+    /// Width of the histogram's steps in µs [default: 10]
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
     #[arg(value_parser = whole(1..=DELTA_MICROS_MAX))]
     pub histo_delta_micros: Option<u64>,
@@ -99,62 +99,63 @@ pub struct EvhPerf {
     #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
     #[arg(value_parser = whole(1..=SLABS_MAX))]
     pub read_slab_count: u64,
-    /// Connections of a thread at most. Not given, 300 is listed, as the original does, and the limit is what
-    /// this process may open
+    /// Maximum number of connections of a thread. Without it, the settings list 300, as the original does, and
+    /// the limit is the number of descriptors that this process may open
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
     #[arg(value_parser = whole(1..=HANDLES_MAX))]
     pub max_handles_per_thread: Option<u64>,
-    /// Serve: each thread listens, and the kernel spreads connections, instead of the first thread
+    /// With -e: each thread listens, and the kernel distributes the connections, not the first thread
     #[arg(long = "reuse_port")]
     pub reuse_port: bool,
-    /// Say more: every connection that fails, or with -e, that comes and goes
+    /// Print each connection that fails, and with -e each one that is opened or closed
     #[arg(short = 'd', long)]
     pub debug: bool,
-    /// Print the event handler's statistics every 3 s and in the end
+    /// Print the event handler's statistics every 3 s and at the end
     #[arg(short = 'l', long)]
     pub stats: bool,
-    /// Encrypt, by TLS
+    /// Encrypt the connections by TLS
     #[arg(long)]
     pub tls: bool,
-    /// With -e: the certificate, a PEM file; without, one is made on the spot
+    /// With -e: the certificate, a PEM file; without it, one is generated
     #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
     /// With -e: its private key, a PEM file
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// With -c or --connect: verify the server's certificate by these, a PEM file; without, it is not verified
+    /// With -c or --connect: authorities that verify the server's certificate, a PEM file; without it, the
+    /// certificate is not verified
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Share it among processes: each has --threads threads, and with --connect its share of --count
+    /// Number of processes: each has --threads threads, and with --connect its share of --count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=PROCESSES_MAX))]
     pub processes: u64,
-    /// With -e: how long a thread looks for something to do before it sleeps, while that pays: 50us. For
-    /// threads that have a CPU to themselves
+    /// With -e: maximum time that a thread polls before it sleeps, while polling finds work, as in 50us. For
+    /// threads that have a CPU of their own
     #[arg(long, value_name = "TIME", value_parser = spin)]
     pub spin: Option<u32>,
-    /// With --connect: hold so long, in s, and end
+    /// With --connect: time in s after which the connections are closed
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub hold: Option<Duration>,
-    /// With --connect: how many connections echo a message when all are open [default: 1000]
+    /// With --connect: number of connections that echo a message when all are open [default: 1000]
     #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32))]
     pub sample: Option<u64>,
-    /// Go on for so long, in s, instead of by numbers
+    /// Duration of the load in s, instead of numbers of messages
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<Duration>,
-    /// Before it is measured, in s [default: a tenth of --duration, where there is one]
+    /// Time in s before the measurement [default: a tenth of --duration]
     #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds)]
     pub warm_up: Option<Duration>,
-    /// Messages a second, sent when they are due (an open loop): 5000, 50k, 1.5M
+    /// Messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M
     #[arg(long, value_name = "N", value_parser = rate)]
     pub rate: Option<f64>,
-    /// Messages of a client under way at a time [default: --count]
+    /// Maximum number of a client's messages in flight [default: --count]
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub depth: Option<u64>,
-    /// One rate after another, 10 of them unless told, each for --duration: 1k..50k, 1k..50k:20
+    /// Several rates, 10 by default, one after another, each for --duration: 1k..50k, 1k..50k:20
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
     pub ramp: Option<Ramp>,
-    /// Bounds that must hold: p99=1ms, p50=100us,p99.9=5ms. Without --duration or --rate: find the highest rate that
-    /// holds it
+    /// Bounds of latency percentiles: p99=1ms, p50=100us,p99.9=5ms. Without --rate and --ramp: search for the
+    /// highest rate that holds them
     #[arg(long, value_name = "PERCENTILE=TIME,...")]
     pub slo: Option<Slo>,
     /// Print one JSON document instead of lines

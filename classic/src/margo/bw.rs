@@ -62,32 +62,32 @@ pub struct Bandwidth {
     /// Duration of each direction in seconds
     #[arg(short = 'D', value_name = "SECONDS", value_parser = crate::whole(1..=SECONDS_MAX))]
     seconds: u64,
-    /// Number of transfers under way at a time
+    /// Number of transfers in flight
     #[arg(short = 'c', value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = crate::whole(1..=CONCURRENCY_MAX))]
     concurrency: u64,
-    /// Dedicated threads of the server that transfer; 0: the one that serves
+    /// Number of dedicated threads of the server that transfer; with 0 the serving thread transfers
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = crate::whole(0..=THREADS_MAX))]
     threads: u64,
-    /// Let the server's buffer be a file in FILE's folder; it has no name, and goes with the server however that ends
+    /// Use a file in FILE's folder as the server's buffer; it has no name, and is freed when the server ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
-    /// Bytes of each side's buffer, which transfers walk over
+    /// Bytes of each side's buffer, over which the transfers advance
     #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
     #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
-    /// Align buffers to pages (memory that is shared always is)
+    /// Align buffers to pages; shared memory always is
     #[arg(short = 'a')]
     align: bool,
-    /// Seconds of warming up, each direction
+    /// Seconds of warm-up for each direction
     #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1)]
     #[arg(value_parser = crate::whole(0..=SECONDS_MAX))]
     warmup_seconds: u64,
     /// The client's memory: shared, which a server on the same machine can map, or plain
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Shared)]
     memory: Kind,
-    /// Have both sides copy, a half of each transfer each, where both memories are shared and -x is 32768 or more
+    /// Let each side copy one half of each transfer, if both memories are shared and -x is 32768 or more
     #[arg(long)]
     halves: bool,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use handover_base::units::Span;
 use handover_classic::names;
 use handover_harness::{Plan, Profile};
 use handover_program::console;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -300,14 +300,18 @@ fn parser() -> clap::Command {
     })
 }
 
+fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {
+    let mut parser = parser();
+    let parsed = parser.try_get_matches_from_mut(words.iter().map(AsRef::as_ref));
+    let parsed = parsed.and_then(|mut matches| App::from_arg_matches_mut(&mut matches));
+    parsed.map_err(|refused| refused.format(&mut parser))
+}
+
 /// Parses the command line, runs the command, and returns the exit code.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
     let mut words = as_subcommand(words.collect());
     handover_classic::Program::reorder(&mut words);
-    let mut parser = parser();
-    let parsed = parser.try_get_matches_from_mut(&words);
-    let parsed = parsed.and_then(|mut matches| App::from_arg_matches_mut(&mut matches));
-    match parsed.map_err(|refused| refused.format(&mut parser)) {
+    match parse(&words) {
         Ok(app) => exit::code(dispatch(app)),
         Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
         Err(help) => exit::code(console::print_help(&help).map_err(anyhow::Error::from)),
@@ -446,7 +450,7 @@ mod tests {
     }
 
     fn refused(words: &[&str]) -> String {
-        one_line(&App::try_parse_from(words).expect_err("a bad command line"))
+        one_line(&parse(words).expect_err("a bad command line"))
     }
 
     #[test]

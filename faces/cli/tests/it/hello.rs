@@ -381,7 +381,7 @@ fn help_lists_original_options_and_the_meaning_of_the_count() {
                 assert!(said.contains(word), "{demo} {flag}, {word}: {said}");
             }
             let words: Vec<&str> = said.split_whitespace().collect();
-            assert!(words.join(" ").contains("in all threads, each once"), "{said}");
+            assert!(words.join(" ").contains("in all threads, each counted once"), "{said}");
             let takes_threads = ["hello4", "hello5"].contains(&demo);
             assert_eq!(said.contains("[num_additional_threads]"), takes_threads, "{said}");
             assert!(!said.contains("--child"), "{said}");
