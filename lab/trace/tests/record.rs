@@ -332,7 +332,7 @@ fn untraceable_program_is_refused_with_the_reason_before_it_runs() {
     assert!(!options(&built).file.exists());
     if let Some(built) = build(CALLS, "calls.c", &["-O2", "-static", PATCHABLE]) {
         let error = refused(&words(&built), &options(&built));
-        assert!(error.to_string().contains("linked statically"), "{error}");
+        assert!(error.to_string().contains("is statically linked"), "{error}");
     }
     let error = refused(&["no-such-program-anywhere".into()], &options(&built));
     assert!(matches!(error, Refusal::NotFound { .. }), "{error}");

@@ -129,7 +129,8 @@ mod tests {
         let it = &pooled.records[0];
         assert_eq!(it.summary.median, 23.5);
         let (low, high) = it.summary.ends().expect("24 passes");
-        assert!((11.0..=20.0).contains(&low) && (27.0..=36.0).contains(&high), "{low} {high}");
+        // Passes of a run resemble each other here, so the ends may be the least and the greatest.
+        assert!((10.0..=20.0).contains(&low) && (27.0..=37.0).contains(&high), "{low} {high}");
         let passes: Vec<u32> = it.rounds.iter().map(|it| it.pass).collect();
         assert_eq!(passes, (0..24).collect::<Vec<_>>());
         assert!(pooled.run.id.ends_with(", 3 runs pooled"), "{}", pooled.run.id);

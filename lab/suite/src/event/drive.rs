@@ -11,7 +11,7 @@
 //! use handover_event::Config;
 //! use handover_suite::event::drive::{Own, Rounds, Via, alone};
 //! let mut machine = alone(Via::Call, Rounds::new(1000), Config::default())?;
-//! machine.context().call(Own::Hello(1))?;
+//! machine.context().send_quiet(Own::Hello(1))?;
 //! machine.run()?;
 //! assert_eq!(machine.stats().handled, 1000);
 //! machine.handler_mut().pace.left = 5; // the last answer is still under way: it goes on
