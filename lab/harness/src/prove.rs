@@ -504,6 +504,7 @@ mod tests {
         };
         assert!(proof(100.9, None).is_kept() && !proof(101.1, None).is_kept());
         assert!(proof(103.0, Some((99.0, 107.0))).is_kept());
+        assert!(!proof(103.0, Some((99.0, 107.0))).is_within_bound());
         assert!(!proof(103.0, Some((101.0, 107.0))).is_kept());
     }
 }

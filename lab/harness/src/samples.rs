@@ -354,11 +354,17 @@ impl Samples {
                     break;
                 }
             }
-            if ended >= self.look_ticks {
-                self.look_at_pace(BATCHES_LOOK_NS);
-            }
             if ended >= self.deadline_ticks {
                 break;
+            }
+            if ended >= self.look_ticks {
+                self.look_at_pace(BATCHES_LOOK_NS);
+                if self.control.is_some() {
+                    // Untimed: another participant that spins for a limited time may have gone to
+                    // sleep during the pace loop, and a batch is of operations in a row.
+                    operations(1);
+                    self.parts[part].ops_beside += 1;
+                }
             }
         }
         between_batches();

@@ -24,8 +24,12 @@ impl Proof {
     /// Returns `true` if the value read is within the bound, or the interval contains the planted
     /// value.
     pub fn is_kept(&self) -> bool {
-        let is_near = |read: f64| (read - self.planted).abs() <= self.bound;
         let is_within = |(low, high)| low <= self.planted && self.planted <= high;
-        self.read.is_some_and(is_near) || self.ends.is_some_and(is_within)
+        self.is_within_bound() || self.ends.is_some_and(is_within)
+    }
+
+    /// Returns `true` if the value read is within the bound.
+    pub fn is_within_bound(&self) -> bool {
+        self.read.is_some_and(|read| (read - self.planted).abs() <= self.bound)
     }
 }

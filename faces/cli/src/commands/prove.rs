@@ -213,7 +213,8 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
             percent(proof.bound),
             match (is_judged, proof.is_kept()) {
                 (false, _) => "–",
-                (true, true) => "right",
+                (true, true) if proof.is_within_bound() => "right",
+                (true, true) => "right by its interval",
                 (true, false) => "WRONG",
             }
             .to_string(),
