@@ -14,7 +14,7 @@ use handover_program::{child, console, end_with_parent};
 use handover_record::Record;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -449,6 +449,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
 struct Server {
     child: Child,
     port: u16,
+    /// Kept open: the server would end at its next line if nobody could read it. It prints few.
+    output: BufReader<ChildStdout>,
 }
 
 impl Drop for Server {
@@ -464,15 +466,11 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
-        let child = command.spawn().context("start the server of evh_perf")?;
-        let mut server = Server { child, port: 0 };
-        let lines = server
-            .child
-            .stdout
-            .take()
-            .context("take the standard output of the server of evh_perf")?;
-        for line in BufReader::new(lines).lines() {
-            let line = line?;
+        let mut child = command.spawn().context("start the server of evh_perf")?;
+        let output = child.stdout.take().context("take the output of the server of evh_perf")?;
+        let mut server = Server { child, port: 0, output: BufReader::new(output) };
+        let mut line = String::new();
+        while server.output.read_line(&mut line)? > 0 {
             if let Some((_, port)) = line.split_once(" port:") {
                 let port = port.trim().trim_matches('\'').replace(',', "");
                 server.port =
@@ -481,6 +479,7 @@ impl Server {
             if line.contains("Server started") {
                 return Ok(server);
             }
+            line.clear();
         }
         bail!("evh_perf's server has ended: {}", server.child.wait()?)
     }
@@ -551,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_parsed_from_program_output() {
+    fn figures_are_parsed_from_programoutput() {
         let close = |found: Option<f64>, expected: f64| {
             assert!(
                 found.is_some_and(|it| (it / expected - 1.0).abs() < 1e-3),
