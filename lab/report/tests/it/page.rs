@@ -232,12 +232,12 @@ fn missing_parts_of_a_run_are_reported_or_omitted() {
     let mut empty = Document::new(run(), vec![]);
     empty.run.complete = false;
     let page = html(&empty);
-    assert!(page.contains("No figure was recorded.") && page.contains("did not come to its end"));
+    assert!(page.contains("No figure was recorded.") && page.contains("This run was interrupted."));
     let mut smoke = a_run();
     for record in &mut smoke.records {
         record.warnings = vec![Warning { code: WarningCode::Smoke, text: "smoke".into() }];
     }
-    assert!(html(&smoke).contains("Nothing here is a measurement"));
+    assert!(html(&smoke).contains("Nothing on this page is a measurement"));
     let mut bytes = a_run();
     bytes.records.iter_mut().for_each(|record| record.unit = Unit::Bytes);
     assert!(!html(&bytes).contains("<svg"), "a ladder is of times");
