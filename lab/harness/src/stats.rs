@@ -2,8 +2,8 @@
 //!
 //! The unit of every stored interval is the pass, a process of its own ([`over_passes`]):
 //! operations of one round share its memory and its placement, and rounds of one process share its
-//! address space and its moment. [`of_independent`] decides only whether a benchmark needs more
-//! time, and whether its rounds drifted.
+//! address space and its moment. [`of_independent`] is for other values: it decides whether a
+//! benchmark needs more time and whether its rounds drifted.
 
 /// Returns the middle value, or the mean of the two middle values of an even count; 0 for no
 /// values.
@@ -73,12 +73,12 @@ impl Estimate {
 /// the figures' distribution, but that passes are independent. Where passes resemble those next to
 /// them, as on a host whose other guests come and go by the minute, `n` passes are worth fewer, and
 /// the ends are moved outwards by the square root of that, at most to the least and the greatest
-/// pass. What is the same in all passes of a run, no interval of the run can show.
+/// pass. An interval cannot show a disturbance that is the same in all passes of its run.
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
 pub fn over_passes(figures: &[f64]) -> Estimate {
-    estimate(figures, likeness_factor(figures))
+    estimate(figures, widening_factor(figures))
 }
 
 /// Returns the median of independent values and its 95 % interval, as [`over_passes`] does.
@@ -132,10 +132,10 @@ fn at_rank(sorted: &[f64], rank: f64) -> f64 {
     sorted[below] + (rank - below as f64) * (sorted[above] - sorted[below])
 }
 
-/// Returns the factor, at least 1, by which values in this order know their median less well than as
-/// many independent ones: the square root of (1 + r) / (1 - r) with the serial correlation r of
-/// their ranks (Bartels, *The rank version of von Neumann's ratio test for randomness*, 1982).
-fn likeness_factor(values: &[f64]) -> f64 {
+/// Returns the factor, at least 1, by which serial correlation widens the interval of the median of
+/// values in the order of time: the square root of (1 + r) / (1 - r) with the serial correlation r
+/// of their ranks (Bartels, *The rank version of von Neumann's ratio test for randomness*, 1982).
+fn widening_factor(values: &[f64]) -> f64 {
     let rank = |value: &f64| {
         let less = values.iter().filter(|it| *it < value).count();
         let equal = values.iter().filter(|it| *it == value).count();

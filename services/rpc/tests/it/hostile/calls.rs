@@ -373,6 +373,19 @@ fn pooled_requests_on_fibers_of_a_peer_that_reads_no_answers_do_not_begin() {
     pooled_requests_of_a_peer_that_does_not_read(true);
 }
 
+/// Returns a server whose method `long` answers with that many bytes, and its place.
+fn server_with_long_answers(answer_bytes: usize, queued_bytes_max: usize) -> (Endpoint, String) {
+    let config = Config { queued_bytes_max: queued_bytes_max as u32, ..Config::default() };
+    let mut server = Endpoint::new(config).unwrap();
+    let answer_at_length = move |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
+        answer.resize(answer_bytes, 0);
+        Ok(())
+    };
+    server.register_bytes("long", 0, answer_at_length).unwrap();
+    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    (server, place)
+}
+
 #[test]
 fn answers_to_deferred_requests_are_queued_within_the_limit() {
     // Far more than the sockets' buffers hold.
@@ -382,14 +395,7 @@ fn answers_to_deferred_requests_are_queued_within_the_limit() {
     // More than were sent or queued before.
     const ANSWERS_BEFORE_PAUSE_COUNT: u64 = 40;
     let long = Method::named("long");
-    let config = Config { queued_bytes_max: QUEUED_BYTES_MAX as u32, ..Config::default() };
-    let mut server = Endpoint::new(config).unwrap();
-    let answer_at_length = |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
-        answer.resize(ANSWER_BYTES, 0);
-        Ok(())
-    };
-    server.register_bytes("long", 0, answer_at_length).unwrap();
-    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    let (mut server, place) = server_with_long_answers(ANSWER_BYTES, QUEUED_BYTES_MAX);
     let ((open, wait), (end_pause, pause)) = (gate(), gate());
     let (tell, is_paused) = std::sync::mpsc::channel();
     let peer = std::thread::spawn(move || {
@@ -441,14 +447,7 @@ fn peer_that_reads_neither_answers_nor_refusals_is_disconnected() {
     const ANSWER_BYTES: usize = 1 << 13;
     const QUEUED_BYTES_MAX: usize = 1 << 16;
     let long = Method::named("long");
-    let config = Config { queued_bytes_max: QUEUED_BYTES_MAX as u32, ..Config::default() };
-    let mut server = Endpoint::new(config).unwrap();
-    let answer_at_length = |_: &mut Context<'_>, _: &[u8], answer: &mut Vec<u8>| {
-        answer.resize(ANSWER_BYTES, 0);
-        Ok(())
-    };
-    server.register_bytes("long", 0, answer_at_length).unwrap();
-    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    let (mut server, place) = server_with_long_answers(ANSWER_BYTES, QUEUED_BYTES_MAX);
     let (open, wait) = gate();
     let peer = std::thread::spawn(move || {
         let mut wire = Wire::that_takes(1 << 14, &place);
