@@ -17,24 +17,24 @@ use std::io::{self, ErrorKind};
 #[non_exhaustive]
 pub enum PinError {
     /// The kernel allows this process none of the requested CPUs.
-    #[error("CPU {} is not allowed for this process; allowed are {}", list(.asked), list(.allowed))]
+    #[error("CPU {} is not allowed for this process; allowed are {}", list(.requested), list(.allowed))]
     NotAllowed {
-        /// Requested CPUs.
-        asked: Vec<u32>,
-        /// CPUs of [`topology::allowed`](crate::topology::allowed).
+        /// CPUs that were requested.
+        requested: Vec<u32>,
+        /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
     /// The list of CPUs is empty: the thread could not run.
     #[error("the list of CPUs is empty: name at least one of {}", list(.allowed))]
     Empty {
-        /// CPUs of [`topology::allowed`](crate::topology::allowed).
+        /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
     /// The system call is forbidden or failed.
-    #[error("sched_setaffinity to CPU {} failed: {error}", list(.asked))]
+    #[error("sched_setaffinity to CPU {} failed: {error}", list(.requested))]
     Refused {
-        /// Requested CPUs.
-        asked: Vec<u32>,
+        /// CPUs that were requested.
+        requested: Vec<u32>,
         /// Error that the kernel returned; `Unsupported` on systems other than Linux.
         error: ErrorKind,
     },
@@ -56,7 +56,7 @@ pub fn pin(cpu: u32) -> Result<(), PinError> {
     set_mask(&[cpu])
 }
 
-/// CPU that this thread runs on at the moment. Stale at once unless the thread is pinned.
+/// Returns the CPU that the calling thread runs on; stale at once unless the thread is pinned.
 ///
 /// # Cost
 /// About 10 ns (vDSO).
@@ -107,9 +107,9 @@ pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
     }
     os::set_affinity(cpus).map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => {
-            PinError::NotAllowed { asked: cpus.to_vec(), allowed: crate::topology::allowed() }
+            PinError::NotAllowed { requested: cpus.to_vec(), allowed: crate::topology::allowed() }
         }
-        error => PinError::Refused { asked: cpus.to_vec(), error },
+        error => PinError::Refused { requested: cpus.to_vec(), error },
     })
 }
 

@@ -50,7 +50,7 @@ use trust::Choice;
 /// Name of the environment variable that forces the source.
 pub const SOURCE_VARIABLE: &str = "HANDOVER_CLOCK";
 
-/// Source of [`ticks`].
+/// Clock that [`ticks`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The processor's time-stamp counter, read by `rdtsc`.
@@ -86,21 +86,21 @@ pub struct SourceError {
     text: String,
 }
 
-/// Result of the calibration.
+/// Result of the clock's calibration: the chosen source, its rate and its cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
-    /// Source of ticks.
+    /// Clock that [`ticks`] reads.
     pub source: Source,
-    /// Ticks per second.
+    /// Rate of the clock, in ticks per second.
     pub ticks_hz: f64,
-    /// Median cost of one [`ticks`], in ns, called in a row.
+    /// Median cost of one [`ticks`] call in a tight loop, in ns.
     pub cost_ns: f64,
-    /// Step in which readings advance, in ns.
+    /// Resolution of the clock: the step in which readings advance, in ns.
     pub resolution_ns: f64,
     /// Maximum error of `ticks_hz`, in parts per million of CLOCK_MONOTONIC during the calibration;
     /// zero for [`Source::ClockGettime`].
     pub error_ppm_max: f64,
-    /// Reason for this source, in one line.
+    /// Reason for the choice of the source, in one line.
     pub why: String,
 }
 
@@ -117,24 +117,24 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// Nanoseconds per tick in fixed point. 2^48 / (ticks per ns): exact to 14 digits at 3 GHz, and
-/// the product with any u64 fits in 128 bits.
+/// Fraction bits of the fixed-point factor from ticks to ns. 2^48 / (ticks per ns): exact to 14
+/// digits at 3 GHz, and the product with any u64 fits in 128 bits.
 const NS_SHIFT: u32 = 48;
-/// Picoseconds per tick in fixed point.
+/// Fraction bits of the fixed-point factor from ticks to ps.
 const PS_SHIFT: u32 = 40;
-/// Ticks per nanosecond in fixed point.
+/// Fraction bits of the fixed-point factor from ns to ticks.
 const TICKS_SHIFT: u32 = 48;
 
 /// Maximum time for which a thread extrapolates [`now_ns`] before it reads the kernel's clock
 /// again. At the fastest slew of NTP, 500 ppm, the error stays below 2 µs.
 const RESYNC_NS: u64 = 4_000_000;
-/// Time between the two ends of the calibration.
+/// Duration of the calibration.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
-/// Duration of the comparison of the CPUs, within that span; and of a second one if they were too
-/// busy.
+/// Time limits of the comparison of the CPUs' counters during the calibration, in ns: of the first
+/// attempt, and of a second one if the CPUs were too busy.
 const COMPARISON_NS: u64 = 8_000_000;
 const COMPARISON_AGAIN_NS: u64 = 50_000_000;
-/// Bounds of a time-stamp counter's rate; slower ones would overflow PS_SHIFT.
+/// Lowest and highest plausible rates of a time-stamp counter; slower ones overflow `PS_SHIFT`.
 const TICKS_HZ_MIN: f64 = 100e6;
 const TICKS_HZ_MAX: f64 = 100e9;
 
@@ -227,7 +227,7 @@ pub fn ps(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ps_multiplier), PS_SHIFT)
 }
 
-/// Converts nanoseconds to ticks, rounded down; `u64::MAX` if there are more.
+/// Converts nanoseconds to ticks, rounded down; `u64::MAX` if the result does not fit.
 #[inline]
 #[must_use]
 pub fn ticks_from_ns(ns: u64) -> u64 {
@@ -259,7 +259,7 @@ fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
 struct Anchor {
     ticks: Cell<u64>,
     ns: Cell<u64>,
-    /// Last time returned to the thread; later ones are never below it.
+    /// Latest time that [`now_ns`] returned on this thread; later results are never below it.
     last_ns: Cell<u64>,
 }
 
@@ -403,7 +403,7 @@ fn calibrate() -> Calibration {
     let ticks_hz = span_ticks / span_ns * 1e9;
     if !(TICKS_HZ_MIN..=TICKS_HZ_MAX).contains(&ticks_hz) {
         return kernel_calibration(format!(
-            "the TSC ran at {ticks_hz:.0} Hz during the calibration"
+            "the TSC ran at {ticks_hz:.0} Hz during the calibration, not {TICKS_HZ_MIN:.0}..={TICKS_HZ_MAX:.0} Hz"
         ));
     }
     let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
@@ -430,7 +430,7 @@ fn use_source(source: Source, ticks_hz: f64) {
     RATES.source.store(source, Ordering::Relaxed);
 }
 
-/// Measures the clock itself, once its source is set.
+/// Measures the cost and resolution of the chosen clock; returns the complete calibration.
 fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Calibration {
     let ns_per_tick = 1e9 / ticks_hz;
     Calibration {
@@ -443,7 +443,7 @@ fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Cal
     }
 }
 
-/// Median over batches of the cost of one call, in ticks.
+/// Returns the median cost of a [`ticks`] call over several batches, in ticks.
 fn cost_ticks() -> f64 {
     const BATCHES_COUNT: usize = 31;
     const CALLS_PER_BATCH: u32 = if cfg!(miri) { 2 } else { 512 };
@@ -461,8 +461,8 @@ fn cost_ticks() -> f64 {
 }
 
 /// Returns the step in which the counter advances, in ticks. Some counters advance in steps of a
-/// slower clock, which need not be a whole number of ticks: the TSC of AMD's Zen at 2.45 GHz advances
-/// with a clock of 100 MHz, by 24 or 25 ticks.
+/// slower clock, which need not be a whole number of ticks: the TSC of AMD's Zen at 2.45 GHz
+/// advances with a clock of 100 MHz, by 24 or 25 ticks.
 fn step_ticks() -> f64 {
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
     // A loop always as long would show its own length as the step.
@@ -480,9 +480,9 @@ fn step_ticks() -> f64 {
     step_of(&differences)
 }
 
-/// Greatest number, whole if it is below 4, of which most differences are multiples, less than one
-/// tick off. Not all: processors add 1 to a second reading within a step to keep readings distinct,
-/// and hypervisors adjust the counter.
+/// Returns the counter's step: the greatest number, whole if it is below 4, of which most
+/// `differences` between readings are multiples to within one tick. Not all are: processors add 1
+/// to a second reading within a step to keep readings distinct, and hypervisors adjust the counter.
 fn step_of(differences: &[u64]) -> f64 {
     const STEP_TICKS_MAX: u64 = 1000;
     const SHARE_MIN: f64 = 0.8;

@@ -21,10 +21,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub use rustix::event::epoll::EventFlags as Flags;
 
-/// Maximum number of events of one wait.
+/// Maximum number of events that one [`Epoll::wait`] returns.
 pub const READY_LIMIT: usize = 1024;
 
-/// Set of descriptors, of which [`wait`](Self::wait) reports those that are ready.
+/// Epoll set: [`wait`](Self::wait) reports the descriptors of the set that are ready.
 #[derive(Debug)]
 pub struct Epoll {
     set: OwnedFd,
@@ -32,7 +32,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes an empty set, of which one wait reports at most `ready_max` events, and at most
+    /// Makes an empty set. One wait reports at most `ready_max` events, and at most
     /// [`READY_LIMIT`].
     ///
     /// # Errors

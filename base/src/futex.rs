@@ -85,7 +85,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
     }
 }
 
-/// Wakes at most `waiters_max` threads that sleep on `word`; returns how many it woke.
+/// Wakes at most `waiters_max` threads that sleep on `word`; returns the number of woken threads.
 ///
 /// `u32::MAX` wakes all. Store the new value before waking, or the sleepers go back to sleep.
 ///

@@ -3,14 +3,14 @@
 
 use crate::cpu;
 
-/// Prefetches the cache line at `place` for reading.
+/// Prefetches the cache line at `address` for reading.
 #[inline(always)]
-pub fn for_read<T>(place: *const T) {
-    cpu::prefetch_for_read(place);
+pub fn for_read<T>(address: *const T) {
+    cpu::prefetch_for_read(address);
 }
 
-/// Prefetches the cache line at `place` for writing: the line is taken from other CPUs' caches.
+/// Prefetches the cache line at `address` for writing: the line is taken from other CPUs' caches.
 #[inline(always)]
-pub fn for_write<T>(place: *const T) {
-    cpu::prefetch_for_write(place);
+pub fn for_write<T>(address: *const T) {
+    cpu::prefetch_for_write(address);
 }

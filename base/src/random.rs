@@ -8,7 +8,7 @@
 //! assert!(random.below(6) < 6);
 //! ```
 
-/// A generator of 64 bits of state, seeded by any number.
+/// Pseudorandom number generator with 64 bits of state, seeded by any number.
 ///
 /// Source: Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014.
 ///

@@ -5,20 +5,20 @@
 //! let mut slab = Slab::new(2);
 //! let first = slab.insert("a").unwrap();
 //! slab.insert("b").unwrap();
-//! assert_eq!(slab.insert("c"), Err("c"), "full: the value comes back");
+//! assert_eq!(slab.insert("c"), Err("c"), "full: the value is returned");
 //! assert_eq!(slab.remove(first), Some("a"));
 //! let third = slab.insert("c").unwrap();
 //! assert_eq!(third.index, first.index, "the slot is reused");
 //! assert_eq!((slab.get(first), slab.get(third)), (None, Some(&"c")));
 //! ```
 
-/// Key of a value in a slab. It is not given to another value before the generation of its slot has
-/// wrapped around.
+/// Key of a value in a slab. A key is not reused before the generation of its slot has wrapped
+/// around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Index of the slot.
+    /// Index of the value's slot.
     pub index: u32,
-    /// Number of earlier values of the slot.
+    /// Number of values that the slot held before this one.
     pub generation: u32,
 }
 
@@ -28,10 +28,10 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-/// Entries per block. Only the first block grows: a large slab is never copied to another place.
+/// Number of entries per block. Only the first block grows: a large slab is never moved in memory.
 const BLOCK_ENTRIES: usize = 1024;
 
-/// Values by key. Memory grows with the largest number of values that were ever there.
+/// Collection of values by key. Memory grows with the largest number of values held at a time.
 #[derive(Debug)]
 pub struct Slab<T> {
     blocks: Vec<Vec<Entry<T>>>,
@@ -41,7 +41,7 @@ pub struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Memory of a value, in bytes.
+    /// Memory of one value and its slot, in bytes.
     pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
 
     /// Makes an empty slab for at most `max` values.
@@ -115,7 +115,7 @@ impl<T> Slab<T> {
         Ok(key)
     }
 
-    /// Returns the value of a key.
+    /// Returns the value under `key`; `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get(&self, key: impl Into<Key>) -> Option<&T> {
@@ -124,7 +124,7 @@ impl<T> Slab<T> {
         if entry.generation == key.generation { entry.value.as_ref() } else { None }
     }
 
-    /// Returns the value of a key, for changes.
+    /// Returns the value under `key`, mutably; `None` if it was removed.
     #[inline]
     pub fn get_mut(&mut self, key: impl Into<Key>) -> Option<&mut T> {
         let key = key.into();
@@ -132,7 +132,7 @@ impl<T> Slab<T> {
         if entry.generation == key.generation { entry.value.as_mut() } else { None }
     }
 
-    /// Removes the value of a key.
+    /// Removes and returns the value under `key`; `None` if it was already removed.
     #[inline]
     pub fn remove(&mut self, key: impl Into<Key>) -> Option<T> {
         let key = key.into();
@@ -144,14 +144,14 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Returns the key of the value in slot `index`, if there is one.
+    /// Returns the key of the value in slot `index`; `None` if the slot is vacant.
     #[must_use]
     pub fn key_at(&self, index: u32) -> Option<Key> {
         let entry = self.entry(index)?;
         entry.value.as_ref().map(|_| Key { index, generation: entry.generation })
     }
 
-    /// Iterates over the keys.
+    /// Iterates over the keys of all values.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         (0..self.slots_count()).filter_map(|index| self.key_at(index))
     }

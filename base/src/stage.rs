@@ -4,8 +4,8 @@
 //! compile to nothing and the crate `handover-probe` is not needed. The macro here contains this
 //! condition.
 
-/// Defines a site under the mechanism's feature `$feature`, with a name and up to two values, which
-/// are evaluated only while the site is on. Without the feature, in a model and under Miri it
+/// Defines a probe site under the mechanism's feature `$feature`, with a name and up to two values,
+/// which are evaluated only while the site is on. Without the feature, in a model and under Miri it
 /// compiles to nothing, but the compiler still checks its arguments.
 ///
 /// ```
@@ -30,7 +30,7 @@ macro_rules! __stage {
     };
 }
 
-/// Returns an address that identifies `thing` in events.
+/// Returns an address that identifies `thing` in probe events.
 #[inline(always)]
 pub fn address<T: ?Sized>(thing: &T) -> usize {
     core::ptr::from_ref(thing).addr()

@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 /// One online CPU (a hardware thread).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number of the CPU.
+    /// Number of the CPU in the kernel.
     pub id: u32,
-    /// Package (socket).
+    /// Number of the package (socket) of the CPU.
     pub package: u32,
     /// Number of the core within the package, as reported by the kernel. To compare cores, use
     /// `siblings`: virtual machines repeat these numbers.
     pub core: u32,
-    /// NUMA node of its memory.
+    /// NUMA node of the CPU.
     pub node: u32,
-    /// Lowest CPU that shares its last-level cache.
+    /// Lowest number among the CPUs that share this CPU's last-level cache.
     pub l3: u32,
-    /// Hardware threads of its core, itself included, sorted.
+    /// Numbers of the core's hardware threads, this CPU included, sorted.
     pub siblings: Vec<u32>,
 }
 
@@ -34,9 +34,9 @@ pub struct Cpu {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cache {
-    /// Level; 1 is the closest.
+    /// Cache level; 1 is the closest to the core.
     pub level: u32,
-    /// `Data`, `Instruction` or `Unified`.
+    /// Type of the cache: `Data`, `Instruction` or `Unified`.
     pub kind: String,
     /// Size in bytes; 0 if the kernel does not report it.
     pub size_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Topology {
     pub packages_count: u32,
     /// Number of cores; fewer than CPUs if SMT is on.
     pub cores_count: u32,
-    /// Facts that the kernel does not report here and that were assumed instead, a line each.
+    /// Assumptions made for facts that the kernel does not report, one per line.
     pub assumed: Vec<String>,
 }
 
@@ -120,7 +120,7 @@ impl Topology {
         sysfs::read(root)
     }
 
-    /// Returns the CPU with this id.
+    /// Returns the CPU with this id; `None` if it is not online.
     #[must_use]
     pub fn cpu(&self, id: u32) -> Option<&Cpu> {
         self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().map(|index| &self.cpus[index])

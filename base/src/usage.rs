@@ -45,17 +45,17 @@ pub fn children() -> Usage {
     os::usage(UsageScope::Children)
 }
 
-/// Stolen and total CPU time of some CPUs, summed over them.
+/// CPU time of some CPUs, total and stolen by the hypervisor, summed over them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steal {
     /// Time in which a CPU had work but the hypervisor ran something else, in ns.
     pub steal_ns: u64,
-    /// All time: busy, idle and stolen, in ns.
+    /// Total time: busy, idle and stolen, in ns.
     pub total_ns: u64,
 }
 
 impl Steal {
-    /// Share of stolen time, 0.0 to 1.0; zero if no time has passed.
+    /// Returns the share of stolen time, 0.0 to 1.0; zero if no time has passed.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.total_ns == 0 { 0.0 } else { self.steal_ns as f64 / self.total_ns as f64 }
@@ -73,8 +73,8 @@ impl Sub for Steal {
     }
 }
 
-/// Reads the stolen and total time of `cpus` since boot from `/proc/stat`; `None` if it cannot be read, or has none of
-/// them.
+/// Reads the stolen and total time of `cpus` since boot from `/proc/stat`; `None` if the file
+/// cannot be read or lists none of them.
 ///
 /// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not
 /// meaningful.

@@ -7,13 +7,13 @@
 
 use std::fmt;
 
-/// Result of the comparison.
+/// Result of comparing the CPUs' time-stamp counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Agreement {
     /// Only one CPU is allowed: there is nothing to compare.
     OneCpu,
-    /// No contradiction among `compared_count` of `cpus_count` CPUs (1 if no other CPU answered in
-    /// time).
+    /// The counters of `compared_count` of `cpus_count` CPUs agree; `compared_count` is 1 if no
+    /// other CPU answered in time.
     Agree { compared_count: usize, cpus_count: usize },
     /// The counter of CPU `other` differed from that of CPU `first` by at least `ticks_min` ticks.
     Disagree { first: u32, other: u32, ticks_min: u64 },
@@ -61,10 +61,10 @@ mod ping {
     const PARTNERS_MAX: usize = 7;
     /// Number of pings for each pair.
     const PINGS_COUNT: u64 = 100;
-    /// Time after the deadline within which a last report may arrive.
+    /// Additional time after the deadline in which a thread's result may arrive, in ns.
     const REPORT_DELAY_NS_MAX: u64 = 1_000_000;
 
-    /// Compares the CPUs for at most `budget_ns`.
+    /// Compares the time-stamp counters of `cpus` for at most `budget_ns`.
     pub(in crate::clock) fn compare(cpus: &[u32], budget_ns: u64) -> Agreement {
         let &[first, ref others @ ..] = cpus else { return Agreement::OneCpu };
         if others.is_empty() {
@@ -118,7 +118,7 @@ mod ping {
         NoAnswer,
     }
 
-    /// Words shared by two CPUs: odd turns are questions, even ones answers.
+    /// Words that two CPUs share: `turn` is odd after a request and even after its reply.
     #[derive(Default)]
     struct PingWords {
         turn: CachePadded<AtomicU64>,
@@ -159,7 +159,7 @@ mod ping {
         result
     }
 
-    /// Number of ticks by which `answered` lies outside of the two readings around it.
+    /// Returns the number of ticks by which `answered` lies outside of `asked..=received`.
     pub(super) fn contradiction(asked: u64, answered: u64, received: u64) -> u64 {
         asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }
@@ -186,8 +186,8 @@ mod ping {
         }
     }
 
-    /// Waits until `word` is `value`; returns `None` if the pings are over or the deadline has
-    /// passed.
+    /// Waits until `word` is `value`; returns `None` if the other thread has stopped or the
+    /// deadline has passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
         const SPINS_PER_CLOCK_READ: u32 = 256;
         loop {

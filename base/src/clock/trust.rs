@@ -4,11 +4,11 @@ use super::{SOURCE_VARIABLE, Source};
 use crate::cpu;
 use std::fs;
 
-/// The chosen source and the reason.
+/// Chosen clock source and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// The counter, `is_forced` by the environment or for good reasons; `is_kernel_source` for its
-    /// own time.
+    /// The time-stamp counter. `is_forced`: the environment variable requests it;
+    /// `is_kernel_source`: the kernel keeps its own time by it.
     Tsc {
         is_forced: bool,
         is_kernel_source: bool,
@@ -19,18 +19,18 @@ pub(super) enum Choice {
     },
 }
 
-/// Facts that are known without a measurement.
+/// Facts about the time-stamp counter that are known without a measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    /// cpuid 0x8000_0007, EDX bit 8.
+    /// `true` if cpuid reports an invariant counter (leaf 0x8000_0007, EDX bit 8).
     pub is_cpuid_invariant: bool,
-    /// cpuid 1, ECX bit 31.
+    /// `true` if cpuid reports a hypervisor (leaf 1, ECX bit 31).
     pub has_hypervisor: bool,
-    /// `constant_tsc` and `nonstop_tsc` in `/proc/cpuinfo`.
+    /// `true` if `/proc/cpuinfo` lists `constant_tsc` and `nonstop_tsc`.
     pub has_constant_flags: bool,
-    /// The kernel's own clock source, if readable.
+    /// Current clock source of the kernel; `None` if it cannot be read.
     pub kernel_source: Option<String>,
-    /// The clock sources that the kernel accepts, if readable.
+    /// Clock sources that the kernel can use; `None` if they cannot be read.
     pub kernel_offers: Option<String>,
     /// `true` if the process has disabled `rdtsc` (prctl PR_SET_TSC), or there is no counter.
     pub is_forbidden: bool,
@@ -66,7 +66,7 @@ impl Evidence {
     }
 }
 
-/// Chooses the source; `requested` is the content of [`SOURCE_VARIABLE`].
+/// Chooses the clock source; `requested` is the value of [`SOURCE_VARIABLE`].
 pub(super) fn choose(requested: Option<&str>, evidence: impl FnOnce() -> Evidence) -> Choice {
     let (requested, warning) = match requested.filter(|text| !text.is_empty()).map(str::parse) {
         None => (None, String::new()),
@@ -91,7 +91,7 @@ pub(super) fn choose(requested: Option<&str>, evidence: impl FnOnce() -> Evidenc
     }
 }
 
-/// Returns the reason to trust the counter as `Ok`, or not to trust it as `Err`.
+/// Returns the reason to trust the time-stamp counter as `Ok`, or not to trust it as `Err`.
 fn assess(evidence: &Evidence) -> Result<String, String> {
     if let Some(offers) = &evidence.kernel_offers
         && !offers.split_whitespace().any(|source| source == "tsc")
@@ -164,13 +164,13 @@ mod tests {
     #[test]
     fn variable_overrides_and_an_invalid_value_is_reported() {
         let Choice::Kernel { reason } = choose(Some("clock_gettime"), good) else {
-            panic!("the variable had no effect")
+            panic!("HANDOVER_CLOCK=clock_gettime did not select clock_gettime")
         };
         assert!(reason.contains(SOURCE_VARIABLE), "{reason}");
         let bad = Evidence::default;
         assert!(matches!(choose(Some("tsc"), bad), Choice::Tsc { is_forced: true, .. }));
         let Choice::Tsc { is_forced: false, reason, .. } = choose(Some("rdtsc"), good) else {
-            panic!("a misspelt variable changed the choice")
+            panic!("HANDOVER_CLOCK=rdtsc, which names no source, changed the choice")
         };
         assert!(reason.contains("rdtsc") && reason.contains("clock_gettime"), "{reason}");
     }

@@ -3,21 +3,21 @@
 /// `false`: there is no time-stamp counter, so the clock is the kernel's.
 pub(crate) const HAS_COUNTER: bool = false;
 
-/// Returns 0; the clock never chooses the counter.
+/// Returns 0: there is no time-stamp counter.
 pub(crate) fn counter() -> u64 {
     0
 }
 
-/// Returns 0; the clock never chooses the counter.
+/// Returns 0: there is no time-stamp counter.
 pub(crate) fn counter_fenced() -> u64 {
     0
 }
 
-/// Does nothing.
+/// Does nothing: no prefetch instruction is known.
 #[inline(always)]
 pub(crate) fn prefetch_for_read<T>(_: *const T) {}
 
-/// Does nothing.
+/// Does nothing: no prefetch instruction is known.
 #[inline(always)]
 pub(crate) fn prefetch_for_write<T>(_: *const T) {}
 
@@ -26,7 +26,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns two times `false`: the counter is not invariant, and no hypervisor is known.
+/// Returns `(false, false)`: the counter is not invariant, and no hypervisor is known.
 pub(crate) fn counter_traits() -> (bool, bool) {
     (false, false)
 }

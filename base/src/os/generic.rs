@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of queues, so that threads that wait on different words seldom share one.
+/// Number of wait queues: enough that threads that wait on different words seldom share one.
 const QUEUES_COUNT: usize = 64;
 
 /// Threads that sleep on words whose addresses belong to this queue.
@@ -38,7 +38,7 @@ impl Queue {
 static QUEUES: [CachePadded<Queue>; QUEUES_COUNT] =
     [const { CachePadded::new(Queue::new()) }; QUEUES_COUNT];
 
-/// Returns the address of a word and its queue.
+/// Returns the address of `word` and the queue of the threads that wait on it.
 fn queue_of(word: &AtomicU32) -> (usize, &'static Queue) {
     let address = ptr::from_ref(word).addr();
     // Fibonacci hashing: words on cache lines of their own differ in the upper bits alone.
@@ -46,8 +46,8 @@ fn queue_of(word: &AtomicU32) -> (usize, &'static Queue) {
     (address, &QUEUES[(hash >> (u64::BITS - QUEUES_COUNT.ilog2())) as usize])
 }
 
-/// Sleeps while `word` holds `expected`; an error of kind `WouldBlock` if it does not, or
-/// `TimedOut`. Waiters of other processes are not reached.
+/// Sleeps while `word` holds `expected`. Returns an error of kind `WouldBlock` if it does not, or
+/// `TimedOut`. Other processes cannot wake the thread.
 pub(crate) fn futex_wait(
     word: &AtomicU32,
     expected: u32,
@@ -83,7 +83,7 @@ pub(crate) fn futex_wait(
     }
 }
 
-/// Wakes at most `waiters_max` threads of this process; returns their number.
+/// Wakes at most `waiters_max` threads of this process; returns the number of woken threads.
 pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -> io::Result<u32> {
     let (address, queue) = queue_of(word);
     let mut woken_count = 0;
@@ -98,7 +98,7 @@ pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -
     Ok(woken_count)
 }
 
-/// Returns the CPUs 0, 1, ... as many as `std` counts.
+/// Returns the CPUs 0, 1, ..., as many as `std` reports.
 pub(crate) fn affinity() -> io::Result<Vec<u32>> {
     Ok((0..affinity_count()? as u32).collect())
 }
@@ -113,12 +113,12 @@ pub(crate) fn affinity_count() -> io::Result<usize> {
     Ok(std::thread::available_parallelism()?.get())
 }
 
-/// Refuses: threads cannot be bound by `std` alone.
+/// Returns an error: `std` cannot bind threads to CPUs.
 pub(crate) fn set_affinity(_: &[u32]) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Returns `None`.
+/// Returns `None`: `std` does not report the current CPU.
 pub(crate) fn current_cpu() -> Option<u32> {
     None
 }
@@ -129,17 +129,17 @@ pub(crate) fn monotonic_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Returns zeroes.
+/// Returns zeroes: `std` reports no resource usage.
 pub(crate) fn usage(_: UsageScope) -> Usage {
     Usage::default()
 }
 
-/// Returns 0: no ticks are counted.
+/// Returns 0: there is no kernel tick to convert.
 pub(crate) fn clock_ticks_per_second() -> u64 {
     0
 }
 
-/// Returns `false`.
+/// Returns `false`: there is no counter that a process could forbid.
 pub(crate) fn is_counter_forbidden() -> bool {
     false
 }

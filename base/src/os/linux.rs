@@ -15,8 +15,8 @@ fn futex_flags(is_shared: bool) -> Flags {
     if is_shared { Flags::empty() } else { Flags::PRIVATE }
 }
 
-/// Sleeps while `word` holds `expected`; an error of kind `WouldBlock` if it does not, `TimedOut`
-/// or `Interrupted`.
+/// Sleeps while `word` holds `expected`. Returns an error of kind `WouldBlock` if it does not, or
+/// `TimedOut` or `Interrupted`.
 pub(crate) fn futex_wait(
     word: &AtomicU32,
     expected: u32,
@@ -30,7 +30,7 @@ pub(crate) fn futex_wait(
     Ok(futex::wait(word, futex_flags(is_shared), expected, timeout.as_ref())?)
 }
 
-/// Wakes at most `waiters_max` threads; returns their number.
+/// Wakes at most `waiters_max` threads; returns the number of woken threads.
 pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, is_shared: bool) -> io::Result<u32> {
     // The kernel's count is an int: u32::MAX would be -1, which wakes a single thread.
     let waiters_max = waiters_max.min(i32::MAX as u32);
@@ -57,7 +57,8 @@ pub(crate) fn affinity_count() -> io::Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
 }
 
-/// Binds the calling thread; an error of kind `InvalidInput` if it may run on none of `cpus`.
+/// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if it may run on
+/// none of them.
 pub(crate) fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {
@@ -69,7 +70,7 @@ pub(crate) fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the CPU that this thread runs on at the moment; `None` if that is not known.
+/// Returns the CPU that the calling thread runs on; `None` if it is not known.
 pub(crate) fn current_cpu() -> Option<u32> {
     // Miri has masks, but no sched_getcpu.
     (!cfg!(miri)).then(|| rustix::thread::sched_getcpu() as u32)

@@ -15,7 +15,7 @@ pub(crate) fn usage(scope: UsageScope) -> Usage {
     let mut out = core::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `out` is a writable rusage during the call.
     let answer = unsafe { libc::getrusage(target, out.as_mut_ptr()) };
-    debug_assert_eq!(answer, 0, "getrusage fails only for a wrong `who` or pointer");
+    debug_assert_eq!(answer, 0, "getrusage({target}) failed");
     // SAFETY: rusage consists of integers, for which zeroes are a valid value, so that it is
     // initialised even if the kernel wrote nothing.
     let out = unsafe { out.assume_init() };
@@ -31,7 +31,7 @@ pub(crate) fn usage(scope: UsageScope) -> Usage {
     }
 }
 
-/// Returns `true` if this process has disabled reading of the counter.
+/// Returns `true` if this process has disabled reading of the time-stamp counter.
 pub(crate) fn is_counter_forbidden() -> bool {
     let mut mode: libc::c_int = 0;
     // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid during the call.

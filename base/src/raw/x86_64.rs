@@ -27,24 +27,24 @@ fn load_fence() {
     unsafe { core::arch::x86_64::_mm_lfence() }
 }
 
-/// Prefetches the cache line at `place` for reading.
+/// Prefetches the cache line at `address` for reading.
 #[inline(always)]
-pub(crate) fn prefetch_for_read<T>(place: *const T) {
+pub(crate) fn prefetch_for_read<T>(address: *const T) {
     // SAFETY: PREFETCHT0 is no memory access in the language's sense and cannot fault at any
     // address.
     unsafe {
-        core::arch::asm!("prefetcht0 [{}]", in(reg) place,
+        core::arch::asm!("prefetcht0 [{}]", in(reg) address,
             options(nostack, preserves_flags, readonly));
     }
 }
 
-/// Prefetches the cache line at `place` for writing.
+/// Prefetches the cache line at `address` for writing.
 #[inline(always)]
-pub(crate) fn prefetch_for_write<T>(place: *const T) {
+pub(crate) fn prefetch_for_write<T>(address: *const T) {
     // SAFETY: PREFETCHW is no memory access in the language's sense, cannot fault at any address,
     // and is a NOP on processors that lack it.
     unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) place,
+        core::arch::asm!("prefetchw [{}]", in(reg) address,
             options(nostack, preserves_flags, readonly));
     }
 }
@@ -64,7 +64,8 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     Some(letters)
 }
 
-/// Reads cpuid: (the counter is invariant, there is a hypervisor).
+/// Returns two flags from cpuid: whether the time-stamp counter is invariant, and whether there is
+/// a hypervisor.
 pub(crate) fn counter_traits() -> (bool, bool) {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;

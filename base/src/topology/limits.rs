@@ -43,7 +43,7 @@ pub fn quota_cpus() -> Option<f64> {
     Limits::read(Path::new("/")).quota_cpus
 }
 
-/// Limits by the cgroups (v1 or v2) of this process.
+/// CPU limits of this process by its cgroups (v1 or v2).
 #[derive(Debug, Default, PartialEq)]
 struct Limits {
     cpuset: Option<Vec<u32>>,
@@ -77,10 +77,10 @@ impl Limits {
 
 /// A mounted cgroup hierarchy.
 struct Mount<'a> {
-    /// The cgroup at the mount point.
+    /// Path of the cgroup at the mount point.
     root: &'a str,
     point: &'a str,
-    /// The controllers, among other options, of v1; `None` for v2.
+    /// Mount options of a v1 hierarchy, its controllers among them; `None` for v2.
     controllers: Option<&'a str>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Mount<'a> {
         ours.then_some(path)
     }
 
-    /// Returns the folders of the cgroup at `path`, from its own up to the mount point.
+    /// Returns the folders of the cgroup at `path` and of its ancestors, up to the mount point.
     fn ancestry(&self, root: &Path, path: &str) -> Vec<PathBuf> {
         let point = root.join(self.point.trim_start_matches('/'));
         // A container may see its own cgroup as the mount's root, while the path is not below it.

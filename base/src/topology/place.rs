@@ -6,16 +6,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Position of the participants relative to each other.
+/// Placement of the participants of a hand-over on CPUs, relative to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Each on a core of its own, with a common last-level cache.
+    /// Each participant on a core of its own, below a common last-level cache.
     Near,
-    /// Alternately in two packages, or else two NUMA nodes, or else near the two most distant CPUs.
+    /// Participants alternately in two packages, or else two NUMA nodes, or else near the two most
+    /// distant CPUs.
     Far,
-    /// On the hardware threads of one core.
+    /// Participants on the hardware threads of one core.
     Smt,
-    /// All on one CPU.
+    /// All participants on one CPU.
     Same,
 }
 
@@ -57,16 +58,16 @@ impl FromStr for Placement {
     }
 }
 
-/// The chosen CPUs, and deviations from the requested placement.
+/// CPUs chosen for the participants, and deviations from the requested placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlacedCpus {
-    /// One CPU for each participant, in order; repeated if participants share it.
+    /// CPU of each participant, in order; repeated if participants share it.
     pub cpus: Vec<u32>,
-    /// Deviations from the requested placement, a line each.
+    /// Deviations from the requested placement, one per line.
     pub notes: Vec<String>,
 }
 
-/// Distance of two CPUs, closest first.
+/// Distance between two CPUs, closest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
     SameCpu,
@@ -94,7 +95,7 @@ impl Distance {
         }
     }
 
-    /// Describes a CPU at this distance.
+    /// Returns a description of a CPU at this distance.
     fn description(self) -> &'static str {
         match self {
             Distance::SameCpu => "the same CPU",
@@ -165,13 +166,13 @@ impl Topology {
     }
 }
 
-/// The CPUs to choose from, sorted by id, at least one. Each method returns an order of preference
-/// that contains each CPU once.
+/// CPUs to choose from, sorted by id, at least one. Each method returns an order of preference that
+/// contains each CPU once.
 struct Usable(Vec<Cpu>);
 
 impl Usable {
-    /// Orders all CPUs as participants near `base` take them: first one hardware thread of each
-    /// core, by distance, then the remaining threads.
+    /// Returns all CPUs in the order in which participants near `base` get them: first one hardware
+    /// thread of each core, by distance, then the remaining threads.
     fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
         let first_of_core = |cpu: &Cpu| {
             if cpu.siblings.contains(&base.id) {
@@ -184,7 +185,8 @@ impl Usable {
         order
     }
 
-    /// Starts at the CPU whose last-level cache serves the most cores.
+    /// Chooses CPUs near each other, starting at the CPU whose last-level cache serves the most
+    /// cores.
     fn near(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()
@@ -212,7 +214,7 @@ impl Usable {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    /// Alternates between CPUs around each of the two most distant CPUs.
+    /// Chooses CPUs alternately around each of the two most distant CPUs.
     fn far(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
         // The first of equals.

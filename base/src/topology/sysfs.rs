@@ -21,7 +21,7 @@ pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
     }
 }
 
-/// Notes of missing information, each once rather than for each CPU.
+/// Assumptions for information that sysfs lacks, each recorded once rather than per CPU.
 #[derive(Default)]
 struct Assumed(BTreeSet<&'static str>);
 
@@ -107,7 +107,7 @@ fn online(folder: &Path, assumed: &mut Assumed) -> Result<Vec<u32>, TopologyErro
     Ok(online)
 }
 
-/// Maps CPUs to nodes.
+/// Returns the NUMA node of each CPU.
 fn nodes(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, TopologyError> {
     let mut nodes = BTreeMap::new();
     for node in numbered(folder, "node") {

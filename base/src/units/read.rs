@@ -12,7 +12,7 @@ pub struct UnitError {
 }
 
 impl UnitError {
-    /// Returns the text as it was given.
+    /// Returns the text that was parsed.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -83,7 +83,7 @@ fn parse(text: &str, scale: &Scale) -> Result<u64, String> {
     Ok(value)
 }
 
-/// Returns the factor of `suffix`.
+/// Returns the number of base units in the unit `suffix`.
 fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     if let Some(unit) = scale.units.iter().find(|unit| unit.names.contains(&suffix)) {
         return Ok(unit.factor);

@@ -1,10 +1,10 @@
 //! Notation of a kind of quantity.
 
-/// A unit and its spellings.
+/// Unit of a quantity, with its spellings.
 pub(super) struct Unit {
     /// Spellings that are parsed; the first is the printed one.
     pub names: &'static [&'static str],
-    /// Number of base units.
+    /// Size of the unit in base units.
     pub factor: u64,
 }
 
@@ -16,7 +16,7 @@ pub(super) const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
 pub(super) struct Scale {
     /// Units, ascending by factor; the first is the base unit.
     pub units: &'static [Unit],
-    /// Base unit, as messages put it after a number.
+    /// Name of the base unit, printed after a number in error messages.
     pub base: &'static str,
     /// Example of a valid text.
     pub example: &'static str,

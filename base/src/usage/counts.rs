@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-/// Threads whose usage is read.
+/// Scope of a usage reading: the thread, the process or its children.
 #[derive(Clone, Copy)]
 pub(crate) enum UsageScope {
     Thread,
@@ -10,7 +10,7 @@ pub(crate) enum UsageScope {
     Children,
 }
 
-/// CPU time, context switches, page faults and memory of a thread or a process since it began.
+/// CPU time, context switches, page faults and memory of a thread or process since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time exactly,
@@ -18,9 +18,9 @@ pub struct Usage {
     pub user_ns: u64,
     /// Time on a CPU in the kernel, in ns.
     pub system_ns: u64,
-    /// Switches because the thread waited.
+    /// Context switches because the thread waited.
     pub switches_voluntary: u64,
-    /// Switches because another thread took the CPU.
+    /// Context switches because another thread took the CPU.
     pub switches_involuntary: u64,
     /// Page faults that needed no I/O: a first touch of memory, a copy on write.
     pub faults_minor: u64,
@@ -57,7 +57,7 @@ impl Sub for Usage {
     }
 }
 
-/// Returns the usage of two together; `rss_max_bytes` is the greater of the two.
+/// Returns the sum of two usages; `rss_max_bytes` is the greater of the two.
 impl Add for Usage {
     type Output = Usage;
     fn add(self, other: Usage) -> Usage {

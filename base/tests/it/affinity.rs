@@ -37,7 +37,7 @@ fn absent_cpu_is_refused_with_the_allowed_cpus() {
     for cpu in [1000, 4_000_000_000] {
         let before = affinity::mask();
         let error = affinity::pin(cpu).unwrap_err();
-        let expected = PinError::NotAllowed { asked: vec![cpu], allowed: allowed() };
+        let expected = PinError::NotAllowed { requested: vec![cpu], allowed: allowed() };
         assert_eq!(error, expected);
         let message = error.to_string();
         assert!(message.contains(&cpu.to_string()), "{message}");

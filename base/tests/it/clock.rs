@@ -20,7 +20,7 @@ fn ticks_never_decrease_on_a_thread() {
     let mut last = clock::ticks();
     for _ in 0..ROUNDS_COUNT {
         let now = clock::ticks();
-        assert!(now >= last, "{last} then {now}");
+        assert!(now >= last, "the clock went back from {last} to {now}");
         last = now;
     }
 }
@@ -34,7 +34,7 @@ fn now_never_decreases_and_stays_near_the_kernel_clock() {
         let before = monotonic_ns();
         let now = clock::now_ns();
         let after = monotonic_ns();
-        assert!(now >= last, "{last} then {now}");
+        assert!(now >= last, "the clock went back from {last} to {now}");
         // The middle reading lies between the others, whatever the scheduler does.
         assert!(
             now + APART_MAX_NS >= before && now <= after + APART_MAX_NS,
@@ -54,7 +54,7 @@ fn reading_after_a_hand_over_is_not_earlier() {
     let partner = thread::spawn(move || {
         for theirs in from_us {
             let ours = clock::ticks();
-            assert!(ours >= theirs, "{theirs} here, then {ours} there");
+            assert!(ours >= theirs, "read {theirs} here, then {ours} on the other thread");
             to_us.send(clock::ticks()).unwrap();
         }
     });
@@ -62,7 +62,7 @@ fn reading_after_a_hand_over_is_not_earlier() {
         to_partner.send(clock::ticks()).unwrap();
         let theirs = from_partner.recv().unwrap();
         let ours = clock::ticks();
-        assert!(ours >= theirs, "{theirs} there, then {ours} here");
+        assert!(ours >= theirs, "read {theirs} on the other thread, then {ours} here");
     }
     drop(to_partner);
     partner.join().unwrap();

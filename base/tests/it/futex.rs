@@ -25,7 +25,7 @@ fn wait_times_out_and_not_too_early() {
         let start = Instant::now();
         let timeout = Duration::from_millis(5);
         while futex::wait(&word, 0, Some(timeout), scope) != Woken::TimedOut {
-            assert!(start.elapsed() < LIVENESS, "never timed out");
+            assert!(start.elapsed() < LIVENESS, "the wait did not time out within {LIVENESS:?}");
         }
         assert!(start.elapsed() >= timeout);
     }
@@ -69,7 +69,7 @@ fn wake_in_all(word: &AtomicU32, total: u32, at_once: u32, scope: Scope) {
     let mut woken_count = 0;
     while woken_count < total {
         let now = futex::wake(word, at_once, scope);
-        assert!(now <= at_once, "{now} were woken, not {at_once}");
+        assert!(now <= at_once, "{now} threads were woken at once, more than {at_once}");
         woken_count += now;
         assert!(start.elapsed() < LIVENESS, "only {woken_count} of {total} were woken");
         thread::yield_now();
@@ -101,7 +101,11 @@ fn wait_until_asleep(name: &str, threads_count: usize) {
         stats.filter(|stat| stat.contains(&format!("({name}) S"))).count()
     };
     while asleep() < threads_count {
-        assert!(start.elapsed() < LIVENESS, "{} of {threads_count} sleep", asleep());
+        assert!(
+            start.elapsed() < LIVENESS,
+            "only {} of {threads_count} threads are asleep",
+            asleep()
+        );
         thread::yield_now();
     }
 }

@@ -13,7 +13,7 @@ fn parse(kind: &str, text: &str) -> Result<u64, UnitError> {
         "size" => text.parse().map(|Size(value)| value),
         "duration" => text.parse().map(|Span(value)| value),
         "count" => text.parse().map(|Count(value)| value),
-        other => panic!("the cases have an unknown kind: {other}"),
+        other => panic!("units.tsv has a case of unknown kind: {other}"),
     }
 }
 
@@ -97,7 +97,7 @@ fn errors_name_text_problem_and_remedy() {
     for (kind, text, expected) in cases {
         match parse(kind, text) {
             Err(error) => assert_eq!(error.to_string(), expected, "{kind} {text:?}"),
-            Ok(value) => panic!("{kind} {text:?} was read as {value}"),
+            Ok(value) => panic!("{kind} {text:?} was parsed as {value}"),
         }
     }
 }

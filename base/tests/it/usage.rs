@@ -12,7 +12,7 @@ fn cpu_time_counts_for_the_thread_and_the_process() {
     let start = Instant::now();
     while (usage::thread() - thread).cpu_ns() < WORK_NS {
         black_box((0..1000u64).sum::<u64>());
-        assert!(start.elapsed() < Duration::from_secs(60), "no CPU time is ever charged");
+        assert!(start.elapsed() < Duration::from_secs(60), "no CPU time was counted within 60 s");
     }
     // A thread that only waits is not charged.
     let waiter = std::thread::spawn(|| {
@@ -51,7 +51,10 @@ fn difference_saturates_at_zero() {
 #[test]
 fn machine_time_grows_and_includes_steal() {
     let Some(before) = usage::steal_ticks(&handover_base::topology::allowed()) else {
-        assert!(!std::path::Path::new("/proc/stat").exists(), "/proc/stat was not understood");
+        assert!(
+            !std::path::Path::new("/proc/stat").exists(),
+            "/proc/stat exists, but could not be parsed"
+        );
         return;
     };
     assert!(before.steal_ns <= before.total_ns, "{before:?}");
@@ -59,7 +62,10 @@ fn machine_time_grows_and_includes_steal() {
     while usage::steal_ticks(&handover_base::topology::allowed()).unwrap().total_ns
         == before.total_ns
     {
-        assert!(start.elapsed() < Duration::from_secs(60), "the machine's time stands still");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "the total time in /proc/stat did not grow within 60 s"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     let passed = usage::steal_ticks(&handover_base::topology::allowed()).unwrap() - before;
