@@ -196,7 +196,7 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     parts.iter_mut().for_each(Part::end);
     let mut stats = Stats::default();
     for part in &mut parts {
-        stats = stats.and(serve::stats_from_json(&part.expect(soon)?));
+        stats = stats.plus(serve::stats_from_json(&part.expect(soon)?));
     }
     if args.stats {
         serve::print_stats(&stats, &mut printer)?;

@@ -66,6 +66,6 @@ impl Encryption {
 
     /// Appends a close notification to `out`.
     pub fn part(&mut self, out: &mut Vec<u8>) {
-        self.0.part(out);
+        self.0.close_notify(out);
     }
 }

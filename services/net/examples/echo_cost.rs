@@ -35,10 +35,10 @@ impl Handler for Echo {
 
 /// Client of one connection that keeps `depth` messages in flight until `until`.
 fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instant) {
-    let failed = "the server is there until we have ended";
+    let failed = "exchange with the server";
     let mut stream = TcpStream::connect(address).expect(failed);
     stream.set_nodelay(true).expect(failed);
-    let mut tls = client.map(|it| Tls::client(&it, "localhost", 0).expect("a name"));
+    let mut tls = client.map(|it| Tls::client(&it, "localhost", 0).expect("valid name"));
     let mut message = [b'x'; MESSAGE_BYTES];
     message[..4].copy_from_slice(&(MESSAGE_BYTES as u32 - 4).to_be_bytes());
     let lot = message.repeat(depth);
@@ -46,8 +46,8 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
     match &mut tls {
         // The messages wait in `tls` until the handshake is done.
         Some(tls) => {
-            tls.open(&mut [], &mut plain, &mut out).expect("a hello");
-            tls.seal(&lot, &[], &mut out).expect("it is kept");
+            tls.open(&mut [], &mut plain, &mut out).expect("TLS client hello");
+            tls.seal(&lot, &[], &mut out).expect("buffer until the handshake is done");
         }
         None => out.extend_from_slice(&lot),
     }
@@ -62,14 +62,14 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
             Some(tls) => {
                 plain.clear();
                 tls.open(&mut buffer[..count], &mut plain, &mut out)
-                    .expect("records of the server");
+                    .expect("open the server's records");
                 came_bytes += plain.len();
             }
             None => came_bytes += count,
         }
         let more = &lot[..(came_bytes / MESSAGE_BYTES - before) * MESSAGE_BYTES];
         match &mut tls {
-            Some(tls) => tls.seal(more, &[], &mut out).expect("keys that last"),
+            Some(tls) => tls.seal(more, &[], &mut out).expect("seal messages"),
             None => out.extend_from_slice(more),
         }
         stream.write_all(&out).expect(failed);
@@ -77,17 +77,18 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
 }
 
 fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
-    let identity = Identity::generate(&["localhost"]).expect("a name");
-    let server = Server::new(&identity, ServerOptions::default()).expect("an identity");
+    let identity = Identity::generate(&["localhost"]).expect("valid name");
+    let server = Server::new(&identity, ServerOptions::default()).expect("valid identity");
     let client = Client::new(Verify::Nothing, ClientOptions::default()).expect("valid");
-    let mut listen = Listen::at("127.0.0.1:0".parse().expect("an address"));
+    let mut listen = Listen::at("127.0.0.1:0".parse().expect("valid address"));
     if with_tls {
         listen = listen.tls(&server);
     }
     let config = Config { housekeep_ms: 10, ..Config::default() };
     let codec = LengthPrefixed::new(1 << 16);
     let make = |_| Echo { cpu_ns: 0 };
-    let net = Net::start_at(1, &[listen], Spread::ReusePort, config, codec, make).expect("a port");
+    let net = Net::start_at(1, &[listen], Spread::ReusePort, config, codec, make)
+        .expect("start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;
     let talks: Vec<_> = (0..connections)
@@ -96,8 +97,8 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
             std::thread::spawn(move || talk(address, client, depth, until))
         })
         .collect();
-    talks.into_iter().for_each(|it| it.join().expect("no client fails"));
-    let (stats, handlers) = net.stop(Duration::from_secs(1)).expect("it ends");
+    talks.into_iter().for_each(|it| it.join().expect("client thread panicked"));
+    let (stats, handlers) = net.stop(Duration::from_secs(1)).expect("stop the server");
     (stats, handlers.iter().map(|it| it.cpu_ns).sum())
 }
 
@@ -106,7 +107,7 @@ fn main() {
     let mut next = |default| arguments.next().and_then(Result::ok).unwrap_or(default);
     let (connections, depth, span_ms) = (next(4), next(64), next(200));
     let span = Duration::from_millis(span_ms as u64);
-    println!("{connections} connections, {depth} messages of 64 bytes on their way on each");
+    println!("{connections} connections, {depth} messages of 64 bytes in flight on each");
     for (with_tls, name) in [(false, "plain"), (true, "TLS")] {
         let (stats, cpu_ns) = measure(connections, depth, span, with_tls);
         let messages = stats.messages_count.max(1);

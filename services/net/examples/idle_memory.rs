@@ -24,7 +24,7 @@ impl Handler for Echo {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Serves until standard input ends.
+/// Serves until the end of standard input.
 fn serve(how: &str) -> Result<(), Failed> {
     let mut listen = Listen::at("127.0.0.1:0".parse()?);
     if how == "tls" {
@@ -39,7 +39,7 @@ fn serve(how: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Connects and has one message echoed, so that the connection has been used before it is idle.
+/// Connects and has one message echoed, so that the connection is in use before it is idle.
 fn connect(
     address: SocketAddr,
     client: Option<&Client>,
@@ -72,7 +72,7 @@ fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
     Ok(kb * 1024)
 }
 
-/// Returns the memory of a server that holds `connections` connections.
+/// Returns the anonymous memory of a server process with `connections` connections, in bytes.
 fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", how])
@@ -80,7 +80,8 @@ fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
         .stdout(Stdio::piped())
         .spawn()?;
     let mut line = String::new();
-    BufReader::new(server.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    BufReader::new(server.stdout.take().ok_or("the server process has no standard output")?)
+        .read_line(&mut line)?;
     let address = line.trim().parse()?;
     let client = Client::new(Verify::Nothing, ClientOptions::default())?;
     let client = (how == "tls").then_some(&client);

@@ -4,13 +4,13 @@ use crate::ConfigError;
 use crate::engine::Limits;
 use handover_base::range;
 
-/// Treatment of a new connection while there is no space for it.
+/// Policy for a new connection when the thread or process can open no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// The connection stays in the kernel's queue until another one closes; its peer waits.
+    /// The connection waits in the kernel's queue until another one closes.
     #[default]
     Wait,
-    /// The connection is accepted and closed at once, so that its peer knows. One descriptor is
+    /// The connection is accepted and closed at once, so that its peer notices. One descriptor is
     /// held in reserve for this, for the case that the process can open no more.
     Reject,
 }
@@ -33,20 +33,20 @@ pub struct Config {
     /// number that were ever open.
     pub connections_max: u32,
     /// Maximum number of connections that a thread accepts from one address; further ones are
-    /// closed at once. 0, the default, does not count them.
+    /// closed at once. 0, the default, is no limit.
     pub connections_per_address_max: u32,
-    /// Treatment of new connections while there is no space for them. Default: they wait.
+    /// Policy for new connections when no more can be opened. Default: they wait.
     pub when_full: WhenFull,
-    /// Size of the thread's read buffer, and thereby the maximum of one read, after which other
+    /// Size of the thread's read buffer, in bytes: the maximum of one read, after which other
     /// connections are served. Default 65,536.
     pub read_bytes: u32,
-    /// Maximum number of bytes queued for sending on a connection; it is closed beyond. Default 1
-    /// MiB.
+    /// Maximum number of bytes queued for sending on a connection, which is closed if it would
+    /// exceed them. Default 1 MiB.
     pub queued_bytes_max: u32,
-    /// High-water mark: with more bytes queued, a connection is not read until it is down to
-    /// `low_water_bytes`. Default 65,536.
+    /// High-water mark, in bytes: a connection with more bytes queued is not read until its queue
+    /// has drained to `low_water_bytes`. Default 65,536.
     pub high_water_bytes: u32,
-    /// Low-water mark, see `high_water_bytes`. Default 16,384.
+    /// Low-water mark, in bytes; see `high_water_bytes`. Default 16,384.
     pub low_water_bytes: u32,
     /// Maximum time without a byte from the peer, in ms; 0, the default, is no limit. The
     /// connection is closed up to an eighth of this time later.
@@ -63,27 +63,27 @@ pub struct Config {
     /// Maximum time in which a peer reads none of the queued bytes, in ms; 0 is no limit. Default
     /// 30,000.
     pub write_timeout_ms: u32,
-    /// Maximum time to connect, in ms; 0 is as long as the kernel tries. Default 10,000.
+    /// Maximum time to connect, in ms; 0 waits until the kernel gives up. Default 10,000.
     pub connect_timeout_ms: u32,
     /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time that a connection whose side we have ended waits for the peer to end too or to
-    /// take more of the sent bytes, in ms. Without this wait the peer would lose bytes it has not
-    /// read. Default 2,000.
+    /// Maximum time that a connection which we have shut down waits for the peer to close it or to
+    /// acknowledge more of the sent bytes, in ms. Without this wait the peer would lose bytes it
+    /// has not read. Default 2,000.
     pub linger_ms: u32,
     /// Interval of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, is
     /// never.
     pub housekeep_ms: u32,
-    /// Maximum time for which a thread spins before it sleeps, in ns, while spinning has paid
-    /// lately; 0, the default, never spins. Use it for threads with a CPU of their own.
+    /// Maximum time for which a thread spins before it sleeps, in ns, while spinning has recently
+    /// found work; 0, the default, never spins. Use it for threads with a CPU of their own.
     pub spin_ns_max: u32,
     /// Maximum number of queued commands from other threads. Default 1,024.
     pub commands_max: u32,
     /// Maximum number of bytes in queued commands; a single command may be larger. Default 16 MiB.
     pub commands_bytes_max: u32,
-    /// Maximum number of events taken from the kernel at a time. Default 256, at most 1,024.
+    /// Maximum number of events fetched from the kernel at a time. Default 256, at most 1,024.
     pub ready_max: u32,
-    /// Maximum number of connections accepted before others are served. Default 64.
+    /// Maximum number of connections accepted before open ones are served. Default 64.
     pub accepts_max: u32,
 }
 

@@ -4,11 +4,10 @@ use crate::engine::{CodecError, Overflow, QueueError, TimedOut, TooLong, Truncat
 use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
-/// Reason for which a [`Config`](crate::Config) is invalid.
+/// Error of a [`Config`](crate::Config) that is invalid.
 pub type ConfigError = handover_base::range::OutOfRange;
 
-/// Reason for which a thread of connections could not be started or had to end, or for which a
-/// connection could not be added.
+/// Error of starting or running an event-loop thread, or of adding a connection to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetError {
@@ -26,7 +25,7 @@ pub enum NetError {
     /// The queue of commands could not be allocated.
     #[error("cannot allocate the command queue: {0}; lower commands_max")]
     Commands(#[from] handover_ring::CapacityError),
-    /// The descriptor with which other threads wake this one could not be opened.
+    /// The descriptor through which other threads wake this one could not be opened.
     #[error("cannot open the wake-up descriptor: {0}")]
     Wake(#[from] handover_notify::PairError),
     /// A thread could not be started.
@@ -38,7 +37,7 @@ pub enum NetError {
         /// Maximum number of connections.
         connections_max: u32,
     },
-    /// The thread holds its maximum number of connections from one address.
+    /// The thread holds its maximum number of connections from this address.
     #[error(
         "{address} has {connections_per_address_max} connections open: raise \
          connections_per_address_max"
@@ -50,22 +49,24 @@ pub enum NetError {
         connections_per_address_max: u32,
     },
     /// The thread is stopping.
-    #[error("the thread is stopping and opens no connections")]
+    #[error("cannot open a connection: the thread is stopping")]
     Stopping,
     /// The TLS configuration was refused.
     #[error(transparent)]
     Tls(#[from] SetupError),
-    /// The thread has ended, or its queue of commands is full.
-    #[error("the thread has ended or its command queue is full: retry later or raise commands_max")]
+    /// The thread has exited, or its command queue is full.
+    #[error(
+        "cannot send a command: the thread has exited, or its queue is full (retry, or raise commands_max)"
+    )]
     ThreadUnavailable,
 }
 
-/// Reason for which nothing was written.
+/// Error of writing to a connection: no byte was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The connection is closed or being closed.
-    #[error("the connection is closed")]
+    #[error("cannot write: the connection is closed")]
     Closed,
     /// More bytes would be queued than `queued_bytes_max` allows; the connection is closed.
     #[error(transparent)]
@@ -78,23 +79,25 @@ pub enum WriteError {
     Tls(#[from] TlsError),
 }
 
-/// Reason for which a command was refused; returns the bytes that were to be written.
+/// Error of sending a command to an event-loop thread; returns the bytes that were to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
     /// Too many commands, or too many bytes in them, are queued for that thread.
-    #[error("the command queue is full: retry later, or raise commands_max or commands_bytes_max")]
+    #[error(
+        "the thread's command queue is full: retry, or raise commands_max or commands_bytes_max"
+    )]
     Full(Vec<u8>),
-    /// The thread has ended.
-    #[error("the thread has ended")]
+    /// The thread has exited.
+    #[error("cannot send a command: the thread has exited")]
     Ended(Vec<u8>),
 }
 
-/// Reason for which a connection was closed.
+/// Reason why a connection was closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The peer ended the connection between messages, and the bytes queued for it were sent.
+    /// The peer closed the connection between messages, and the bytes queued for it were sent.
     #[error("closed by the peer")]
     Peer,
     /// The program closed the connection.
@@ -103,7 +106,7 @@ pub enum CloseReason {
     /// The thread was stopped.
     #[error("the thread was stopped")]
     Stopped,
-    /// The peer ended the connection in the middle of a message.
+    /// The peer closed the connection in the middle of a message.
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// The codec found bytes that are not a message.
@@ -124,7 +127,7 @@ pub enum CloseReason {
     /// TLS failed, in the handshake or in a record.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No byte has arrived for `idle_timeout_ms`.
+    /// No byte was received for `idle_timeout_ms`.
     #[error("no byte received for idle_timeout_ms")]
     Idle,
     /// The handler panicked.

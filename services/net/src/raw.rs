@@ -6,8 +6,8 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
-/// Ioctl that reads the number of bytes in a socket's send queue: those not acknowledged by the
-/// peer's kernel.
+/// Request number of the ioctl that reads the number of bytes in a socket's send queue: those not
+/// acknowledged by the peer's kernel.
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 
 /// Returns the number of written bytes that the peer's kernel has not acknowledged.
@@ -20,18 +20,23 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Maximum length of a message that is copied in words of constant size: for so few bytes a call of
-/// `memcpy` takes longer than the copy.
+/// Maximum length, in bytes, of a message that is copied in words of constant size: for so few
+/// bytes a call of `memcpy` takes longer than the copy.
 pub(crate) const SHORT_BYTES: usize = 32;
 
-/// Appends four bytes and at most [`SHORT_BYTES`] more. The vector's length is read once and
-/// written once: with safe calls each append would wait for the length that the previous one wrote.
+/// Appends the four bytes of `head` and at most [`SHORT_BYTES`] of `bytes`. The vector's length is
+/// read once and written once: with safe calls each append would wait for the length that the
+/// previous one wrote.
 ///
 /// # Panics
 /// If there are more than [`SHORT_BYTES`].
 #[inline]
 pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
-    assert!(bytes.len() <= SHORT_BYTES, "{} bytes are not short", bytes.len());
+    assert!(
+        bytes.len() <= SHORT_BYTES,
+        "{} bytes to append, at most {SHORT_BYTES} are allowed",
+        bytes.len()
+    );
     out.reserve(head.len() + SHORT_BYTES);
     let appended = out.len() + head.len() + bytes.len();
     let spare = &mut out.spare_capacity_mut()[..head.len() + SHORT_BYTES];
@@ -43,7 +48,8 @@ pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
     unsafe { out.set_len(appended) };
 }
 
-/// Copies with two words, one at each end, which overlap if the bytes are fewer than two words.
+/// Copies with two word accesses, one at each end, which overlap if there are fewer bytes than two
+/// words.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     #[inline(always)]
@@ -78,12 +84,12 @@ mod tests {
             written += count;
         }
         let left = unacknowledged_bytes(near.as_fd()).unwrap();
-        assert!(left > 0 && left <= written, "{left} of {written}");
+        assert!(left > 0 && left <= written, "{left} of {written} bytes unacknowledged");
         far.read_exact(&mut vec![0; written]).unwrap();
         // The last byte's acknowledgement may still be on its way.
         let until = Instant::now() + Duration::from_secs(60);
         while unacknowledged_bytes(near.as_fd()) != Ok(0) {
-            assert!(Instant::now() < until, "never acknowledged");
+            assert!(Instant::now() < until, "the bytes were not acknowledged in time");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

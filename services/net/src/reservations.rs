@@ -1,4 +1,4 @@
-//! Counts of a thread of connections that other threads read and change: bytes of queued commands,
+//! Counters of an event-loop thread that other threads read and change: bytes of queued commands,
 //! connections, and listeners that may still hand connections over.
 //!
 //! A listener of another thread reserves a slot before it accepts a connection for this thread. The
@@ -10,23 +10,23 @@ use handover_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const OPEN_SHIFT: u32 = 32;
 const RESERVED: u64 = (1 << OPEN_SHIFT) - 1;
 
-/// Counts of one thread, with their limits.
+/// Counters of one event-loop thread, with their limits.
 #[derive(Debug)]
 pub struct Reservations {
-    /// Bytes in queued write commands.
+    /// Number of bytes in queued write commands.
     bytes: AtomicUsize,
     bytes_max: usize,
     /// Open connections in the upper half, and reserved ones in the lower: in one word, so that a
     /// reservation which becomes a connection is not missed between the two.
     connections: AtomicU64,
-    /// Limit of connections, open and reserved.
+    /// Maximum number of connections, open and reserved.
     connections_max: u64,
-    /// Listeners of other threads that may still hand connections to this thread.
+    /// Number of listeners of other threads that may still hand connections to this thread.
     remote_listeners_count: AtomicUsize,
 }
 
 impl Reservations {
-    /// Makes the counts of a thread without connections.
+    /// Makes the counters of a thread without connections.
     pub fn new(bytes_max: usize, connections_max: usize) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
@@ -37,8 +37,8 @@ impl Reservations {
         }
     }
 
-    /// Reserves bytes for a write command. Returns `false` if the limit would be exceeded; a single
-    /// command may exceed it.
+    /// Reserves queue space for a write command. Returns `false` if the limit would be exceeded; a
+    /// single command may exceed it.
     pub fn try_reserve_bytes(&self, bytes_count: usize) -> bool {
         // Relaxed all: a count that bounds memory; no other access depends on it. Changed only if
         // the bytes fit: a large command that is refused does not cause the refusal of a small one.
@@ -49,8 +49,7 @@ impl Reservations {
         reserved.is_ok()
     }
 
-    /// Subtracts the bytes of a command that the thread has taken, or that was not queued after
-    /// all.
+    /// Releases the bytes of a command that the thread has executed, or that could not be queued.
     pub fn release_bytes(&self, bytes_count: usize) {
         // Relaxed: as in try_reserve_bytes().
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
@@ -67,7 +66,7 @@ impl Reservations {
             .fetch_update(set, fetch, |before| Some(count << OPEN_SHIFT | before & RESERVED));
     }
 
-    /// Reserves a slot for one more connection; returns `false` if there is none. The reservation
+    /// Reserves a slot for one more connection; returns `false` if none is free. The reservation
     /// lasts until [`release`](Self::release).
     pub fn try_reserve(&self) -> bool {
         // Changed only if there is a slot: an attempt that fails does not cause the failure of
@@ -80,8 +79,8 @@ impl Reservations {
         reserved.is_ok()
     }
 
-    /// Ends a reservation: the connection has arrived, and its thread has published it, or it is not
-    /// handed over after all.
+    /// Releases a reservation: its connection has arrived and is counted as open, or is not handed
+    /// over after all.
     pub fn release(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -92,7 +91,7 @@ impl Reservations {
         self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a listener that has handed over its last connection. The caller then wakes the thread.
+    /// Counts a listener that will hand over no more connections. The caller then wakes the thread.
     pub fn remove_remote_listener(&self) {
         // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are
         // in the ring.

@@ -6,7 +6,7 @@
 
 use crate::engine::Replies;
 
-/// Defines a probe site, if the feature is on, and the tests' record. The value is evaluated only
+/// Defines a probe site, if the feature is on, and its record in tests. The value is evaluated only
 /// while the site is enabled.
 macro_rules! site {
     ($stage:ident, $name:literal, $value:expr) => {
@@ -19,37 +19,37 @@ macro_rules! site {
     };
 }
 
-/// The kernel has reported the connection in slot `index` as readable.
+/// Records that the kernel has reported the connection in slot `index` as readable.
 #[inline(always)]
 pub(crate) fn readable(index: u32) {
     site!(Readable, "net.readable", index as usize);
 }
 
-/// `bytes_count` bytes were read.
+/// Records a read of `bytes_count` bytes.
 #[inline(always)]
 pub(crate) fn read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
 }
 
-/// A message of `message_bytes` was decoded.
+/// Records that a message of `message_bytes` was decoded.
 #[inline(always)]
 pub(crate) fn decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
-/// The handler has returned from a message of `message_bytes`.
+/// Records that the handler has returned from a message of `message_bytes`.
 #[inline(always)]
 pub(crate) fn dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
-/// A reply was appended to `replies`.
+/// Records that a reply was appended to `replies`.
 #[inline(always)]
 pub(crate) fn written(replies: &Replies) {
     site!(Written, "net.written", replies.len());
 }
 
-/// The kernel has taken `bytes_count` bytes.
+/// Records that the kernel has accepted `bytes_count` bytes.
 #[inline(always)]
 pub(crate) fn sent(bytes_count: usize) {
     site!(Sent, "net.sent", bytes_count);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     thread_local! {
-        /// Stages that this thread has passed, in order.
+        /// Stages that this thread has recorded, in order.
         static PASSED: RefCell<Vec<Stage>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -91,7 +91,7 @@ mod tests {
         type Data = ();
 
         fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
-            conn.send(line).expect("room");
+            conn.send(line).expect("free capacity");
         }
 
         fn on_close(
@@ -101,7 +101,7 @@ mod tests {
             (): (),
             _: &CloseReason,
         ) {
-            self.0.as_ref().expect("it was given one").stop(Duration::ZERO);
+            self.0.as_ref().expect("stopper is set before run").stop(Duration::ZERO);
         }
     }
 
@@ -109,13 +109,13 @@ mod tests {
     fn two_messages_of_one_read_pass_through_all_stages_and_are_sent_together() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
         let mut near = TcpStream::connect(listener.local_addr().expect("one")).expect("a peer");
-        let far = listener.accept().expect("it has connected").0;
-        near.write_all(b"one\ntwo\n").expect("room");
+        let far = listener.accept().expect("accept the connection").0;
+        near.write_all(b"one\ntwo\n").expect("free capacity");
         let mut reactor =
             Reactor::new(Config::default(), Lines::new(9), Echo(None)).expect("valid");
         let stopper = reactor.stopper();
         reactor.handler().0 = Some(stopper);
-        reactor.adopt(far).expect("room");
+        reactor.adopt(far).expect("free capacity");
         near.shutdown(std::net::Shutdown::Write).expect("connected");
         reactor.run().expect("it runs");
         let each = [Decoded, Written, Dispatched];

@@ -1,10 +1,10 @@
-//! Counters of a thread.
+//! Counters of an event-loop thread.
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counters of a thread, or of all threads of a service.
+        /// Counters of an event-loop thread, or of all threads of a service.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Stats {
@@ -18,15 +18,16 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// Returns the sum of both.
+            /// Returns the sum of the two threads' counters.
             #[must_use]
-            pub fn and(self, other: Self) -> Self {
+            pub fn plus(self, other: Self) -> Self {
                 Self { $($name: self.$name + other.$name,)+ }
             }
         }
 
         impl Published {
-            /// Relaxed, all of them: each counter is valid by itself and orders no other access.
+            /// Publishes the counters. All stores are Relaxed: each counter is valid by itself and
+            /// orders no other access.
             pub(crate) fn publish(&self, stats: &Stats) {
                 $(self.$name.store(stats.$name, Ordering::Relaxed);)+
             }
@@ -47,9 +48,9 @@ stats! {
     closed_count,
     /// Connections open now.
     open_count,
-    /// Connections turned away: too many from their address, or no space.
+    /// Connections rejected: too many from their address, or none can be opened.
     turned_away_count,
-    /// Pauses of accepting for lack of descriptors or space.
+    /// Pauses of accepting because no descriptor or slot was free.
     accept_pauses_count,
     /// TLS handshakes completed.
     handshakes_count,
@@ -63,15 +64,15 @@ stats! {
     read_bytes,
     /// Messages handed to the handler.
     messages_count,
-    /// Sends of which the kernel took at least one byte.
+    /// Sends of which the kernel accepted at least one byte.
     sends_count,
     /// Bytes sent.
     sent_bytes,
-    /// Sends of which the kernel took only a part, so that bytes had to be queued.
+    /// Sends of which the kernel accepted only a part, so that bytes had to be queued.
     delayed_count,
-    /// Rounds of the event loop.
+    /// Iterations of the event loop.
     rounds_count,
-    /// Waits that found work while spinning.
+    /// Waits during which spinning found work.
     spun_count,
     /// Handler calls that panicked.
     panics_count,

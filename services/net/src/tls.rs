@@ -4,7 +4,7 @@
 //! # #[cfg(feature = "tls")] {
 //! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
 //!
-//! // Made on the spot; or Identity::from_files, for one that others know.
+//! // A new identity; Identity::from_files loads an existing one.
 //! let identity = Identity::generate(&["localhost", "127.0.0.1"])?;
 //! let server = Server::new(&identity, ServerOptions::default())?;
 //! let client = Client::new(Verify::Roots(Roots::of(&identity)?), ClientOptions::default())?;

@@ -31,7 +31,7 @@ struct ConnIsInvariant;
 ///     long
 /// }
 /// ```
-struct RoomIsInvariant;
+struct ConnectionsIsInvariant;
 
 /// The types above, without the conversion.
 ///

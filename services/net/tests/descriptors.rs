@@ -67,12 +67,12 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
         let mut late = connect(&net).unwrap();
         assert!(is_served(&mut late), "{when_full:?}");
         match when_full {
-            WhenFull::Wait => assert!(served > 10, "only {served} were served"),
+            WhenFull::Wait => assert!(served > 10, "only {served} connections were served"),
             WhenFull::Reject => {
                 let deadline = Instant::now() + TIMEOUT;
                 // The counters are published when the thread next goes to sleep.
                 while net.stats().turned_away_count == 0 {
-                    assert!(Instant::now() < deadline, "nobody was turned away");
+                    assert!(Instant::now() < deadline, "no connection was rejected in time");
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }

@@ -100,7 +100,9 @@ impl Inbox {
                 self.reservations.release();
                 return false;
             }
-            Err(PushError::Closed(_)) => panic!("it takes until its listeners have ended"),
+            Err(PushError::Closed(_)) => {
+                panic!("the inbox was closed before its listeners had finished")
+            }
         }
         true
     }
@@ -120,7 +122,7 @@ impl Inbox {
             // queue.
             let is_last = !self.reservations.has_remote_listeners();
             while commands.pop().is_some() {
-                assert!(open_count < connections_max, "no slot for a reservation");
+                assert!(open_count < connections_max, "no free slot for a reserved connection");
                 open_count += 1;
                 self.reservations.publish_open_count(open_count as u64);
                 self.reservations.release();
@@ -152,7 +154,7 @@ fn hand_over_from_two(connections_max: usize, commands_max: u32) {
     let accepted = listeners.map(|listener| listener.join().expect("a listener"));
     assert_eq!(open_count, accepted.iter().sum());
     for _ in open_count..connections_max {
-        assert!(inbox.reservations.try_reserve(), "every reservation has ended");
+        assert!(inbox.reservations.try_reserve(), "a reservation was not released");
     }
     assert!(!inbox.reservations.try_reserve());
 }
@@ -179,7 +181,10 @@ fn slot_that_becomes_free_is_given_to_one_of_two() {
         reservations.publish_open_count(1);
         let is_ours = reservations.try_reserve();
         let is_theirs = other.join().expect("the other listener");
-        assert!(is_ours != is_theirs, "one slot: {is_ours}, {is_theirs}");
+        assert!(
+            is_ours != is_theirs,
+            "one free slot, reserved by the two listeners: {is_ours}, {is_theirs}"
+        );
     });
 }
 
@@ -191,7 +196,10 @@ fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
         let small = thread::spawn({
             let reservations = Arc::clone(&reservations);
             move || {
-                assert!(reservations.try_reserve_bytes(3), "there is room for 6");
+                assert!(
+                    reservations.try_reserve_bytes(3),
+                    "3 bytes were refused, with a limit of 6"
+                );
                 reservations.release_bytes(3);
             }
         });
@@ -200,12 +208,15 @@ fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
             // Accepted only if nothing is queued.
             move || reservations.try_reserve_bytes(7)
         });
-        assert!(reservations.try_reserve_bytes(3), "there is room for 6");
+        assert!(reservations.try_reserve_bytes(3), "3 bytes were refused, with a limit of 6");
         reservations.release_bytes(3);
         small.join().expect("the small command");
         assert!(!large.join().expect("the large command"));
         reservations.release_bytes(4);
-        assert!(reservations.try_reserve_bytes(1000), "every byte was released");
+        assert!(
+            reservations.try_reserve_bytes(1000),
+            "bytes of finished commands were not released"
+        );
     });
 }
 

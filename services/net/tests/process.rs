@@ -103,7 +103,7 @@ impl Served {
         let mut lines = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
-        let address = line.trim().parse().expect("the server says where it is");
+        let address = line.trim().parse().expect("parse the server's address");
         Self { process, lines, address }
     }
 
@@ -132,7 +132,7 @@ impl Served {
         self.lines.read_line(&mut line).unwrap();
         assert!(self.process.wait().unwrap().success());
         let counts: Vec<u64> = line.split_whitespace().map(|it| it.parse().unwrap()).collect();
-        counts.try_into().expect("three counts")
+        counts.try_into().expect("the server printed other than three counts")
     }
 }
 
@@ -169,9 +169,11 @@ fn talk(peer: TcpStream, first: &Sender<()>) -> u64 {
     let mut reader = BufReader::with_capacity(1 << 16, &peer);
     loop {
         match reader.read_exact(&mut reply) {
-            Ok(()) => assert_eq!(reply, framed(answers), "an answer is missing"),
+            Ok(()) => assert_eq!(reply, framed(answers), "the reply differs from the message"),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
-            Err(error) => panic!("{error} instead of an end after {answers} answers"),
+            Err(error) => {
+                panic!("{error} instead of the end of the stream after {answers} answers")
+            }
         }
         if answers == 0 {
             first.send(()).unwrap();
@@ -198,7 +200,7 @@ fn on_sigterm() {
     let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
     let [messages, accepted, _] = served.ended();
     assert!(answers > 0);
-    assert_eq!((messages, accepted), (answers, 6), "read and not answered");
+    assert_eq!((messages, accepted), (answers, 6), "messages were read and not answered");
 }
 
 fn silent_connections() {
@@ -213,9 +215,9 @@ fn silent_connections() {
     println!("{count} have connected in {} ms", begin.elapsed().as_millis());
     let held_kb = served.resident_kb().saturating_sub(before_kb);
     // Some 3 KiB each before any byte has arrived; the bound is ten times that.
-    assert!(held_kb < 30 * count + 4_096, "{held_kb} kB for {count} who said nothing");
+    assert!(held_kb < 30 * count + 4_096, "{held_kb} kB are held for {count} silent connections");
     for peer in &mut silent {
-        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "it is closed, and orderly");
+        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0, "the connection was not closed in order");
     }
     served.terminate();
     let [_, accepted, timed_out] = served.ended();
@@ -261,7 +263,7 @@ fn answered(peer: &mut TcpStream, client: Option<&Client>) {
         peer.write_all(&out).unwrap();
         out.clear();
         let count = peer.read(&mut reply).unwrap();
-        assert!(count > 0, "the server has ended it");
+        assert!(count > 0, "the server closed the connection");
         tls.open(&mut reply[..count], &mut plain, &mut out).unwrap();
     }
     assert_eq!(plain, framed(7));
@@ -275,11 +277,11 @@ fn idle_memory() {
     let plain = idle_bytes("plain", count);
     // Memory comes in whole pages and slab blocks, a large share for few connections.
     let slack = 256 * 1024 / count;
-    assert!(plain <= 64 + slack, "{plain} bytes each of {count}");
+    assert!(plain <= 64 + slack, "{plain} bytes for each of {count} connections");
     let count = if is_long { count } else { count / 10 };
     let sealed = idle_bytes("tls", count);
     let slack = 256 * 1024 / count;
-    assert!(sealed <= 4096 + slack, "{sealed} bytes each of {count} by TLS");
+    assert!(sealed <= 4096 + slack, "{sealed} bytes for each of {count} TLS connections");
     println!("{plain} bytes each, and {sealed} by TLS");
 }
 
@@ -297,7 +299,7 @@ fn few_descriptors() {
     // Closing the accepted ones makes space for all others.
     drop(peers);
     for peer in &mut late {
-        assert!(is_served(peer), "still waiting");
+        assert!(is_served(peer), "a connection was not served");
     }
     drop(late);
     served.terminate();

@@ -374,7 +374,7 @@ fn certificate_is_verified_against_the_trusted_authorities() {
     serving.signal(Signal::TERM);
     serving.finish().code(0);
     for (cert, key, why) in [
-        ("here.pem", "there.key", "the private key is not the certificate's"),
+        ("here.pem", "there.key", "the private key does not match the certificate"),
         ("none.pem", "here.key", "none.pem: "),
         ("here.pem", "none.key", "none.key: "),
         ("here.key", "here.key", "here.key: "),

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Connection that a handler is called for.
+/// Connection that a handler is called for, with its operations.
 pub struct Conn<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
@@ -20,7 +20,7 @@ pub struct Conn<'a, C, D> {
     pub(crate) received: Received<'a>,
 }
 
-/// Bytes of the latest read of a connection, and the message among them that is being handled.
+/// Bytes of the latest read of a connection, and the message in them that is being handled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Received<'a> {
     pub(crate) bytes: &'a [u8],
@@ -64,7 +64,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         if C::IS_EXACT && std::ptr::eq(received.message, message) && from < to {
             debug_assert!(
                 is_exact(codec, message, &received.bytes[from..to]),
-                "Codec::IS_EXACT is set, but encode differs from decode"
+                "Codec::IS_EXACT is true, but encode writes other bytes than decode read"
             );
             return self.core.reply_unchanged(received.bytes, from..to);
         }
@@ -83,30 +83,30 @@ impl<C: Codec, D> Conn<'_, C, D> {
         })
     }
 
-    /// Closes the connection once all queued bytes are sent and the peer has either ended its side
+    /// Closes the connection once all queued bytes are sent and the peer has either closed its end
     /// or had `linger_ms` to read them. The handler gets no further message from it.
     pub fn close(&mut self) {
         let key = self.key;
-        self.room().close(key);
+        self.connections().close(key);
     }
 
     /// Closes the connection at once; queued bytes are lost.
     pub fn abort(&mut self) {
         let key = self.key;
-        self.room().abort(key);
+        self.connections().abort(key);
     }
 
     /// Stops reading the connection until [`resume`](Self::resume). Messages that were read already
     /// wait; the peer is slowed down by TCP flow control.
     pub fn suspend(&mut self) {
         let key = self.key;
-        self.room().suspend(key);
+        self.connections().suspend(key);
     }
 
     /// Resumes reading after [`suspend`](Self::suspend).
     pub fn resume(&mut self) {
         let key = self.key;
-        self.room().resume(key);
+        self.connections().resume(key);
     }
 
     /// Returns a handle to this connection that other threads can use, also after this call.
@@ -128,11 +128,11 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.core.slab.get(self.key)?.link.tls().map(Session::new)
     }
 
-    /// Returns access to all connections of this thread.
-    pub fn room(&mut self) -> Connections<'_, C, D> {
+    /// Returns all connections of this thread.
+    pub fn connections(&mut self) -> Connections<'_, C, D> {
         // `Connections` can append to this connection by its key, but has no access to the bytes that were
         // read: replies that are ranges of them are copied first.
-        let _ = self.core.turn.replies.written(self.received.bytes);
+        let _ = self.core.call.replies.written(self.received.bytes);
         Connections { core: self.core, codec: self.codec }
     }
 }
@@ -167,12 +167,13 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.core.slab.keys().map(Key::from)
     }
 
-    /// Returns the program's data for the connection `key`, if it is open.
+    /// Returns the program's data for the connection `key`; `None` if the connection is closed.
     pub fn data(&mut self, key: Key) -> Option<&mut D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
 
-    /// Frames a message and sends it to the connection `key` at the end of this round.
+    /// Frames a message and sends it to the connection `key` at the end of this iteration of the
+    /// event loop.
     ///
     /// # Errors
     /// [`WriteError`], as for [`Conn::send`].
@@ -187,9 +188,9 @@ impl<C: Codec, D> Connections<'_, C, D> {
             slot.flags.set(Flags::CLOSING);
             self.core.enqueue(key);
         }
-        if self.core.turn.key == Some(key) {
-            self.core.turn.should_stop = true;
-            self.core.turn.is_open = false;
+        if self.core.call.key == Some(key) {
+            self.core.call.should_stop = true;
+            self.core.call.is_open = false;
         }
     }
 
@@ -203,8 +204,8 @@ impl<C: Codec, D> Connections<'_, C, D> {
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.flags.set(Flags::SUSPENDED);
         }
-        if self.core.turn.key == Some(key) {
-            self.core.turn.should_stop = true;
+        if self.core.call.key == Some(key) {
+            self.core.call.should_stop = true;
         }
     }
 

@@ -1,4 +1,4 @@
-//! State of a thread that its handler can access while it is called.
+//! State of a thread that its handler can access during a call.
 
 use super::endpoint::Dial;
 use super::inbox::Inbox;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Flags that forbid further writes to a connection, if any of them is set.
+/// Flags of which each forbids further writes to a connection.
 const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
 
 /// Purpose of a timer.
@@ -25,11 +25,11 @@ pub(crate) enum TimerPurpose {
     /// Check for idle connections, at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
-    /// Retry of accepting, in case other parts of the process have freed descriptors.
+    /// Retry of accepting, as other parts of the process may have closed descriptors.
     RetryAccept,
-    /// End of normal reading after a stop: each connection gets one more message.
+    /// End of normal reading after a stop: each connection gets at most one more message.
     LastMessages,
-    /// End of the grace period after a stop: all connections are closed.
+    /// End of the grace period after a stop: all open connections are closed.
     GraceEnd,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Core<D> {
     pub(crate) slab: Slab<Slot<D>>,
     pub(crate) poll: Poll,
     pub(crate) wheel: Wheel<TimerPurpose>,
-    /// Queue of connections and listeners to be served, each at most once.
+    /// Queue of connections and listeners to be served; each is in it at most once.
     pub(crate) ready: VecDeque<EventSource>,
     /// Connections to be closed, with the reason.
     pub(crate) pending_closes: Vec<(Key, CloseReason)>,
@@ -47,21 +47,21 @@ pub(crate) struct Core<D> {
     pub(crate) limits: Limits,
     pub(crate) limiter: PerIpLimiter,
     pub(crate) stats: Stats,
-    /// Time at the beginning of this round.
+    /// Time at the start of this iteration of the event loop.
     pub(crate) now_ns: u64,
     pub(crate) is_stopping: bool,
-    pub(crate) turn: Turn,
-    /// Buffers for opened and for sealed TLS records, reused by each connection during its turn.
+    pub(crate) call: HandlerCall,
+    /// Buffers for opened and for sealed TLS records, reused by one connection after another.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
 }
 
-/// Capacity above which a reply buffer is shrunk after use.
+/// Capacity, in bytes, above which a reply buffer is shrunk after use.
 pub(crate) const REPLIES_KEPT_BYTES: usize = 1 << 18;
 
 /// State of the handler call in progress.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct HandlerCall {
     pub(crate) key: Option<Key>,
     /// `true` while the connection can still be written to.
     pub(crate) is_open: bool,
@@ -70,31 +70,32 @@ pub(crate) struct Turn {
     /// End of each message in `replies`; filled only if each message is a TLS record of its own.
     pub(crate) ends: Vec<usize>,
     pub(crate) record_per_message: bool,
-    /// Bytes that were queued for sending before this turn.
+    /// Bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
     /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or
     /// the space left in the queue, or 0 if each message is a TLS record of its own.
     replies_max: usize,
-    /// `true` if no further message is to be handed over in this turn.
+    /// `true` if no further message of this read is to be delivered.
     pub(crate) should_stop: bool,
     pub(crate) overflow: Option<Overflow>,
 }
 
-impl Turn {
+impl HandlerCall {
     fn set_replies_max(&mut self, limits: &Limits) {
         let free_bytes = limits.queued_bytes_max.saturating_sub(self.queued_bytes);
         self.replies_max =
             if self.record_per_message { 0 } else { free_bytes.min(limits.high_bytes) };
     }
 
-    /// Discards all replies of this turn.
+    /// Discards all replies of this call.
     pub(crate) fn clear_replies(&mut self) {
         self.replies.clear(REPLIES_KEPT_BYTES);
         self.ends.clear();
     }
 }
 
-/// Queues a listener unless it is queued already: twice, it would accept twice as many in a round.
+/// Queues a listener unless it is queued already: otherwise it would accept twice as many
+/// connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -102,25 +103,25 @@ pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: E
 }
 
 impl<D> Core<D> {
-    /// Returns the time in ms, in the width in which connections store it.
+    /// Returns the time in ms, as the 32 bits that connections store.
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
     }
 
     /// Prepares a handler call for the connection `key`.
-    pub(crate) fn begin(&mut self, key: Key, queued_bytes: usize) {
-        self.turn.key = Some(key);
-        self.turn.queued_bytes = queued_bytes;
-        self.turn.should_stop = false;
+    pub(crate) fn begin_call(&mut self, key: Key, queued_bytes: usize) {
+        self.call.key = Some(key);
+        self.call.queued_bytes = queued_bytes;
+        self.call.should_stop = false;
         let slot = self.slab.get(key);
-        self.turn.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
+        self.call.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
         let tls = slot.and_then(|slot| slot.link.tls());
-        self.turn.record_per_message = tls.is_some_and(Tls::has_record_per_message);
-        self.turn.set_replies_max(&self.limits);
+        self.call.record_per_message = tls.is_some_and(Tls::has_record_per_message);
+        self.call.set_replies_max(&self.limits);
     }
 
-    /// Queues a connection to be served in this round or the next.
+    /// Queues a connection to be served in this iteration or the next.
     pub(crate) fn enqueue(&mut self, key: Key) {
         if let Some(slot) = self.slab.get_mut(key)
             && !slot.flags.any(Flags::QUEUED)
@@ -130,7 +131,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Queues a listener to accept in this round or the next.
+    /// Queues a listener to accept in this iteration or the next.
     pub(crate) fn enqueue_listener(&mut self, index: u16) {
         enqueue_listener_once(&mut self.ready, EventSource::Listener(index));
     }
@@ -142,24 +143,24 @@ impl<D> Core<D> {
             slot.flags.set(Flags::ABORTED);
             self.pending_closes.push((key, why));
         }
-        if self.turn.key == Some(key) {
-            self.turn.should_stop = true;
-            self.turn.is_open = false;
+        if self.call.key == Some(key) {
+            self.call.should_stop = true;
+            self.call.is_open = false;
         }
     }
 
-    /// Appends bytes to the replies of the connection that is being served; `received` is what was
-    /// read of it in this turn.
+    /// Appends bytes to the replies of the connection that is being served; `received` is the
+    /// latest read of that connection.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
         received: &[u8],
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
-        if !self.turn.is_open {
+        if !self.call.is_open {
             return Err(WriteError::Closed);
         }
-        append(self.turn.replies.written(received))?;
+        append(self.call.replies.written(received))?;
         self.check_reply_limits(received)
     }
 
@@ -175,38 +176,38 @@ impl<D> Core<D> {
         self.reply_with(received, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Replies with the range `close_notify` of `received`, if possible without a copy.
+    /// Replies with the bytes `part` of `received`, if possible without a copy.
     #[inline(always)]
     pub(crate) fn reply_unchanged(
         &mut self,
         received: &[u8],
         part: Range<usize>,
     ) -> Result<(), WriteError> {
-        if self.turn.replies.extend_range(&part) {
-            stage::written(&self.turn.replies);
+        if self.call.replies.extend_range(&part) {
+            stage::written(&self.call.replies);
             return Ok(());
         }
         self.begin_unchanged_range(received, part)
     }
 
-    /// Replies with `close_notify` where it does not extend an uncopied range. Checks that the
-    /// connection is open and that the queue has space for all of `received` from `close_notify`
-    /// on, so that later parts need no check; every call that changes either condition copies the
-    /// range first.
+    /// Replies with `part` of `received`, which does not extend an uncopied range. Checks that the
+    /// connection is open and that the queue has space for all of `received` from `part` on, so
+    /// that later parts need no check; every call that changes either condition copies the range
+    /// first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
         received: &[u8],
         part: Range<usize>,
     ) -> Result<(), WriteError> {
-        let turn = &mut self.turn;
-        if !turn.is_open {
+        let call = &mut self.call;
+        if !call.is_open {
             return Err(WriteError::Closed);
         }
-        let written = turn.replies.written(received);
-        if written.len() + (received.len() - part.start) <= turn.replies_max {
-            turn.replies.push_range(received, part);
-            stage::written(&turn.replies);
+        let written = call.replies.written(received);
+        if written.len() + (received.len() - part.start) <= call.replies_max {
+            call.replies.push_range(received, part);
+            stage::written(&call.replies);
             return Ok(());
         }
         written.extend_from_slice(&received[part]);
@@ -215,8 +216,8 @@ impl<D> Core<D> {
 
     #[inline]
     fn check_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
-        stage::written(&self.turn.replies);
-        match self.turn.replies.len() > self.turn.replies_max {
+        stage::written(&self.call.replies);
+        match self.call.replies.len() > self.call.replies_max {
             true => self.enforce_reply_limits(received),
             false => Ok(()),
         }
@@ -224,16 +225,16 @@ impl<D> Core<D> {
 
     /// Handles a reply that is a TLS record of its own, or that exceeds a water mark or the limit.
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
-        let turn = &mut self.turn;
-        if turn.record_per_message {
-            turn.ends.push(turn.replies.len());
+        let call = &mut self.call;
+        if call.record_per_message {
+            call.ends.push(call.replies.len());
         }
-        if let Some(key) = turn.key
-            && turn.queued_bytes + turn.replies.len() > self.limits.queued_bytes_max
+        if let Some(key) = call.key
+            && call.queued_bytes + call.replies.len() > self.limits.queued_bytes_max
         {
             self.send_early(key, received)?;
         }
-        self.turn.should_stop |= self.turn.replies.len() > self.limits.high_bytes;
+        self.call.should_stop |= self.call.replies.len() > self.limits.high_bytes;
         Ok(())
     }
 
@@ -243,7 +244,7 @@ impl<D> Core<D> {
         key: Key,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
-        if self.turn.key == Some(key) {
+        if self.call.key == Some(key) {
             // Replies that are ranges of the read buffer were copied before `Connections` was handed out.
             return self.reply_with(&[], append);
         }
@@ -268,14 +269,14 @@ impl<D> Core<D> {
         }
     }
 
-    /// Tries to send the replies of one read early, as the queue has no space for them.
+    /// Tries to send the replies to one read early, as the queue has no space for them.
     #[cold]
     fn send_early(&mut self, key: Key, received: &[u8]) -> Result<(), WriteError> {
-        let turn = &mut self.turn;
-        let replies = turn.replies.written(received);
+        let call = &mut self.call;
+        let replies = call.replies.written(received);
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         let blocked = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
-        if turn.queued_bytes == 0 && !slot.flags.any(blocked) {
+        if call.queued_bytes == 0 && !slot.flags.any(blocked) {
             if slot.link.is_secured() {
                 return self.seal_early(key);
             }
@@ -285,21 +286,21 @@ impl<D> Core<D> {
             self.stats.sends_count += 1;
             self.stats.sent_bytes += sent_bytes as u64;
         }
-        let queued_bytes = turn.queued_bytes + turn.replies.len();
+        let queued_bytes = call.queued_bytes + call.replies.len();
         match queued_bytes > self.limits.queued_bytes_max {
             true => Err(self.record_overflow(queued_bytes)),
             false => Ok(()),
         }
     }
 
-    /// Seals and sends the replies of a secured connection early. All of them are copied already;
-    /// sealed records cannot be taken back, so that those the kernel refuses are queued.
+    /// Seals and sends the replies of a TLS connection early. All of them are copied already;
+    /// sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
     fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
-        let turn = &mut self.turn;
-        slot.link.seal(turn.replies.written(&[]), &turn.ends, &mut self.sealed)?;
-        turn.clear_replies();
+        let call = &mut self.call;
+        slot.link.seal(call.replies.written(&[]), &call.ends, &mut self.sealed)?;
+        call.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
         self.stats.sends_count += 1;
@@ -308,8 +309,8 @@ impl<D> Core<D> {
             slot.flags.set(Flags::SEND_BLOCKED);
         }
         let queued = slot.link.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
-        turn.queued_bytes = slot.link.queued_bytes();
-        turn.set_replies_max(&self.limits);
+        call.queued_bytes = slot.link.queued_bytes();
+        call.set_replies_max(&self.limits);
         self.sealed = sealed;
         match queued {
             Ok(None) => {}
@@ -326,9 +327,9 @@ impl<D> Core<D> {
     fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
-        self.turn.overflow = Some(overflow);
-        self.turn.should_stop = true;
-        self.turn.clear_replies();
+        self.call.overflow = Some(overflow);
+        self.call.should_stop = true;
+        self.call.clear_replies();
         overflow.into()
     }
 
@@ -358,7 +359,8 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// Counts one connection more or fewer, and publishes the number to threads that hand over.
+    /// Adjusts the number of open connections by `more`, and publishes it to threads that hand
+    /// connections to this one.
     pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
         self.inbox.reservations.publish_open_count(self.stats.open_count);
@@ -405,7 +407,7 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// Returns the rules that apply now: no message timeout while we do not read the connection.
+    /// Returns the limits that apply now: no message timeout while we do not read the connection.
     pub(crate) fn limits_for(&self, flags: Flags) -> Limits {
         match flags.any(Flags::SUSPENDED.or(Flags::ABOVE_HIGH_WATER)) {
             true => Limits { message_timeout_ns: 0, ..self.limits },
@@ -413,7 +415,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Returns the time at which the connection times out, if it has a deadline.
+    /// Returns the time at which the connection times out; `None` if it has no deadline.
     pub(crate) fn deadline_ns(&self, slot: &Slot<D>) -> Option<u64> {
         let phase_ms = if slot.flags.any(Flags::CONNECTING) {
             Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)

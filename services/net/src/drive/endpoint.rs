@@ -1,18 +1,18 @@
-//! Addresses to listen at and to connect to, with the TLS to use there.
+//! Addresses to listen at and to connect to, with their TLS settings.
 
 use crate::tls::{Client, NamedClient, Server, SetupError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Address to listen at, in the clear or by TLS.
+/// Address to listen at, in plain text or by TLS.
 ///
 /// ```
 /// # #[cfg(feature = "tls")] {
 /// use handover_net::{Listen, tls};
 /// let identity = tls::Identity::generate(&["localhost"])?;
 /// let server = tls::Server::new(&identity, tls::ServerOptions::default())?;
-/// let everywhere = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
-/// # let _ = everywhere;
+/// let listen = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
+/// # let _ = listen;
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -23,7 +23,7 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// Listens in the clear; for port 0 the kernel chooses a port.
+    /// Listens in plain text; for port 0 the kernel chooses a port.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Self {
         Self { address, tls: None }
@@ -42,7 +42,7 @@ impl From<SocketAddr> for Listen {
     }
 }
 
-/// Address to connect to, in the clear or by TLS.
+/// Address to connect to, in plain text or by TLS.
 #[derive(Debug, Clone)]
 pub struct Dial {
     pub(crate) address: SocketAddr,
@@ -51,7 +51,7 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// Connects in the clear.
+    /// Connects in plain text.
     #[must_use]
     pub const fn to(address: SocketAddr) -> Self {
         Self { address, source: None, tls: None }

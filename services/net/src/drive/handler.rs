@@ -5,8 +5,8 @@ use super::slab::Key;
 use crate::CloseReason;
 use crate::engine::{Codec, Crossing};
 
-/// A program's reaction to the events of its connections, accepted and outgoing. Each thread has
-/// a handler of its own, so that handlers need no locks.
+/// A program's handling of the events of its connections, accepted and outgoing. Each thread has a
+/// handler of its own, so that handlers need no locks.
 ///
 /// A call that panics closes the connection it was made for; the thread goes on.
 pub trait Handler: Send + 'static {
@@ -25,12 +25,12 @@ pub trait Handler: Send + 'static {
         let _ = conn;
     }
 
-    /// Called with each complete message. Bytes that the call writes to the same connection are
-    /// sent together with the replies to all messages of the same read.
+    /// Called with each complete message. Replies that the call sends on the same connection are
+    /// sent together with those to all messages of the same read.
     fn on_message(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>, message: &[u8]);
 
-    /// Called when a water mark was crossed. Above the high mark, no further messages of this
-    /// connection are handed over until the queue is down to the low mark.
+    /// Called when the send queue has crossed a water mark. Above the high mark, no further
+    /// messages of this connection are delivered until the queue has drained to the low mark.
     fn on_crossing(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>, crossing: Crossing) {
         let _ = (conn, crossing);
     }
@@ -40,17 +40,16 @@ pub trait Handler: Send + 'static {
         let _ = conn;
     }
 
-    /// Called once for each closed connection that was accepted or that the program asked for. If
-    /// the connection attempt or the TLS handshake failed, no other method was called for it
-    /// before.
+    /// Called once for each closed connection, accepted or requested by the program. If the
+    /// connection attempt or the TLS handshake failed, no other method was called for it before.
     fn on_close(
         &mut self,
-        room: &mut Connections<'_, Self::Codec, Self::Data>,
+        connections: &mut Connections<'_, Self::Codec, Self::Data>,
         key: Key,
         data: Self::Data,
         why: &CloseReason,
     ) {
-        let _ = (room, key, data, why);
+        let _ = (connections, key, data, why);
     }
 
     /// Called after a method of this handler panicked, with the panic's message. The handler is in
@@ -59,8 +58,8 @@ pub trait Handler: Send + 'static {
         let _ = message;
     }
 
-    /// Called every `housekeep_ms`.
-    fn housekeep(&mut self, room: &mut Connections<'_, Self::Codec, Self::Data>) {
-        let _ = room;
+    /// Called periodically, every `housekeep_ms`.
+    fn housekeep(&mut self, connections: &mut Connections<'_, Self::Codec, Self::Data>) {
+        let _ = connections;
     }
 }

@@ -1,4 +1,4 @@
-//! Commands that other threads send to a thread of connections.
+//! Commands that other threads send to an event-loop thread.
 
 use super::endpoint::Dial;
 use super::slab::Key;
@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Request to a thread.
+/// Command to an event-loop thread.
 pub(crate) enum Command<D> {
     Write(Key, Vec<u8>),
     Close(Key),
@@ -27,10 +27,10 @@ pub(crate) enum Command<D> {
     Connect(Dial, D),
 }
 
-/// Value of [`Inbox::stop_ns`] while the thread is not asked to stop.
+/// Value of [`Inbox::stop_ns`] before a stop is requested.
 const NOT_STOPPING: u64 = u64::MAX;
 
-/// The part of a thread's state that other threads share.
+/// State of an event-loop thread that other threads can access.
 pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
     wake: adaptive_fd::Sender,
@@ -74,7 +74,7 @@ impl<D> Inbox<D> {
         })
     }
 
-    /// Counts a listener that has handed over its last connection.
+    /// Counts down the listeners of other threads, as one of them hands over no more connections.
     pub(crate) fn remove_remote_listener(&self) {
         self.reservations.remove_remote_listener();
         self.wake.notify();
@@ -86,7 +86,7 @@ impl<D> Inbox<D> {
         self.wake.notify();
     }
 
-    /// Returns the grace period in ns for open connections, if the thread is asked to stop.
+    /// Returns the grace period in ns if a stop was requested; `None` otherwise.
     pub(crate) fn stop_grace_ns(&self) -> Option<u64> {
         // Acquire: pairs with the Release in stop().
         Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != NOT_STOPPING)
@@ -102,7 +102,8 @@ fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
     if is_full { CommandError::Full(bytes) } else { CommandError::Ended(bytes) }
 }
 
-/// Handle to a connection for any thread: its commands are executed by the connection's thread.
+/// Handle of a connection, usable from any thread: its commands are executed by the connection's
+/// thread.
 ///
 /// Each call wakes that thread if it sleeps, and never blocks. Commands for a connection that is
 /// already closed are ignored; [`Handler::on_close`](crate::Handler::on_close) reports its end.
@@ -178,21 +179,21 @@ impl<D> fmt::Debug for Handle<D> {
     }
 }
 
-/// Handle to one thread for any other thread: stops it and reads its counters.
+/// Handle of an event-loop thread, usable from any other thread: stops it and reads its counters.
 pub struct Stopper<D> {
     pub(crate) inbox: Arc<Inbox<D>>,
 }
 
 impl<D> Stopper<D> {
-    /// Asks the thread to stop: it accepts nothing more, answers every message that has arrived,
+    /// Requests a stop: the thread accepts nothing more, answers every message that has arrived,
     /// and waits up to `grace` for peers to read their answers. Peers that send without a pause are
     /// read for half of `grace`, one second at most.
     pub fn stop(&self, grace: Duration) {
         self.inbox.stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns the thread's counters as published when it last ran out of work, or once a
-    /// millisecond if it does not.
+    /// Returns the thread's counters as of the last time it ran out of work, or of the last
+    /// millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inbox.published.read()

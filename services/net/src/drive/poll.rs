@@ -10,11 +10,11 @@ use std::os::fd::BorrowedFd;
 pub(crate) enum EventSource {
     Connection(Key),
     Listener(u16),
-    /// The thread's own wake-up: another thread has pushed a command.
+    /// Wake-up descriptor of the thread: another thread has pushed a command.
     Wake,
 }
 
-/// First index that no connection has; listeners and the wake-up are packed from here on.
+/// First index that no connection can have; listeners and the wake-up use indices from here on.
 const RESERVED_INDEX_MIN: u32 = u32::MAX - 0x1_0000;
 
 impl EventSource {
@@ -39,7 +39,7 @@ impl EventSource {
     }
 }
 
-/// Readiness that the kernel reports for one source.
+/// Readiness of one source, as reported by the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readiness {
     pub(crate) is_readable: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Readiness {
     pub(crate) is_hung_up: bool,
 }
 
-/// Readiness source of one thread.
+/// Epoll set of one thread.
 pub(crate) struct Poll(Epoll);
 
 impl Poll {
@@ -56,8 +56,7 @@ impl Poll {
         Ok(Self(set.map_err(|errno| ("epoll_create1", errno))?))
     }
 
-    /// Adds a source until its descriptor is closed: with edge-triggered events, connections need
-    /// no re-arming.
+    /// Adds a source until its descriptor is closed: edge-triggered events need no re-arming.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, source: EventSource) -> Result<(), FailedCall> {
         let flags = match source {
             EventSource::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,

@@ -4,7 +4,7 @@ mod accept;
 mod serve;
 
 use super::conn::{Conn, Connections, Received};
-use super::core::{Core, TimerPurpose, Turn, enqueue_listener_once};
+use super::core::{Core, HandlerCall, TimerPurpose, enqueue_listener_once};
 use super::endpoint::Dial;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
@@ -31,11 +31,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Maximum number of slots that one check for idle connections goes through.
+/// Maximum number of slots that one check for idle connections visits.
 const SWEEP_SLOTS_MAX: u32 = 4096;
-/// Maximum time for which a stopping thread reads peers that keep sending, in ns.
+/// Maximum time for which a stopping thread still reads peers that keep sending, in ns.
 const STOP_READ_NS_MAX: u64 = 1_000_000_000;
-/// Interval at which a thread that does not run out of work publishes its counters, in ns.
+/// Interval at which a busy thread publishes its counters, in ns.
 const PUBLISH_NS: u64 = 1_000_000;
 
 /// Connections of one thread and their event loop, which [`run`](Self::run) executes.
@@ -72,10 +72,11 @@ pub struct Reactor<H: Handler> {
     core: Core<H::Data>,
     handler: H,
     codec: H::Codec,
-    /// Read buffer, shared by all connections.
+    /// Read buffer, shared by all connections of the thread.
     buffer: Vec<u8>,
     listeners: Vec<Listener<H::Data>>,
-    /// Spare descriptor, closed to turn a connection away when no other descriptor is available.
+    /// Spare descriptor, closed so that a connection can be accepted and rejected when no other
+    /// descriptor is available.
     reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
@@ -124,7 +125,7 @@ impl<H: Handler> Reactor<H> {
                 stats: Stats::default(),
                 now_ns,
                 is_stopping: false,
-                turn: Turn::default(),
+                call: HandlerCall::default(),
                 plain: Vec::new(),
                 sealed: Vec::new(),
             },
@@ -189,7 +190,7 @@ impl<H: Handler> Reactor<H> {
         self.core.dial(&dial, data).map_err(|(error, _)| error)
     }
 
-    /// Returns a handle by which other threads stop this one and read its counters.
+    /// Returns a handle with which other threads stop this one and read its counters.
     #[must_use]
     pub fn stopper(&self) -> Stopper<H::Data> {
         Stopper { inbox: Arc::clone(&self.core.inbox) }
@@ -249,7 +250,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Serves each source that was ready when the round began, once.
+    /// Serves each source once that was ready when the iteration started.
     fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
@@ -260,7 +261,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes connections and reports crossings that were recorded during other connections' turns.
+    /// Closes connections and reports water-mark crossings that were recorded while other
+    /// connections were served.
     fn handle_pending(&mut self) {
         while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
@@ -270,7 +272,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Waits for events, commands or the next timer; first spins, if that has paid lately.
+    /// Waits for events, commands or the next timer; first spins, if that has recently found work.
     fn wait(&mut self) -> Result<(), NetError> {
         let core = &self.core;
         let is_busy = !core.ready.is_empty()
@@ -285,7 +287,7 @@ impl<H: Handler> Reactor<H> {
         }
         self.publish();
         let core = &mut self.core;
-        let spin_ns = self.spin.begin();
+        let spin_ns = self.spin.next_spin_ns();
         if spin_ns > 0 {
             let until_ns = core.now_ns + spin_ns;
             let paid = loop {
@@ -296,7 +298,7 @@ impl<H: Handler> Reactor<H> {
                     break false;
                 }
             };
-            self.spin.ended(paid);
+            self.spin.record_spin(paid);
             core.stats.spun_count += u64::from(paid);
             if paid {
                 return Ok(());
@@ -323,27 +325,27 @@ impl<H: Handler> Reactor<H> {
         self.core.inbox.published.publish(&self.core.stats);
     }
 
-    /// Executes the commands that were queued at the beginning of the call.
+    /// Executes the commands that are queued at the time of the call.
     fn execute_commands(&mut self) {
         for _ in 0..self.commands.len() {
             let Some(command) = self.commands.pop() else { return };
-            let mut room = Connections { core: &mut self.core, codec: &self.codec };
+            let mut connections = Connections { core: &mut self.core, codec: &self.codec };
             match command {
                 Command::Write(key, bytes) => {
-                    room.core.inbox.reservations.release_bytes(bytes.len());
+                    connections.core.inbox.reservations.release_bytes(bytes.len());
                     // A failure closes the connection, which on_close reports.
-                    let _ = room.core.write_with(key, |out| {
+                    let _ = connections.core.write_with(key, |out| {
                         *out = bytes;
                         Ok(())
                     });
                 }
-                Command::Close(key) => room.close(key),
-                Command::Suspend(key) => room.suspend(key),
-                Command::Resume(key) => room.resume(key),
+                Command::Close(key) => connections.close(key),
+                Command::Suspend(key) => connections.suspend(key),
+                Command::Resume(key) => connections.resume(key),
                 Command::Trigger(key) => {
-                    if let Some(slot) = room.core.slab.get_mut(key) {
+                    if let Some(slot) = connections.core.slab.get_mut(key) {
                         slot.flags.set(Flags::TRIGGERED);
-                        room.core.enqueue(key);
+                        connections.core.enqueue(key);
                     }
                 }
                 Command::Adopt(fd, peer, tls) => {
@@ -359,7 +361,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Reports an outgoing connection that another thread asked for and that could not be started.
+    /// Reports to the handler that a connection requested by another thread could not be started.
     fn report_failed_connect(&mut self, error: &NetError, data: H::Data) {
         let why = match error {
             NetError::SystemCall { errno, .. } => CloseReason::ConnectFailed(*errno),
@@ -367,8 +369,8 @@ impl<H: Handler> Reactor<H> {
             _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE),
         };
         let key = Key { index: u32::MAX, generation: 0 };
-        self.call_without_connection(|handler, room| {
-            handler.on_close(room, key, data, &why);
+        self.call_without_connection(|handler, connections| {
+            handler.on_close(connections, key, data, &why);
         });
     }
 
@@ -385,7 +387,9 @@ impl<H: Handler> Reactor<H> {
                     self.start_timer(self.sweep_ns(), TimerPurpose::Sweep);
                 }
                 TimerPurpose::Housekeep => {
-                    self.call_without_connection(|handler, room| handler.housekeep(room));
+                    self.call_without_connection(|handler, connections| {
+                        handler.housekeep(connections)
+                    });
                     self.start_timer(ns(self.core.config.housekeep_ms), TimerPurpose::Housekeep);
                 }
                 TimerPurpose::RetryAccept => {
@@ -404,7 +408,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Handles the timer of a connection, whose deadline may have moved or vanished meanwhile.
+    /// Handles the expired timer of a connection, whose deadline may have moved or vanished
+    /// meanwhile.
     fn handle_connection_timer(&mut self, key: Key) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
@@ -440,7 +445,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts a timer of the thread's own; 0 starts none.
+    /// Starts a timer of the thread itself, which expires after `in_ns`; 0 starts none.
     fn start_timer(&mut self, in_ns: u64, purpose: TimerPurpose) {
         if in_ns > 0 {
             // The wheel holds a few timers more than there can be connections.
@@ -475,7 +480,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Begins to stop: accepts nothing more, and reads each connection to its end.
+    /// Starts to stop: accepts nothing more, and reads what each connection has received.
     fn begin_stop(&mut self, grace_ns: u64) {
         // Connections that the kernel has accepted still count.
         self.accept_pending();
@@ -496,8 +501,8 @@ impl<H: Handler> Reactor<H> {
         self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
-    /// Limits each connection to one more message: a peer that sends without a pause since the stop
-    /// would be read for ever.
+    /// Limits each connection to one more message: a peer that sends without a pause would be read
+    /// for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
@@ -511,7 +516,7 @@ impl<H: Handler> Reactor<H> {
     fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
         let Some(slot) = self.core.slab.get(key) else { return };
         let queued_bytes = slot.link.queued_bytes();
-        self.core.begin(key, queued_bytes);
+        self.core.begin_call(key, queued_bytes);
         let Self { core, codec, handler, .. } = self;
         let received = Received::default();
         let conn = &mut Conn { core, codec, key, received };
@@ -522,7 +527,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler for no connection in particular.
+    /// Calls the handler with all connections, and with no current one.
     fn call_without_connection(
         &mut self,
         f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),
@@ -537,9 +542,9 @@ impl<H: Handler> Reactor<H> {
 
     /// Closes a connection whose handler call panicked.
     fn close_panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
-        self.core.turn.key = None;
-        self.core.turn.clear_replies();
-        self.core.turn.overflow = None;
+        self.core.call.key = None;
+        self.core.call.clear_replies();
+        self.core.call.overflow = None;
         self.report_panic(panic);
         self.close(key, &CloseReason::Panicked);
     }
@@ -572,11 +577,13 @@ impl<H: Handler> Reactor<H> {
         self.core.stats.tls_failed_count += u64::from(matches!(why, CloseReason::Tls(_)));
         drop(slot.fd);
         let data = slot.data;
-        self.call_without_connection(|handler, room| handler.on_close(room, key, data, why));
+        self.call_without_connection(|handler, connections| {
+            handler.on_close(connections, key, data, why)
+        });
         self.resume_accepting();
     }
 
-    /// Adds a connected socket; calls [`Handler::on_accept`] unless a TLS handshake comes
+    /// Adds a connected socket; calls [`Handler::on_accept`], unless a TLS handshake must be done
     /// first.
     fn add_accepted(
         &mut self,
@@ -615,7 +622,7 @@ impl<H: Handler> Reactor<H> {
             // While stopping, messages that arrived before a late hand-over are answered too.
             slot.flags.set(Flags::READABLE);
         }
-        self.finish_turn(key);
+        self.finish_service(key);
         Ok(key)
     }
 }

@@ -1,4 +1,4 @@
-//! Several threads of connections that share addresses.
+//! Groups of event-loop threads that listen at the same addresses.
 
 use super::endpoint::{Dial, Listen};
 use super::handler::Handler;
@@ -16,14 +16,14 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spread {
     /// Each thread listens, and the kernel distributes connections by a hash of their addresses;
-    /// the threads share nothing.
+    /// the threads share no state.
     #[default]
     ReusePort,
     /// The first thread accepts and hands connections to all threads in turn, itself included.
     RoundRobin,
 }
 
-/// Group of threads that serve the same addresses, each with a handler of its own.
+/// Group of event-loop threads that listen at the same addresses, each with a handler of its own.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
@@ -113,7 +113,7 @@ impl<H: Handler> Net<H> {
         Ok(net)
     }
 
-    /// Returns the addresses it listens at, with the ports that the kernel chose.
+    /// Returns the addresses that the group listens at, with the ports that the kernel chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -153,11 +153,11 @@ impl<H: Handler> Net<H> {
         inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::ThreadUnavailable)
     }
 
-    /// Returns the sum of all threads' counters, each as published when the thread last ran out of
-    /// work, or once a millisecond if it does not.
+    /// Returns the sum of all threads' counters, each as of the last time its thread ran out of
+    /// work, or of the last millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inboxes.iter().fold(Stats::default(), |sum, it| sum.and(it.published.read()))
+        self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published.read()))
     }
 
     /// Stops all threads and returns their counters and handlers: they accept nothing more, answer
@@ -176,7 +176,7 @@ impl<H: Handler> Net<H> {
         let mut handlers = Vec::new();
         for thread in std::mem::take(&mut self.threads) {
             let reactor = thread.join().map_err(|_panic| NetError::ThreadUnavailable)??;
-            stats = stats.and(reactor.stats());
+            stats = stats.plus(reactor.stats());
             handlers.push(reactor.into_handler());
         }
         Ok((stats, handlers))
@@ -188,7 +188,7 @@ impl<H: Handler> Net<H> {
     }
 }
 
-/// Stops the threads at once; [`Net::stop`] gives connections time to end.
+/// Stops the threads at once; [`Net::stop`] gives connections time to finish.
 impl<H: Handler> Drop for Net<H> {
     fn drop(&mut self) {
         self.request_stop(Duration::ZERO);

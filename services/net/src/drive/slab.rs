@@ -5,7 +5,7 @@ use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Identifier of a connection in its thread. A slot is reused; a key is not, until the slot's
+/// Key of a connection, unique in its thread. A slot is reused; a key is not, until the slot's
 /// 32-bit generation wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -50,18 +50,18 @@ impl Flags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has ended its side, or the socket has an error: reading goes on until that is
-    /// found.
+    /// The peer has closed its end, or the socket has an error; reading continues until it returns
+    /// that.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.
     pub(crate) const CLOSING: Self = Self(1 << 4);
-    /// We have ended our side and wait for the peer to end its own.
+    /// We have shut down our sending direction and wait for the peer to close.
     pub(crate) const LINGERING: Self = Self(1 << 5);
     /// The program has suspended reading.
     pub(crate) const SUSPENDED: Self = Self(1 << 6);
-    /// The send queue has crossed the high-water mark and is not yet down to the low one.
+    /// The send queue has risen above the high-water mark and not yet drained to the low one.
     pub(crate) const ABOVE_HIGH_WATER: Self = Self(1 << 7);
-    /// Bytes were read whose messages are not handed over yet.
+    /// Bytes were read whose messages are not delivered yet.
     pub(crate) const BACKLOG: Self = Self(1 << 8);
     /// The socket may have space to send again.
     pub(crate) const WRITABLE: Self = Self(1 << 9);
@@ -71,17 +71,17 @@ impl Flags {
     pub(crate) const ABORTED: Self = Self(1 << 11);
     /// A trigger is pending: `on_trigger` is to be called.
     pub(crate) const TRIGGERED: Self = Self(1 << 12);
-    /// The end of the peer's side has been read.
+    /// The peer's end of stream was read.
     pub(crate) const PEER_ENDED: Self = Self(1 << 13);
-    /// The thread is stopping: the next message is the last to be handed over.
+    /// The thread is stopping: the next message is the last to be delivered.
     pub(crate) const LAST_MESSAGE: Self = Self(1 << 15);
     /// The TLS handshake is not done.
     pub(crate) const HANDSHAKING: Self = Self(1 << 16);
-    /// The connection was made by us.
+    /// The connection was initiated by us.
     pub(crate) const OUTGOING: Self = Self(1 << 17);
     /// The peer has sent TLS's `close_notify`.
     pub(crate) const CLOSE_NOTIFIED: Self = Self(1 << 18);
-    /// The kernel took fewer bytes than offered, and will report when it has space.
+    /// The kernel accepted fewer bytes than offered, and will report when it has space.
     pub(crate) const SEND_BLOCKED: Self = Self(1 << 14);
 
     pub(crate) const fn or(self, other: Self) -> Self {

@@ -32,7 +32,7 @@ pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'st
     Ok(fd)
 }
 
-/// Opens a socket and starts connecting it, from `source` if that is given.
+/// Opens a socket and starts to connect it, from `source` if that is `Some`.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -63,7 +63,7 @@ pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)
 /// Number of unanswered keepalive probes after which the kernel resets a connection.
 const PROBES_MAX: u32 = 4;
 
-/// Disables Nagle's algorithm, and enables keepalive if configured. Sockets that are not TCP refuse
+/// Disables Nagle's algorithm, and enables keepalive if configured. Sockets other than TCP reject
 /// these options and do not need them.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive_ms == 0 {
@@ -101,13 +101,13 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
     }
 }
 
-/// Returns 1 if there is a byte to read, which is left there, and 0 if the stream has ended.
+/// Returns 1 if there is a byte to read, which remains unread, and 0 at the end of the stream.
 pub(crate) fn peek(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     net::recv(fd, &mut [0_u8; 1][..], flags).map(|(bytes_count, _)| bytes_count)
 }
 
-/// Sends bytes and returns the number that the kernel took, 0 if it has no space.
+/// Sends bytes and returns the number that the kernel accepted, 0 if it has no space.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
@@ -120,8 +120,8 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Shuts down our side of the connection.
-pub(crate) fn end(fd: BorrowedFd<'_>) {
+/// Shuts down the sending direction of the connection.
+pub(crate) fn shut_down_sending(fd: BorrowedFd<'_>) {
     // Fails if the peer has disconnected; the next read reports it.
     let _ = net::shutdown(fd, Shutdown::Write);
 }

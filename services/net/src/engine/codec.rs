@@ -3,7 +3,7 @@
 use crate::raw;
 use std::ops::Range;
 
-/// Result of decoding the beginning of some bytes.
+/// Result of decoding a message at the beginning of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
     /// A complete message.
@@ -15,31 +15,30 @@ pub enum Decoded {
     },
     /// An incomplete message.
     More {
-        /// Number of bytes, counted from the beginning of the message, that are needed before
-        /// decoding again can succeed, if known; more than there are. If known, no byte beyond it
-        /// is copied.
+        /// Number of bytes, counted from the beginning of the message, that decoding needs at
+        /// least, if known; more than were passed. If known, no byte beyond it is copied.
         needed_bytes: Option<usize>,
     },
 }
 
-/// Reason for which bytes are not messages. The connection is closed.
+/// Error of decoding: the bytes are no message. The connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A message is longer than allowed, as its frame says before its bytes have arrived.
+    /// The message is longer than allowed, according to its frame, whose bytes arrive first.
     #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
     TooLong {
-        /// Length of the message, or of its part that has arrived without an end.
+        /// Length of the message, or of the part received so far without an end.
         bytes: u64,
         /// Maximum length.
         bytes_max: u64,
     },
-    /// The bytes are not a message of this codec.
-    #[error("malformed message: {0}")]
+    /// The bytes are not a message in this codec's format.
+    #[error("malformed message: {0}; does the peer use the same codec?")]
     Malformed(&'static str),
-    /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes it was
-    /// given.
-    #[error("Codec::decode returned an empty message or one beyond the given bytes")]
+    /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes passed
+    /// to it.
+    #[error("Codec::decode returned an empty message, or one beyond the bytes passed to it")]
     InvalidRange,
 }
 
@@ -60,10 +59,10 @@ pub struct TooLong {
 /// and uses all bytes.
 pub trait Codec: Clone + Send + 'static {
     /// `true` if `encode` writes every message byte for byte as `decode` found it in the stream. A
-    /// message that is sent back unchanged is then not copied, but sent from the read buffer.
+    /// message that is sent back unchanged is then sent from the read buffer without a copy.
     const IS_EXACT: bool = false;
 
-    /// Decodes a message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
+    /// Decodes the message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
     /// of them were passed before and were not a complete message.
     ///
     /// # Errors
@@ -77,7 +76,7 @@ pub trait Codec: Clone + Send + 'static {
     fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong>;
 }
 
-/// Codec with a 32-bit big-endian length in front of the bytes that it counts.
+/// Codec that prefixes each message with its length, in 32 bits, big-endian.
 ///
 /// An optional header of fixed size stands between the length and the counted bytes and is part of
 /// the message: `LengthPrefixed::new(4096).with_header(24)` is a length, 24 bytes that the program
@@ -145,7 +144,11 @@ impl Codec for LengthPrefixed {
     #[inline]
     fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
         let header_bytes = self.header_bytes as usize;
-        assert!(message.len() >= header_bytes, "message is shorter than its header");
+        assert!(
+            message.len() >= header_bytes,
+            "message of {} bytes is shorter than its header of {header_bytes}",
+            message.len()
+        );
         let counted = message.len() - header_bytes;
         let Some(length) = u32::try_from(counted).ok().filter(|&it| it <= self.length_max) else {
             return Err(TooLong { bytes: counted, bytes_max: self.length_max as usize });
@@ -155,7 +158,7 @@ impl Codec for LengthPrefixed {
     }
 }
 
-/// Appends a length and the message.
+/// Appends the length prefix and the message.
 #[inline]
 fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
     if message.len() <= raw::SHORT_BYTES {
@@ -221,7 +224,7 @@ impl Codec for Lines {
     }
 }
 
-/// Codec without framing: each message is the bytes of one read, cut wherever the network cut them.
+/// Codec without framing: each message is the bytes of one read, however the network split them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Raw;
 

@@ -7,21 +7,21 @@ use std::ops::{ControlFlow, Range};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the stream ended {bytes} bytes into a message")]
 pub struct Truncated {
-    /// Bytes of the message that had arrived.
+    /// Number of bytes of the message that were received.
     pub bytes: usize,
 }
 
-/// Result of [`Inbound::take`].
+/// Result of [`Inbound::take`]: the messages delivered by the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivered {
-    /// Number of messages that were handed over.
+    /// Number of messages that were delivered.
     pub messages_count: u64,
-    /// `true` if `each` ended the call; further messages may be kept.
+    /// `true` if `each` returned `Break`; further messages may be buffered.
     pub is_stopped: bool,
 }
 
-/// Reading side of a connection: owns memory only while it keeps an incomplete message or messages
-/// that were not asked for yet.
+/// Receive buffer of a connection: owns memory only while it holds an incomplete message or
+/// messages that are not to be delivered yet.
 ///
 /// A byte is copied here at most once, however the network cuts the stream; most are never copied,
 /// as messages that arrive whole are handed over from the read buffer. Memory grows with the bytes
@@ -29,18 +29,19 @@ pub struct Delivered {
 #[derive(Debug, Default)]
 pub struct Inbound {
     buffered: Vec<u8>,
-    /// Number of kept bytes that the codec has already seen without finding a complete message.
+    /// Number of buffered bytes that the codec has already examined without finding a complete
+    /// message.
     seen_bytes: usize,
 }
 
 impl Inbound {
-    /// Returns `true` if no bytes are kept and no memory is held.
+    /// Returns `true` if no bytes are buffered and no memory is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffered.is_empty()
     }
 
-    /// Returns the number of kept bytes.
+    /// Returns the number of buffered bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffered.len()
@@ -52,8 +53,8 @@ impl Inbound {
         self.buffered.capacity()
     }
 
-    /// Takes received bytes and hands over the messages that are complete now, in order, until
-    /// `each` breaks. The rest is kept. With empty `bytes` it continues with the kept ones.
+    /// Delivers the messages that received bytes complete, in order, until `each` breaks. The rest
+    /// is buffered. With empty `bytes` it continues with the buffered ones.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.
@@ -67,7 +68,7 @@ impl Inbound {
         self.take_framed(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Takes received bytes like [`take`](Self::take) and also passes the range of each message in
+    /// Delivers messages like [`take`](Self::take), and also passes the range of each message in
     /// `bytes`, frame included; the range is empty if the message began in earlier bytes.
     ///
     /// # Errors
@@ -111,12 +112,12 @@ impl Inbound {
         Ok(delivered)
     }
 
-    /// Keeps bytes whose messages are not wanted yet, for a later [`take`](Self::take).
-    pub fn keep(&mut self, bytes: &[u8]) {
+    /// Buffers bytes whose messages are not to be delivered yet, for a later [`take`](Self::take).
+    pub fn buffer(&mut self, bytes: &[u8]) {
         self.buffered.extend_from_slice(bytes);
     }
 
-    /// Ends the stream.
+    /// Checks the end of the stream.
     ///
     /// # Errors
     /// [`Truncated`] if the stream ended in the middle of a message.
@@ -127,8 +128,8 @@ impl Inbound {
         }
     }
 
-    /// Continues with the kept bytes, followed by as many of `bytes` as it needs. Returns the rest
-    /// of `bytes` once nothing is kept any more; `None` if something is.
+    /// Continues with the buffered bytes, followed by as many of `bytes` as it needs. Returns the
+    /// rest of `bytes` once the buffer is empty; `None` if it is not.
     fn take_buffered<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],

@@ -9,11 +9,11 @@ use std::net::IpAddr;
 pub struct Permit(u32);
 
 impl Permit {
-    /// Permit of a connection that is not counted.
+    /// Permit of a connection that does not count towards a limit.
     pub const NONE: Self = Self(u32::MAX);
 }
 
-/// Limiter of the number of connections from each address.
+/// Limiter of the number of connections per peer address.
 #[derive(Debug)]
 pub struct PerIpLimiter {
     per_ip_max: u32,
@@ -23,22 +23,22 @@ pub struct PerIpLimiter {
 }
 
 impl PerIpLimiter {
-    /// Creates a limiter that allows `per_ip_max` connections per address; 0 neither counts
-    /// nor refuses.
+    /// Creates a limiter that allows `per_ip_max` connections per address; 0 allows any number.
     #[must_use]
     pub fn new(per_ip_max: u32) -> Self {
         Self { per_ip_max, indices: HashMap::new(), counts: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Returns `true` if connections are counted, that is, if there is a limit.
+    /// Returns `true` if there is a limit, so that connections are counted.
     #[must_use]
-    pub fn counts(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         self.per_ip_max > 0
     }
 
-    /// Counts one more connection from `address`; `None` if the address has reached the limit.
+    /// Counts one more connection from `address`; returns `None` if the address has reached the
+    /// limit.
     pub fn acquire(&mut self, address: IpAddr) -> Option<Permit> {
-        if !self.counts() {
+        if !self.is_limited() {
             return Some(Permit::NONE);
         }
         match self.indices.entry(address) {
@@ -66,7 +66,7 @@ impl PerIpLimiter {
         }
     }
 
-    /// Counts one connection less.
+    /// Counts one connection less, and returns its permit to the limiter.
     pub fn release(&mut self, permit: Permit) {
         if permit == Permit::NONE {
             return;
@@ -79,7 +79,7 @@ impl PerIpLimiter {
         }
     }
 
-    /// Returns the number of addresses with connections.
+    /// Returns the number of addresses that have open connections.
     #[must_use]
     pub fn addresses_count(&self) -> usize {
         self.indices.len()

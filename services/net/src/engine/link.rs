@@ -1,4 +1,4 @@
-//! Protocol state of one connection: reading side, writing side, TLS and time limits.
+//! Protocol state of one connection: receive buffer, send queue, TLS and time limits.
 
 use super::codec::{Codec, CodecError};
 use super::inbound::{Delivered, Inbound, Truncated};
@@ -7,38 +7,38 @@ use super::tls::{Opened, Tls};
 use crate::tls::TlsError;
 use std::ops::{ControlFlow, Range};
 
-/// Limits of every connection that the engine enforces.
+/// Limits of a connection that the engine enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of queued bytes.
     pub queued_bytes_max: usize,
-    /// High-water mark: above it, [`Crossing::High`] is reported.
+    /// High-water mark in bytes: a send queue above it reports [`Crossing::High`].
     pub high_bytes: usize,
-    /// Low-water mark: down to it, [`Crossing::Low`] is reported.
+    /// Low-water mark in bytes: a send queue that has drained to it reports [`Crossing::Low`].
     pub low_bytes: usize,
     /// Maximum time from a message's first byte to its last, in ns; 0 is no limit.
     pub message_timeout_ns: u64,
-    /// Maximum time in which a peer takes none of the queued bytes, in ns; 0 is no limit.
+    /// Maximum time in which a peer accepts none of the queued bytes, in ns; 0 is no limit.
     pub write_timeout_ns: u64,
     /// Maximum duration of the TLS handshake, in ns; 0 is no limit.
     pub handshake_timeout_ns: u64,
 }
 
-/// Time limit that was exceeded.
+/// Time limit that a connection has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimedOut {
-    /// A message was begun and not completed.
+    /// A message was started and not completed in time.
     #[error("message incomplete after message_timeout_ms")]
     Message,
-    /// Bytes were queued and the peer took none.
+    /// Bytes were queued and the peer accepted none in time.
     #[error("peer read nothing for write_timeout_ms")]
     Write,
-    /// The TLS handshake was not completed.
+    /// The TLS handshake was not completed in time.
     #[error("TLS handshake incomplete after handshake_timeout_ms")]
     Handshake,
 }
 
-/// Reason for which a handler's bytes could not be queued.
+/// Error of queueing bytes that a handler has written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// Too many bytes would be queued.
@@ -49,8 +49,8 @@ pub enum QueueError {
     Tls(#[from] TlsError),
 }
 
-/// Engine of one connection: 8 bytes, without further memory while the connection is unsecured and
-/// idle.
+/// Protocol state of one connection: 8 bytes, without further memory while the connection is
+/// unsecured and idle.
 #[derive(Debug, Default)]
 pub struct Link {
     state: Option<Box<ActiveState>>,
@@ -60,26 +60,27 @@ pub struct Link {
 struct ActiveState {
     reading: Reading,
     outbound: Outbound,
-    /// Time at which bytes were last taken, or the queue became non-empty.
+    /// Time at which bytes were last accepted by the kernel, or the queue became non-empty.
     progress_ns: u64,
-    /// Time at which an incomplete TLS record began; `None` during the handshake.
+    /// Time at which an incomplete TLS record started; `None` during the handshake.
     record_ns: Option<u64>,
-    /// Number of sent bytes that the peer had not taken at the latest [`Link::has_send_progress`].
+    /// Number of sent bytes that the peer had not acknowledged at the latest
+    /// [`Link::has_send_progress`].
     unacknowledged_bytes: usize,
     tls: Option<Box<Tls>>,
 }
 
-/// Reading side of a [`Link`], taken out while messages are handed over.
+/// Receive buffer of a [`Link`], detached from it while messages are delivered.
 #[derive(Debug, Default)]
 pub struct Reading {
     inbound: Inbound,
-    /// Time at which the incomplete message began; `None` while we do not ask for it.
+    /// Time at which the incomplete message started; `None` while we do not read.
     started_ns: Option<u64>,
 }
 
 impl Reading {
-    /// Takes received bytes like [`Inbound::take_framed`]. With empty `bytes` it continues where
-    /// `each` stopped it.
+    /// Delivers received messages like [`Inbound::take_framed`]. With empty `bytes` it continues
+    /// where `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -114,7 +115,7 @@ impl Link {
         }
     }
 
-    /// Returns the connection's TLS, if it has any.
+    /// Returns the TLS state of the connection; `None` if it does not use TLS.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.state.as_ref()?.tls.as_deref()
@@ -159,7 +160,7 @@ impl Link {
         Ok(opened)
     }
 
-    /// Restarts the message timeout of incomplete input after a time in which we did not read.
+    /// Restarts the message timeout of incomplete input after a pause in which we did not read.
     pub fn restart_message_timeout(&mut self, now_ns: u64) {
         if let Some(state) = &mut self.state {
             let starts = [&mut state.reading.started_ns, &mut state.record_ns];
@@ -167,7 +168,7 @@ impl Link {
         }
     }
 
-    /// Seals the replies of a turn like [`Tls::seal`] and appends the records to `out`.
+    /// Seals the replies to one read like [`Tls::seal`] and appends the records to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -183,9 +184,9 @@ impl Link {
         self.tls_mut().expect("the link uses TLS").seal(plain, ends, out)
     }
 
-    /// Records the number of sent bytes that the peer has not taken, on a connection that has ended
-    /// its side. Returns `true` if waiting for the rest makes sense: there is a rest, and it has
-    /// shrunk since the previous call or this is the first.
+    /// Records the number of sent bytes that the peer has not acknowledged, on a connection that
+    /// was shut down. Returns `true` if waiting for the rest makes sense: there is a rest, and it
+    /// has shrunk since the previous call or this is the first.
     pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -198,11 +199,11 @@ impl Link {
     /// Appends TLS's `close_notify` to `out`, once, if the connection is secured.
     pub fn close_notify(&mut self, out: &mut Vec<u8>) {
         if let Some(tls) = self.tls_mut() {
-            tls.part(out);
+            tls.close_notify(out);
         }
     }
 
-    /// Takes the reading side out, so that a message's handler can access the rest.
+    /// Detaches the receive buffer, so that a message's handler can access the rest of the link.
     #[inline]
     #[must_use]
     pub fn begin_reading(&mut self) -> Reading {
@@ -211,16 +212,16 @@ impl Link {
             .map_or_else(Reading::default, |state| std::mem::take(&mut state.reading))
     }
 
-    /// Keeps bytes whose messages are not wanted yet; [`receive`](Self::receive) continues with
-    /// them.
-    pub fn keep(&mut self, bytes: &[u8]) {
+    /// Buffers bytes whose messages are not to be delivered yet; [`receive`](Self::receive)
+    /// continues with them.
+    pub fn buffer(&mut self, bytes: &[u8]) {
         let mut reading = self.begin_reading();
-        reading.inbound.keep(bytes);
+        reading.inbound.buffer(bytes);
         reading.started_ns = None;
         self.end_reading(reading);
     }
 
-    /// Puts the reading side back.
+    /// Attaches the receive buffer again.
     #[inline]
     pub fn end_reading(&mut self, reading: Reading) {
         if let Some(state) = &mut self.state {
@@ -231,19 +232,19 @@ impl Link {
         }
     }
 
-    /// Returns `true` if nothing is pending in either direction and no memory is held.
+    /// Returns `true` if nothing is buffered in either direction and no memory is held.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state.is_none()
     }
 
-    /// Returns the number of received bytes that are not handed over.
+    /// Returns the number of received bytes that are not delivered.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.reading.inbound.len())
     }
 
-    /// Returns the number of queued bytes, including those that wait for the handshake.
+    /// Returns the number of bytes queued for sending, including those that wait for the handshake.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -251,7 +252,7 @@ impl Link {
         })
     }
 
-    /// Returns the memory it holds in bytes, without its own size.
+    /// Returns the heap memory of the link, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -261,15 +262,15 @@ impl Link {
         })
     }
 
-    /// Returns `true` from a crossing of the high-water mark until the queue is down to the low
-    /// one.
+    /// Returns `true` from the time the send queue rises above the high-water mark until it has
+    /// drained to the low one.
     #[must_use]
     pub fn is_above(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above())
     }
 
-    /// Takes received bytes like [`Inbound::take`]. With empty `bytes` it continues where `each`
-    /// stopped it.
+    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues where
+    /// `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -287,7 +288,7 @@ impl Link {
         delivered
     }
 
-    /// Handles the end of the peer's side.
+    /// Handles the peer's end of stream.
     ///
     /// # Errors
     /// [`Truncated`] if it ended in the middle of a message.
@@ -295,7 +296,7 @@ impl Link {
         self.state.as_ref().map_or(Ok(()), |state| state.reading.inbound.end())
     }
 
-    /// Queues bytes that the kernel has not taken.
+    /// Queues bytes that the kernel has not accepted.
     ///
     /// # Errors
     /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be
@@ -318,8 +319,8 @@ impl Link {
         pushed
     }
 
-    /// Queues bytes written outside of the connection's turn, sealed if it is secured. Before the
-    /// end of the handshake they are kept apart, unsealed.
+    /// Queues bytes written while the connection is not being served, sealed if it uses TLS. Before
+    /// the end of the handshake they are buffered apart, unsealed.
     ///
     /// # Errors
     /// [`QueueError`]; the connection has to be closed.
@@ -343,8 +344,8 @@ impl Link {
         self.state.as_ref().map_or(&[], |state| state.outbound.unsent())
     }
 
-    /// Removes `bytes_count` sent bytes of [`unsent`](Self::unsent); returns [`Crossing::Low`] if
-    /// that brought the queue down to the low-water mark.
+    /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
+    /// [`Crossing::Low`] if that drained the queue to the low-water mark.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
@@ -355,7 +356,7 @@ impl Link {
         now_ns: u64,
     ) -> Option<Crossing> {
         let Some(state) = &mut self.state else {
-            assert_eq!(bytes_count, 0, "more bytes sent than queued");
+            assert_eq!(bytes_count, 0, "{bytes_count} bytes marked as sent, but none are queued");
             return None;
         };
         if bytes_count > 0 {
@@ -366,7 +367,7 @@ impl Link {
         crossed
     }
 
-    /// Returns the earliest time at which a limit will be exceeded, if one is running.
+    /// Returns the earliest time at which a limit will be exceeded; `None` if no limit is running.
     #[must_use]
     pub fn deadline_ns(&self, limits: &Limits) -> Option<u64> {
         let state = self.state.as_ref()?;
@@ -383,7 +384,8 @@ impl Link {
         .min()
     }
 
-    /// Returns the limit that is exceeded at `now_ns`, if any; the connection has to be closed.
+    /// Returns the limit that is exceeded at `now_ns`, after which the connection has to be closed;
+    /// `None` if there is none.
     #[must_use]
     pub fn timed_out(&self, limits: &Limits, now_ns: u64) -> Option<TimedOut> {
         let state = self.state.as_ref()?;
@@ -409,7 +411,7 @@ impl Link {
 }
 
 impl ActiveState {
-    /// Returns the time at which the incomplete message or record began.
+    /// Returns the time at which the incomplete message or record started.
     fn message_ns(&self) -> Option<u64> {
         [self.reading.started_ns, self.record_ns].into_iter().flatten().min()
     }

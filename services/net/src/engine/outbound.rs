@@ -1,6 +1,7 @@
-//! Queue of bytes that the kernel has not taken yet.
+//! Queue of bytes that the kernel has not accepted yet.
 
-/// Error for bytes that would exceed the limit of the queue: the peer does not read fast enough.
+/// Error of queueing more bytes than the limit of the send queue: the peer does not read fast
+/// enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
@@ -15,17 +16,17 @@ pub struct Overflow {
 /// Crossing of a water mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crossing {
-    /// The queue has risen above the high mark: producers should pause.
+    /// The queue has risen above the high-water mark: producers should pause.
     High,
-    /// The queue has then fallen to the low mark: producers may continue.
+    /// The queue has drained to the low-water mark: producers may continue.
     Low,
 }
 
-/// Writing side of a connection: owns memory only while bytes are queued.
+/// Send queue of a connection: owns memory only while bytes are queued.
 #[derive(Debug, Default)]
 pub struct Outbound {
     bytes: Vec<u8>,
-    /// Number of leading bytes of `bytes` that were sent.
+    /// Number of bytes at the front of `bytes` that were sent.
     sent_bytes: usize,
     above: bool,
 }
@@ -49,7 +50,8 @@ impl Outbound {
         self.bytes.capacity()
     }
 
-    /// Returns `true` from a crossing of the high mark until the queue is down to the low mark.
+    /// Returns `true` from the time the queue rises above the high-water mark until it has drained
+    /// to the low one.
     #[must_use]
     pub fn is_above(&self) -> bool {
         self.above
@@ -86,13 +88,17 @@ impl Outbound {
         &self.bytes[self.sent_bytes..]
     }
 
-    /// Removes `bytes_count` sent bytes of [`unsent`](Self::unsent); returns [`Crossing::Low`] if
-    /// that brought the queue down to `low_bytes`.
+    /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
+    /// [`Crossing::Low`] if that drained the queue to `low_bytes`.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
     pub fn mark_sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<Crossing> {
-        assert!(bytes_count <= self.len(), "more bytes sent than queued");
+        assert!(
+            bytes_count <= self.len(),
+            "{bytes_count} bytes marked as sent, but {} are queued",
+            self.len()
+        );
         self.sent_bytes += bytes_count;
         if self.sent_bytes == self.bytes.len() {
             self.bytes = Vec::new();
@@ -136,6 +142,6 @@ mod tests {
             queue.mark_sent(4, 0);
         }
         assert_eq!(queue.len(), 100);
-        assert!(queue.capacity_bytes() < 1000, "{} bytes are held", queue.capacity_bytes());
+        assert!(queue.capacity_bytes() < 1000, "{} bytes are allocated", queue.capacity_bytes());
     }
 }

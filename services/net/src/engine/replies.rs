@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Replies to one read, in order.
+/// Replies to the messages of one read, in order.
 ///
 /// A reply that is a part of the received bytes is stored as a range and not copied, as long as the
 /// next reply is the part right after it. Every method that may have to copy gets the received
@@ -40,7 +40,7 @@ impl Replies {
         self.len() == 0
     }
 
-    /// Replies with a part of the received bytes.
+    /// Appends a range of the received bytes to the replies.
     ///
     /// # Panics
     /// If the range is not within `bytes`; possibly only in a later call.
@@ -51,8 +51,8 @@ impl Replies {
         }
     }
 
-    /// Replies with `part` if it directly follows the latest part; otherwise returns `false` and
-    /// does nothing.
+    /// Appends `part` to the replies if it directly follows the latest part; otherwise returns
+    /// `false` and does nothing.
     #[inline(always)]
     pub fn extend_range(&mut self, part: &Range<usize>) -> bool {
         let follows = self.to == part.start;
@@ -62,7 +62,7 @@ impl Replies {
         follows
     }
 
-    /// Returns the buffer to append further replies to.
+    /// Returns the buffer to which further replies are appended.
     #[inline]
     pub fn written(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
         if self.to != NO_RANGE {
@@ -71,7 +71,7 @@ impl Replies {
         &mut self.written
     }
 
-    /// Returns all replies, contiguous.
+    /// Returns all replies as one slice.
     pub fn contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.written.is_empty() && self.to != NO_RANGE {
             true => &bytes[self.from..self.to],
@@ -79,14 +79,14 @@ impl Replies {
         }
     }
 
-    /// Removes all replies; shrinks the buffer to `kept_bytes`.
+    /// Removes all replies; shrinks the buffer's capacity to `kept_bytes`.
     pub fn clear(&mut self, kept_bytes: usize) {
         (self.from, self.to) = (NO_RANGE, NO_RANGE);
         self.written.clear();
         self.written.shrink_to(kept_bytes);
     }
 
-    /// Copies the range of received bytes to `written`.
+    /// Copies the pending range of received bytes to `written`.
     #[cold]
     fn write_out(&mut self, bytes: &[u8]) {
         if self.to != NO_RANGE {

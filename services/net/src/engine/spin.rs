@@ -1,28 +1,28 @@
-//! Decision whether to spin before sleeping.
+//! Decision to spin or not before sleeping.
 
-/// Adaptive decision, for each wait, whether to spin: yes while spinning has found work lately,
-/// otherwise from time to time as a probe.
+/// Adaptive spinning before a sleep: a wait spins while spinning has recently found work, otherwise
+/// only from time to time as a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     spin_ns_max: u64,
-    /// Number of waits that do not spin before the next one that does.
+    /// Number of waits that sleep at once before the next one that spins.
     quiet_waits: u32,
     /// Previous value of `quiet_waits`, doubled after each failure.
     quiet_before: u32,
 }
 
-/// Maximum number of waits between two that spin.
+/// Maximum number of waits without spinning between two that spin.
 const QUIET_WAITS_MAX: u32 = 64;
 
 impl Spin {
-    /// Creates a decision that spins for `spin_ns_max` ns per wait at most; 0 never spins.
+    /// Creates the policy of spinning at most `spin_ns_max` ns per wait; 0 never spins.
     #[must_use]
     pub const fn new(spin_ns_max: u64) -> Self {
         Self { spin_ns_max, quiet_waits: 0, quiet_before: 0 }
     }
 
-    /// Returns the time for which the wait that begins now should spin, in ns; 0 is not at all.
-    pub fn begin(&mut self) -> u64 {
+    /// Returns the time for which the wait that starts now should spin, in ns; 0 to sleep at once.
+    pub fn next_spin_ns(&mut self) -> u64 {
         if self.quiet_waits > 0 {
             self.quiet_waits -= 1;
             return 0;
@@ -30,9 +30,9 @@ impl Spin {
         self.spin_ns_max
     }
 
-    /// Records the result of a wait that did spin: `paid` if it found work.
-    pub fn ended(&mut self, paid: bool) {
-        if paid {
+    /// Records whether a wait that spun has found work.
+    pub fn record_spin(&mut self, has_found_work: bool) {
+        if has_found_work {
             self.quiet_before = 0;
         } else {
             // From the second failure in a row on, each one halves the rate of spinning waits.
@@ -51,19 +51,19 @@ mod tests {
         let mut spin = Spin::new(10);
         let mut spun = 0;
         for _ in 0..65_000 {
-            if spin.begin() > 0 {
+            if spin.next_spin_ns() > 0 {
                 spun += 1;
-                spin.ended(false);
+                spin.record_spin(false);
             }
         }
         assert!((990..1_020).contains(&spun), "{spun} of 65,000 waits spun");
         spin.quiet_waits = 0;
-        spin.ended(true);
-        assert_eq!(spin.begin(), 10);
+        spin.record_spin(true);
+        assert_eq!(spin.next_spin_ns(), 10);
     }
 
     #[test]
     fn zero_never_spins() {
-        assert_eq!(Spin::new(0).begin(), 0);
+        assert_eq!(Spin::new(0).next_spin_ns(), 0);
     }
 }

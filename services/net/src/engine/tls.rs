@@ -11,25 +11,25 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::fmt;
 
-/// Result of [`Tls::open`] apart from the plaintext.
+/// Result of [`Tls::open`], apart from the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// `true` if this call completed the handshake.
     pub is_ready: bool,
-    /// `true` if the peer has sent `part`: no more data follows.
+    /// `true` if the peer has sent `close_notify`: no more data follows.
     pub is_ended: bool,
 }
 
-/// TLS of one connection, on the server's or the client's side.
+/// TLS state of one connection, on the server's or the client's side.
 ///
 /// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer
 /// and sealed into the thread's output buffer. What rustls keeps in addition (keys, secrets, the
 /// peer's certificate) is some 3 KiB.
 pub struct Tls {
     connection: Connection,
-    /// Bytes of records that are incomplete.
+    /// Received bytes of incomplete records.
     buffered: Vec<u8>,
-    /// Bytes written before the handshake was done.
+    /// Plaintext written before the handshake was done.
     early: Vec<u8>,
     is_ready: bool,
     is_close_notify_sent: bool,
@@ -50,7 +50,7 @@ const SEAL_OVERHEAD_BYTES: usize = 64;
 const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 
 impl Tls {
-    /// Creates the server's side; its handshake begins at `now_ns`.
+    /// Creates the server's side of TLS; its handshake starts at `now_ns`.
     ///
     /// # Errors
     /// [`SetupError`] if rustls refuses the configuration.
@@ -60,7 +60,7 @@ impl Tls {
         Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
     }
 
-    /// Creates the client's side, for the server with this name or address.
+    /// Creates the client's side of TLS, for the server with this name or address.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither, or rustls refuses the configuration.
@@ -99,13 +99,13 @@ impl Tls {
         self.is_ready
     }
 
-    /// Returns the time at which the handshake began; `None` once it is done.
+    /// Returns the time at which the handshake started; `None` once it is done.
     #[must_use]
     pub fn handshake_started_ns(&self) -> Option<u64> {
         (!self.is_ready).then_some(self.started_ns)
     }
 
-    /// Sets the beginning of the handshake to `now_ns`.
+    /// Sets the start time of the handshake to `now_ns`.
     pub(crate) fn restart_handshake_timeout(&mut self, now_ns: u64) {
         self.started_ns = now_ns;
     }
@@ -116,13 +116,13 @@ impl Tls {
         self.has_record_per_message
     }
 
-    /// Returns the memory of its own buffers in bytes; 0 while nothing is pending.
+    /// Returns the memory of the buffers in bytes; 0 while nothing is pending.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.buffered.capacity() + self.early.capacity()
     }
 
-    /// Returns the number of bytes that wait for the end of the handshake.
+    /// Returns the number of plaintext bytes that wait for the end of the handshake.
     #[must_use]
     pub fn early_bytes(&self) -> usize {
         self.early.len()
@@ -199,8 +199,8 @@ impl Tls {
         })
     }
 
-    /// Checks whether `bytes` written outside of a turn can be kept until the end of the handshake:
-    /// refused if more than `bytes_max` would be.
+    /// Checks that `bytes` more bytes can be buffered until the end of the handshake: an error if
+    /// the buffer would exceed `bytes_max`.
     pub(crate) fn check_early_limit(&self, bytes: usize, bytes_max: usize) -> Result<(), Overflow> {
         let queued_bytes = self.early.len() + bytes;
         match self.is_ready || queued_bytes <= bytes_max {
@@ -209,8 +209,8 @@ impl Tls {
         }
     }
 
-    /// Appends `part` to `out`, once; does nothing before the end of the handshake.
-    pub fn part(&mut self, out: &mut Vec<u8>) {
+    /// Appends `close_notify` to `out`, once; does nothing before the end of the handshake.
+    pub fn close_notify(&mut self, out: &mut Vec<u8>) {
         if !self.is_ready || self.is_close_notify_sent {
             return;
         }
@@ -225,19 +225,19 @@ impl Tls {
         });
     }
 
-    /// Returns `true` if an earlier session was resumed; `None` until the handshake has settled
+    /// Returns `true` if an earlier session was resumed; `None` until the handshake has determined
     /// that.
     #[must_use]
     pub fn is_resumed(&self) -> Option<bool> {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
     }
 
-    /// Returns the error for a stream that has ended without `part`.
+    /// Returns the error for a stream that has ended without `close_notify`.
     pub(crate) fn truncation_error(&self) -> TlsError {
         TlsError::NoCloseNotify
     }
 
-    /// Returns the state that rustls keeps for both sides alike.
+    /// Returns the rustls state that clients and servers have in common.
     pub(crate) fn common(&self) -> &CommonState {
         match &self.connection {
             Connection::Server(connection) => connection,
@@ -245,8 +245,9 @@ impl Tls {
         }
     }
 
-    /// Returns the number of bytes that the first kept record lacks; `usize::MAX` if the record is
-    /// complete and kept as part of a longer handshake message, whose length is not known.
+    /// Returns the number of bytes missing from the first buffered record; `usize::MAX` if the
+    /// record is complete and buffered as part of a longer handshake message, whose length is not
+    /// known.
     fn missing_bytes(&self) -> usize {
         let Some(&[_, _, _, high, low]) = self.buffered.first_chunk::<RECORD_HEADER_BYTES>() else {
             return RECORD_HEADER_BYTES - self.buffered.len();
@@ -258,7 +259,7 @@ impl Tls {
         }
     }
 
-    /// Returns `true` while an incomplete record is kept.
+    /// Returns `true` while an incomplete record is buffered.
     pub(crate) fn is_within_record(&self) -> bool {
         // A complete record that is kept belongs to a handshake message that is incomplete.
         !self.buffered.is_empty()
@@ -299,7 +300,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Operations that both sides share.
+/// Operations that client and server connections share.
 trait UnbufferedConnection {
     type Data;
 
@@ -332,7 +333,7 @@ impl UnbufferedConnection for UnbufferedClientConnection {
     }
 }
 
-/// Encryption, independent of the side.
+/// Encryption of plaintext, for clients and servers.
 trait Encrypt {
     fn encrypt(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, EncryptError>;
 
@@ -349,8 +350,8 @@ impl<D> Encrypt for WriteTraffic<'_, D> {
     }
 }
 
-/// Opens the complete records in `records` and answers the handshake. Returns the number of bytes
-/// used.
+/// Opens the complete records in `records` and performs the handshake. Returns the number of bytes
+/// consumed.
 fn process_records<S: UnbufferedConnection>(
     connection: &mut S,
     records: &mut [u8],
@@ -395,7 +396,7 @@ fn process_records<S: UnbufferedConnection>(
     }
 }
 
-/// Calls `f` with the means to seal, after appending pending handshake messages and key updates.
+/// Calls `f` with the encryption keys, after appending pending handshake messages and key updates.
 fn with_traffic<S: UnbufferedConnection>(
     connection: &mut S,
     buffered: &mut [u8],

@@ -3,16 +3,16 @@
 use super::outbound::Overflow;
 use crate::tls::{Server, SetupError, TlsError};
 
-/// Result of [`Tls::open`] apart from the plaintext.
+/// Result of [`Tls::open`], apart from the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// `true` if this call completed the handshake.
     pub is_ready: bool,
-    /// `true` if the peer has sent `part`: no more data follows.
+    /// `true` if the peer has sent `close_notify`: no more data follows.
     pub is_ended: bool,
 }
 
-/// TLS of one connection; has no values if the feature `tls` is off.
+/// TLS state of one connection; has no values if the feature `tls` is off.
 #[derive(Debug)]
 pub enum Tls {}
 
@@ -79,7 +79,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn part(&mut self, _out: &mut Vec<u8>) {
+    pub(crate) fn close_notify(&mut self, _out: &mut Vec<u8>) {
         match *self {}
     }
 

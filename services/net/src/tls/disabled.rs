@@ -13,15 +13,15 @@ pub enum SetupError {}
 #[non_exhaustive]
 pub enum TlsError {}
 
-/// Server side of TLS; has no values if the feature `tls` is off.
+/// TLS configuration of servers; has no values if the feature `tls` is off.
 #[derive(Debug, Clone)]
 pub enum Server {}
 
-/// Client side of TLS; has no values if the feature `tls` is off.
+/// TLS configuration of clients; has no values if the feature `tls` is off.
 #[derive(Debug, Clone)]
 pub enum Client {}
 
-/// TLS client side together with a server's name; has no values here.
+/// TLS configuration of clients with a server's name; has no values here.
 #[derive(Debug)]
 pub(crate) enum NamedClient {}
 
@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
         match self.never {}
     }
 
-    /// Returns the peer's own certificate in DER, if it has shown one.
+    /// Returns the peer's certificate in DER, if it has sent one.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
         match self.never {}

@@ -1,4 +1,4 @@
-//! Configured servers and clients of TLS, usable by any number of connections.
+//! TLS configuration of servers and clients, usable by any number of connections.
 
 use super::error::SetupError;
 use super::identity::{Identity, Roots, provider};
@@ -14,29 +14,29 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, Signature
 use std::fmt;
 use std::sync::Arc;
 
-/// Authentication of a server's clients.
+/// Authentication of the clients of a server.
 #[derive(Debug, Clone, Default)]
 pub enum ClientAuth {
     /// All clients are served; none is asked for a certificate.
     #[default]
     None,
-    /// All clients are served; a certificate that a client shows must be issued by one of these
+    /// All clients are served; if a client sends a certificate, it must be issued by one of these
     /// roots.
     Optional(Roots),
     /// Only clients with a certificate issued by one of these roots are served.
     Required(Roots),
 }
 
-/// Options of a server.
+/// TLS options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated; otherwise the
     /// handshake fails with a client that offers only others.
     pub alpn: Vec<Vec<u8>>,
-    /// Authentication of clients. Default: anyone.
+    /// Authentication of clients. Default: none.
     pub client_auth: ClientAuth,
     /// `true` if each message is a TLS record of its own. Default: all replies to one read share as
-    /// few records as possible, which costs a fraction.
+    /// few records as possible, which costs less CPU time.
     pub record_per_message: bool,
     /// Number of tickets that a client gets to resume its session; with 0 every handshake is a full
     /// one. Default 2.
@@ -50,7 +50,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// Server side of TLS, one value for all listeners, threads and connections. Clones share it.
+/// TLS configuration of a server, shared by all listeners, threads and connections. Clones share
+/// it.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
@@ -58,7 +59,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server that shows `identity`.
+    /// Creates the configuration of a server whose certificate is that of `identity`.
     ///
     /// # Errors
     /// [`SetupError`] for unusable roots, or if there is no randomness for tickets.
@@ -123,17 +124,17 @@ pub enum Verify {
     Nothing,
 }
 
-/// Options of a client.
+/// TLS options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Certificate that the client shows if a server asks for one.
+    /// Certificate that the client sends if a server asks for one.
     pub identity: Option<Identity>,
     /// `true` if each message is a TLS record of its own, as in
     /// [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
-    /// Number of servers whose sessions are kept to be resumed; with 0 every handshake is a full
+    /// Number of servers whose sessions are stored for resumption; with 0 every handshake is a full
     /// one. Default 256.
     pub sessions_max: u32,
 }
@@ -144,7 +145,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// Client side of TLS, one value for all threads and connections. Clones share it.
+/// TLS configuration of a client, shared by all threads and connections. Clones share it.
 #[derive(Clone)]
 pub struct Client {
     config: Arc<ClientConfig>,
@@ -152,7 +153,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client that verifies servers as `verify` says.
+    /// Creates the configuration of a client that verifies servers as `verify` says.
     ///
     /// # Errors
     /// [`SetupError`] for an unusable identity.
@@ -198,7 +199,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// TLS client side together with the name of the server to connect to.
+/// TLS configuration of a client, with the name of the server to connect to.
 #[derive(Debug)]
 pub(crate) struct NamedClient {
     client: Client,
@@ -206,15 +207,15 @@ pub(crate) struct NamedClient {
 }
 
 impl NamedClient {
-    /// Creates a value; the server's certificate must be valid for `name`, a DNS name or an
-    /// address.
+    /// Creates the configuration for a server whose certificate must be valid for `name`, a DNS
+    /// name or an address.
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
         Ok(Self { client: client.clone(), name })
     }
 
-    /// Begins the TLS of one connection.
+    /// Creates the TLS state of one connection.
     pub(crate) fn begin(&self, now_ns: u64) -> Result<Tls, SetupError> {
         Tls::client_for(&self.client, self.name.clone(), now_ns)
     }

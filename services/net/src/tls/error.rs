@@ -3,16 +3,16 @@
 use rustls::{CertificateError, Error, InconsistentKeys};
 use std::path::PathBuf;
 
-/// Reason for which an identity, roots, a server or a client could not be created.
+/// Error of creating an identity, roots, a server or a client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A file could not be read, or does not hold what was expected.
+    /// A file could not be read, or does not contain what was expected.
     #[error("{}: {why}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Description of the error.
+        /// Description of what is wrong.
         why: String,
     },
     /// The PEM input holds no certificate or no key.
@@ -20,11 +20,11 @@ pub enum SetupError {
     Pem {
         /// Kind of item that was expected.
         what: &'static str,
-        /// Description of the error.
+        /// Description of what is wrong.
         why: String,
     },
-    /// The certificate is for another key.
-    #[error("the private key is not the certificate's")]
+    /// The certificate belongs to another key.
+    #[error("the private key does not match the certificate")]
     KeyMismatch,
     /// The text is neither a DNS name nor an address.
     #[error("{0:?} is neither a DNS name nor an address")]
@@ -32,8 +32,8 @@ pub enum SetupError {
     /// No certificate could be generated for these names.
     #[error("cannot generate a certificate: {0}")]
     Generate(String),
-    /// The input cannot be used for TLS.
-    #[error("not usable for TLS: {0}")]
+    /// The identity, roots or options cannot be used for TLS.
+    #[error("identity, roots or options not usable for TLS: {0}")]
     Refused(String),
 }
 
@@ -46,30 +46,30 @@ impl SetupError {
     }
 }
 
-/// Error in the TLS of a connection.
+/// Error of the TLS of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// The received bytes are not TLS.
     #[error("received bytes are not TLS: {0}")]
     NotTls(String),
-    /// The peer showed no certificate although one is required.
+    /// The peer sent no certificate although one is required.
     #[error("the peer sent no certificate, and one is required")]
     NoCertificate,
     /// The peer's certificate is not valid: expired, for another name, or of an unknown issuer.
     #[error("the peer's certificate is not valid: {0}")]
     Certificate(String),
-    /// The peer ended the connection with an alert; usually it does not trust our certificate.
+    /// The peer closed the connection with a TLS alert; usually it does not trust our certificate.
     #[error("the peer sent a TLS alert: {0}")]
     Alert(String),
-    /// Both sides speak TLS, but share no version, cipher suite or ALPN protocol.
+    /// The two sides share no TLS version, cipher suite or ALPN protocol.
     #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
-    /// The stream ended without `close_notify`: during the handshake, or cut off.
-    #[error("the stream ended without close_notify")]
+    /// The stream ended without `close_notify`: during the handshake, or truncated.
+    #[error("the peer closed the connection without TLS close_notify: it may be truncated")]
     NoCloseNotify,
-    /// Another error; usually the peer broke the protocol.
-    #[error("{0}")]
+    /// Another TLS error; usually the peer violated the protocol.
+    #[error("TLS failed: {0}")]
     Failed(String),
 }
 
@@ -93,7 +93,7 @@ impl TlsError {
     }
 }
 
-/// Describes an error in a certificate, the common ones in our own words.
+/// Returns a description of an error in a certificate, in plain words for the common ones.
 fn certificate_error_text(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".into(),

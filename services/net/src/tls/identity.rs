@@ -18,7 +18,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Loads an identity from two PEM files: the chain, its own certificate first, and the key.
+    /// Loads an identity from two PEM files: the certificate chain, its own certificate first, and
+    /// the private key.
     ///
     /// # Errors
     /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
@@ -72,7 +73,7 @@ impl Identity {
         Ok(Self { chain, key })
     }
 
-    /// Returns the chain in PEM, for peers that should trust it.
+    /// Returns the certificate chain in PEM, for peers that should trust it.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
         self.chain.iter().map(|it| encode_pem("CERTIFICATE", it)).collect()
@@ -132,7 +133,7 @@ impl Roots {
         Self::new(&certificates_from_pem(ca)?)
     }
 
-    /// Creates roots that hold only the certificates of `identity`.
+    /// Creates roots that contain only the certificates of `identity`.
     ///
     /// # Errors
     /// [`SetupError::Refused`] if its certificate cannot be a root.

@@ -20,13 +20,13 @@ impl<'a> Session<'a> {
         self.tls.common().alpn_protocol()
     }
 
-    /// Returns `true` if an earlier session was resumed, so that no certificate was shown again.
+    /// Returns `true` if an earlier session was resumed, so that no certificate was sent again.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.tls.is_resumed().unwrap_or(false)
     }
 
-    /// Returns the version: `TLS 1.3` or `TLS 1.2`.
+    /// Returns the TLS version: `TLS 1.3` or `TLS 1.2`.
     #[must_use]
     pub fn version(&self) -> &'static str {
         match self.tls.common().protocol_version() {
@@ -46,7 +46,7 @@ impl<'a> Session<'a> {
             .unwrap_or("unknown")
     }
 
-    /// Returns the peer's own certificate in DER, if it has shown one.
+    /// Returns the peer's certificate in DER, if it has sent one.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
         self.tls.common().peer_certificates()?.first().map(AsRef::as_ref)

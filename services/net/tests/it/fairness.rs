@@ -89,7 +89,7 @@ fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
     for &messages_count in messages {
         let (mut near, far) = connection(&listener);
         let written_count = fill(&mut near, messages_count);
-        assert_eq!(written_count, messages_count, "the kernel holds no more");
+        assert_eq!(written_count, messages_count, "not all messages fitted the kernel's buffers");
         keys.push(reactor.adopt(far).unwrap());
         peers.push(std::thread::spawn(move || {
             let mut replies = vec![0; written_count as usize * MESSAGE.len()];
@@ -111,13 +111,19 @@ fn every_ready_connection_gets_one_read_before_any_gets_two() {
     let mut served_counts: HashMap<Key, u64> = HashMap::new();
     let mut seen = std::collections::HashSet::new();
     for (at, &(key, count)) in turns.iter().enumerate() {
-        assert!(count <= MESSAGES_PER_READ + 1, "{count} messages in a turn");
+        assert!(
+            count <= MESSAGES_PER_READ + 1,
+            "{count} messages of one connection were handled in a row"
+        );
         if !seen.insert(key) {
             // A second turn: all unfinished connections must have had one in between.
             let waiting =
                 keys.iter().filter(|it| served_counts.get(it).copied().unwrap_or(0) < 2_000);
             let starved: Vec<_> = waiting.filter(|it| !seen.contains(it)).collect();
-            assert!(starved.is_empty(), "turn {at}: {starved:?} had to wait twice");
+            assert!(
+                starved.is_empty(),
+                "message {at}: connections {starved:?} waited twice while another was served"
+            );
             seen.clear();
             seen.insert(key);
         }
@@ -131,7 +137,10 @@ fn idle_connection_waits_at_most_one_turn() {
     let (turns, keys) = turns(&[2_000, 2_000, 1]);
     let small = turns.iter().position(|&(key, _)| key == keys[2]).unwrap();
     let before: u64 = turns[..small].iter().map(|&(_, count)| count).sum();
-    assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} messages of others came first");
+    assert!(
+        before <= 2 * (MESSAGES_PER_READ + 1),
+        "{before} messages of other connections were handled first"
+    );
 }
 
 /// Handler that records the round in which each connection is accepted, and opens another each
@@ -150,7 +159,7 @@ impl Handler for Accepted {
     type Data = ();
 
     fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
-        self.rounds.push(conn.room().stats().rounds_count);
+        self.rounds.push(conn.connections().stats().rounds_count);
         if self.rounds.len() < CONNECTIONS {
             // The kernel reports the listener again, while other connections still wait.
             self.peers.extend(self.address.map(|it| TcpStream::connect(it).unwrap()));
@@ -176,5 +185,8 @@ fn listener_accepts_at_most_accepts_max_per_round() {
     reactor.run().unwrap();
     let rounds = &reactor.handler().rounds[..CONNECTIONS];
     let most = rounds.chunk_by(|one, next| one == next).map(<[u64]>::len).max().unwrap();
-    assert!(most <= ACCEPTS_MAX as usize, "{most} were accepted in a round");
+    assert!(
+        most <= ACCEPTS_MAX as usize,
+        "{most} connections were accepted in one iteration, at most {ACCEPTS_MAX} may be"
+    );
 }

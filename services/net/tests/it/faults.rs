@@ -50,7 +50,7 @@ impl Handler for Echo {
     fn on_message(&mut self, conn: &mut Peer<'_>, message: &[u8]) {
         *conn.data() += 1;
         match message {
-            b"panic" => panic!("as asked"),
+            b"panic" => panic!("requested panic"),
             b"close" => conn.close(),
             b"abort" => conn.abort(),
             b"flood" => while conn.write(&[0; 1000]).is_ok() {},
@@ -83,8 +83,8 @@ impl Handler for Echo {
         let _ = self.0.send(Event::Panicked(message.into()));
     }
 
-    fn housekeep(&mut self, room: &mut Connections<'_, LengthPrefixed, u64>) {
-        let _ = self.0.send(Event::Housekept(room.len()));
+    fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixed, u64>) {
+        let _ = self.0.send(Event::Housekept(connections.len()));
     }
 }
 
@@ -113,12 +113,12 @@ impl Service {
         peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         match self.next() {
             Event::Accepted(handle) => (peer, handle),
-            other => panic!("{other:?} instead of a connection"),
+            other => panic!("expected Event::Accepted, got {other:?}"),
         }
     }
 
     fn next(&self) -> Event {
-        self.events.recv_timeout(TIMEOUT).expect("the handler is called")
+        self.events.recv_timeout(TIMEOUT).expect("no handler call before the timeout")
     }
 
     fn closed(&self) -> (u64, CloseReason) {
@@ -252,7 +252,7 @@ fn panicking_handler_closes_only_its_connection() {
     let (mut other, _) = service.connect();
     let (mut peer, _) = service.connect();
     peer.write_all(&framed(b"panic")).unwrap();
-    assert!(matches!(service.next(), Event::Panicked(message) if message == "as asked"));
+    assert!(matches!(service.next(), Event::Panicked(message) if message == "requested panic"));
     assert_eq!(service.closed(), (1, CloseReason::Panicked));
     assert_eq!(read_to_close(&mut peer), 0);
     ask(&mut other, b"still there");
@@ -282,7 +282,11 @@ fn keepalive_timer_runs_unless_disabled() {
         // Until the sent bytes are acknowledged, another timer runs.
         let began = std::time::Instant::now();
         while tcp_timer(there, here).as_deref() != Some(timer) {
-            assert!(began.elapsed() < TIMEOUT, "{:?}, not {timer}", tcp_timer(there, here));
+            assert!(
+                began.elapsed() < TIMEOUT,
+                "timer {:?} instead of {timer}",
+                tcp_timer(there, here)
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -366,7 +370,10 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
     let whole_bytes = written / message.len() as u64 * message.len() as u64;
     let mut read = vec![0; usize::try_from(whole_bytes).unwrap()];
     peer.read_exact(&mut read).unwrap();
-    assert!(read.chunks(message.len()).all(|it| it == message), "what came is not what was sent");
+    assert!(
+        read.chunks(message.len()).all(|it| it == message),
+        "the received bytes differ from the sent ones"
+    );
     assert!(matches!(service.next(), Event::Crossed(Crossing::Low)));
 }
 
@@ -521,9 +528,9 @@ impl Handler for ClosesAtOnce {
         let _ = self.0.send(Event::Closed(data, why.clone()));
     }
 
-    fn housekeep(&mut self, room: &mut Connections<'_, LengthPrefixed, u64>) {
-        let key = room.connect(self.1, 7).unwrap();
-        room.close(key);
+    fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixed, u64>) {
+        let key = connections.connect(self.1, 7).unwrap();
+        connections.close(key);
     }
 }
 
@@ -539,7 +546,7 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
     for _ in 0..3 {
         match events.recv_timeout(TIMEOUT).unwrap() {
             Event::Closed(7, CloseReason::Local) => {}
-            other => panic!("{other:?} instead of its end"),
+            other => panic!("expected Event::Closed, got {other:?}"),
         }
     }
 }
@@ -594,7 +601,7 @@ fn connect_while_stopping_returns_stopping() {
     reactor.stopper().stop(Duration::ZERO);
     reactor.run().unwrap();
     let refused = reactor.connect("127.0.0.1:1".parse().unwrap(), 5).unwrap_err();
-    assert_eq!(refused.to_string(), "the thread is stopping and opens no connections");
+    assert_eq!(refused.to_string(), "cannot open a connection: the thread is stopping");
 }
 
 /// Handler whose connection always has a command in the queue, until the flag is set.
@@ -630,7 +637,7 @@ fn counters_are_published_under_constant_load() {
     for _ in 0..3 {
         let rounds_count = stopper.stats().rounds_count;
         while stopper.stats().rounds_count == rounds_count {
-            assert!(Instant::now() < deadline, "the counters are stale");
+            assert!(Instant::now() < deadline, "the published counters were not updated in time");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -682,7 +689,7 @@ fn stop_under_load_answers_every_received_message() {
     let answers: u64 = clients.into_iter().map(|it| it.join().unwrap()).sum();
     silent += events.into_iter().filter(|it| matches!(it, Event::Message(_))).count() as u64;
     assert!(answers > 0);
-    assert_eq!(answers + silent, stats.messages_count, "messages that were read but not answered");
+    assert_eq!(answers + silent, stats.messages_count, "some messages were read but not answered");
     assert_eq!(stats.sent_bytes, 8 * answers);
 }
 

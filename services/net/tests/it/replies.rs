@@ -45,16 +45,16 @@ impl<C: Codec> Handler for CommandHandler<C> {
             b'e' => conn.send(&message.to_ascii_uppercase()),
             b'f' => {
                 let mut frame = Vec::new();
-                self.codec.encode(b"written", &mut frame).expect("it is short");
+                self.codec.encode(b"written", &mut frame).expect("encode a short message");
                 conn.write(&frame)
             }
-            b'g' => conn.room().send(key, b"by its key"),
+            b'g' => conn.connections().send(key, b"by its key"),
             _ => conn
                 .send(message)
-                .and_then(|()| conn.room().send(key, b"between"))
+                .and_then(|()| conn.connections().send(key, b"between"))
                 .and_then(|()| conn.send(message)),
         };
-        done.expect("the peer reads");
+        done.expect("send a reply");
     }
 
     fn on_close(&mut self, _: &mut Connections<'_, C, ()>, _: Key, (): (), why: &CloseReason) {
@@ -206,7 +206,7 @@ mod secured {
                 rest = later;
             }
             if rest.is_empty() && received.len() >= expected_bytes {
-                tls.part(&mut out);
+                tls.close_notify(&mut out);
                 near.write_all(&out).unwrap();
                 near.shutdown(Shutdown::Write).unwrap();
                 return received;

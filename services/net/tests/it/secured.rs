@@ -101,7 +101,7 @@ impl Service {
     }
 
     fn next(&self) -> Event {
-        self.events.recv_timeout(TIMEOUT).expect("the handler is called")
+        self.events.recv_timeout(TIMEOUT).expect("no handler call before the timeout")
     }
 
     fn closed(&self) -> CloseReason {
@@ -230,7 +230,7 @@ fn read_until_line(lines: &mut impl BufRead, expected: &str) {
     let mut line = String::new();
     loop {
         line.clear();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the end instead of {expected}");
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "end of the output before {expected}");
         if line.trim_end() == expected {
             return;
         }

@@ -119,7 +119,7 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
     let cut_after = cut.then(|| random.below(messages_count * 4));
     let mut now_ns = 0;
     for step in 0..u64::MAX {
-        assert!(step < 3_000_000, "seed {seed}: it never ends");
+        assert!(step < 3_000_000, "seed {seed}: no end after 3,000,000 steps");
         now_ns += random.below(400);
         let sender = random.below(2) as usize;
         if cut_after == Some(step) {
@@ -195,7 +195,7 @@ fn cut_connection_is_reported_after_messages_in_order() {
         );
         cut_count += u32::from(was_cut);
     }
-    assert!(cut_count > 60, "only {cut_count} of 120 were cut");
+    assert!(cut_count > 60, "only {cut_count} of 120 connections were cut");
 }
 
 #[test]
@@ -222,7 +222,11 @@ fn memory_grows_with_received_bytes_not_announced_length() {
     let continue_all = |_: &[u8]| ControlFlow::Continue(());
     link.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
     link.receive(&[0; 10_000], &codec, 0, continue_all).unwrap();
-    assert!(link.held_bytes() < 50_000, "{} bytes for 10,004", link.held_bytes());
+    assert!(
+        link.held_bytes() < 50_000,
+        "{} bytes are held for a message of 10,004",
+        link.held_bytes()
+    );
 }
 
 /// Codec that claims to have used more, or fewer, bytes than it was given.

@@ -39,7 +39,7 @@ impl Endpoint {
         let mut sealed = sealed.to_vec();
         let Opened { is_ready, is_ended } =
             self.tls.open(&mut sealed, &mut self.received, &mut self.out)?;
-        assert!(!(self.ready && is_ready), "the handshake is done only once");
+        assert!(!(self.ready && is_ready), "the handshake was reported as done twice");
         self.ready |= is_ready;
         self.ended |= is_ended;
         Ok(())
@@ -150,10 +150,14 @@ fn plaintext_arrives_in_order_for_any_split() {
             pair.0[1].received == expected[0] && pair.0[0].received == expected[1],
             "seed {seed}"
         );
-        assert_eq!(pair.0.each_ref().map(|it| it.tls.held_bytes()), [0, 0], "buffers are held");
+        assert_eq!(
+            pair.0.each_ref().map(|it| it.tls.held_bytes()),
+            [0, 0],
+            "buffers are held after the exchange"
+        );
         for from in [0, 1] {
             let mut out = Vec::new();
-            pair.0[from].tls.part(&mut out);
+            pair.0[from].tls.close_notify(&mut out);
             pair.0[from].out = out;
             assert_eq!(pair.run(&mut random, bytes_max), [None, None]);
             assert!(pair.0[1 - from].ended);
@@ -204,7 +208,10 @@ fn invalid_server_certificate_is_refused() {
             matches!(&ours, Some(TlsError::Certificate(why)) if why.starts_with(expected)),
             "{ours:?} instead of {expected}"
         );
-        assert!(matches!(theirs, Some(TlsError::Alert(_))), "the server is told: {theirs:?}");
+        assert!(
+            matches!(theirs, Some(TlsError::Alert(_))),
+            "the server did not get an alert: {theirs:?}"
+        );
         // A client that verifies nothing accepts any server.
         let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");

@@ -1,4 +1,4 @@
-//! Accepting connections, and the cases without space for them.
+//! Acceptance of connections, also when no more can be opened.
 
 use super::{Reactor, socket};
 use crate::drive::core::TimerPurpose;
@@ -12,24 +12,25 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Interval of retries to accept, in ns: other parts of the process may have freed descriptors
+/// Interval of retries to accept, in ns: other parts of the process may have closed descriptors
 /// although none of our connections was closed.
 const RETRY_NS: u64 = 100_000_000;
 
 /// Listening socket and the threads that its connections are handed to.
 pub(crate) struct Listener<D> {
     fd: OwnedFd,
-    /// `true` while nothing is accepted for lack of space.
+    /// `true` while accepting is paused because no connection can be opened.
     paused: bool,
-    /// TLS of its connections; `None` if they are not secured.
+    /// TLS settings of its connections; `None` for plain text.
     tls: Option<Server>,
-    /// Threads that get connections in turn; empty if this thread keeps all of them.
+    /// Threads that get connections in turn; empty if this thread keeps all connections.
     threads: Vec<AcceptTarget<D>>,
     next: usize,
 }
 
-/// Thread that connections are handed to. It does not end while such a value of another thread
-/// exists; dropping the value unregisters the listener, even if the listener's thread panics.
+/// Thread that accepted connections are handed to. The thread does not exit while such a value of
+/// another thread exists; dropping the value unregisters the listener, even if the listener's
+/// thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_own: bool,
@@ -43,7 +44,7 @@ impl<D> Drop for AcceptTarget<D> {
     }
 }
 
-/// Result of the search for a thread with space for a connection.
+/// Result of the search for a thread that can take a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Placement {
     Own,
@@ -53,7 +54,8 @@ enum Placement {
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens at `address` and returns it with the port that the kernel chose if 0 was given.
+    /// Listens at `address` and returns the actual address, with the port that the kernel chose for
+    /// port 0.
     ///
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
@@ -112,7 +114,7 @@ impl<H: Handler> Reactor<H> {
         Ok(address)
     }
 
-    /// Accepts all connections in the kernel's queues, as far as there is space, then closes the
+    /// Accepts all connections in the kernel's queues that can be opened, then closes the
     /// listeners.
     pub(super) fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
@@ -130,7 +132,7 @@ impl<H: Handler> Reactor<H> {
         self.listeners.clear();
     }
 
-    /// Accepts connections from the listener `index`, at most `accepts_max` in a turn.
+    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
             let Some((placement, turn)) = self.choose_target(index) else { return };
@@ -161,8 +163,9 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Returns the thread that takes the next connection of the listener `index`, and its position
-    /// in the listener's list: the next in turn with space. `None` if there is no such listener.
+    /// Returns the thread that takes the next connection of the listener `index`, round robin among
+    /// those with free slots, and its position in the listener's list. `None` if there is no such
+    /// listener.
     fn choose_target(&self, index: u16) -> Option<(Placement, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own = if self.core.slab.is_full() { Placement::NoSpace } else { Placement::Own };
@@ -182,7 +185,7 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { Placement::NoSpace } else { own }, listener.next))
     }
 
-    /// Gives an accepted connection to the thread that has space for it.
+    /// Passes an accepted connection to the thread that has reserved a slot for it.
     fn deliver(&mut self, index: u16, placement: Placement, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
@@ -206,9 +209,9 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Turns one connection away without a free descriptor: closes the reserve, accepts with it and
-    /// closes the connection. Returns `false` if `WhenFull::Wait` is set or nothing was turned
-    /// away.
+    /// Rejects one connection when no descriptor is free: closes the reserve, accepts with it and
+    /// closes the connection. Returns `false` if `WhenFull::Wait` is set or no connection was
+    /// rejected.
     fn refuse_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == WhenFull::Wait || self.reserve_fd.take().is_none() {
             return false;
@@ -239,7 +242,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Resumes all paused listeners, as there may be space again.
+    /// Resumes all paused listeners, as connections may be possible again.
     pub(super) fn resume_accepting(&mut self) {
         self.open_reserve_fd();
         for (index, listener) in (0..).zip(&mut self.listeners) {

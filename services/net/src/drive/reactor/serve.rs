@@ -1,4 +1,4 @@
-//! One turn of a connection: sends queued bytes, reads once, handles the messages, and sends all
+//! Service of a connection: sends queued bytes, reads once, handles the messages, and sends all
 //! replies together.
 
 use super::{Reactor, socket};
@@ -14,26 +14,26 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Flags that forbid reading a connection, if any of them is set.
+/// Flags of which each forbids reading a connection.
 const READ_BLOCKERS: Flags = Flags::SUSPENDED
     .or(Flags::ABOVE_HIGH_WATER)
     .or(Flags::CLOSING)
     .or(Flags::CONNECTING)
     .or(Flags::ABORTED);
-/// Flags that forbid reading during the TLS handshake, which goes on even if the program has
-/// suspended or closed the connection.
+/// Flags of which each forbids reading during the TLS handshake, which goes on even if the program
+/// has suspended or closed the connection.
 const HANDSHAKE_BLOCKERS: Flags = Flags::CONNECTING.or(Flags::ABORTED);
-/// Maximum number of discarding reads in a turn.
+/// Maximum number of discarding reads before other connections are served.
 const DISCARDS_MAX: u32 = 16;
 
 impl<H: Handler> Reactor<H> {
-    /// Serves one turn of a connection.
+    /// Serves a connection once: sends queued bytes, reads once and handles the messages.
     pub(super) fn serve(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         slot.flags.clear(Flags::QUEUED);
         if slot.flags.any(Flags::CONNECTING) {
             if slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
-                return self.finish_turn(key); // The program has closed it already.
+                return self.finish_service(key); // The program has closed it already.
             }
             if !self.finish_connect(key) {
                 return;
@@ -57,11 +57,11 @@ impl<H: Handler> Reactor<H> {
         if let Err(why) = self.read(key) {
             return self.close(key, &why);
         }
-        self.finish_turn(key);
+        self.finish_service(key);
     }
 
-    /// Completes an outgoing connection and returns `true` if it is established and still open.
-    /// Closes the connection if it failed.
+    /// Completes an outgoing connection. Returns `true` if it is established and still open; closes
+    /// it if it failed.
     fn finish_connect(&mut self, key: Key) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.any(Flags::WRITABLE) {
@@ -92,7 +92,8 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that has arrived.
+    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that was
+    /// received.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
         self.read_once(key)?;
         let waits = Flags::BACKLOG.or(Flags::PEER_ENDED).or(Flags::LINGERING);
@@ -147,8 +148,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks a connection that is not read now for its end: the peer has reset it, or has ended
-    /// its side with nothing left to read.
+    /// Checks whether the peer of a connection that is not read now has reset it, or has closed its
+    /// end with nothing left to read.
     fn check_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -169,8 +170,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Opens the records in the first bytes of the read buffer, sends what the handshake answers,
-    /// and hands over the plaintext.
+    /// Opens the TLS records in the first bytes of the read buffer, sends the handshake's messages,
+    /// and delivers the plaintext.
     fn open(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -219,21 +220,21 @@ impl<H: Handler> Reactor<H> {
             return Ok(());
         }
         if slot.flags.any(READ_BLOCKERS) {
-            slot.link.keep(plain);
+            slot.link.buffer(plain);
             slot.flags.set(Flags::BACKLOG);
             return Ok(());
         }
         self.deliver_messages(key, plain)
     }
 
-    /// Hands over the messages in `bytes`, preceded by bytes kept from earlier reads.
+    /// Delivers the messages in `bytes`, preceded by bytes buffered from earlier reads.
     fn deliver_messages(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         let is_last = slot.flags.any(Flags::LAST_MESSAGE);
         let mut reading = slot.link.begin_reading();
         let queued_bytes = slot.link.queued_bytes();
-        self.core.begin(key, queued_bytes);
-        self.core.turn.should_stop = is_last;
+        self.core.begin_call(key, queued_bytes);
+        self.core.call.should_stop = is_last;
         let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
         let delivered = catch_unwind(AssertUnwindSafe(|| {
@@ -242,7 +243,7 @@ impl<H: Handler> Reactor<H> {
                 let received = Received { bytes, message, frame: (frame.start, frame.end) };
                 handler.on_message(&mut Conn { core, codec, key, received }, message);
                 stage::dispatched(message.len());
-                match core.turn.should_stop {
+                match core.call.should_stop {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
@@ -277,29 +278,29 @@ impl<H: Handler> Reactor<H> {
     /// full.
     pub(super) fn reply(&mut self, key: Key, received: &[u8]) {
         let core = &mut self.core;
-        core.turn.key = None;
-        if let Some(overflow) = core.turn.overflow.take() {
-            core.turn.clear_replies();
+        core.call.key = None;
+        if let Some(overflow) = core.call.overflow.take() {
+            core.call.clear_replies();
             return self.close(key, &overflow.into());
         }
-        if core.turn.replies.is_empty() {
+        if core.call.replies.is_empty() {
             return;
         }
-        let mut replies = std::mem::take(&mut core.turn.replies);
+        let mut replies = std::mem::take(&mut core.call.replies);
         let bytes = replies.contiguous(received);
         let is_secured = core.slab.get(key).is_some_and(|slot| slot.link.is_secured());
         let sent = match is_secured {
             true => seal_and_send(core, key, bytes),
             false => send_or_queue(core, key, bytes),
         };
-        core.turn.replies = replies;
-        core.turn.clear_replies();
+        core.call.replies = replies;
+        core.call.clear_replies();
         if let Err(why) = sent {
             self.close(key, &why);
         }
     }
 
-    /// Sends queued bytes, as many as the kernel takes.
+    /// Sends queued bytes, as many as the kernel accepts.
     fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -323,8 +324,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the stream; without a `close_notify` before it, a secured one is cut
-    /// short.
+    /// Handles the end of the stream; a TLS stream without a `close_notify` before it was
+    /// truncated.
     fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
         match slot.and_then(|slot| slot.link.tls()) {
@@ -333,7 +334,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Handles the end of the peer's side; bytes queued for the peer are still sent.
+    /// Handles the peer's end of stream; bytes queued for the peer are still sent.
     fn handle_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.link.receive_end()?;
@@ -342,7 +343,7 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Reads and discards bytes of a lingering connection until the peer ends its side.
+    /// Reads and discards bytes of a lingering connection until the peer closes its end.
     fn discard(&mut self, key: Key) -> Result<(), CloseReason> {
         let local_close_reason = self.local_close_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
@@ -360,11 +361,11 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Ends our side and reads what has arrived: a close with unread bytes would reset the
-    /// connection and discard our last bytes.
+    /// Shuts down our sending direction and reads what was received: a close with unread bytes
+    /// would reset the connection and discard our last bytes.
     fn end_and_drain(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        socket::end(slot.fd.as_fd());
+        socket::shut_down_sending(slot.fd.as_fd());
         for _ in 0..DISCARDS_MAX {
             match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                 Ok(0) | Err(_) => return,
@@ -389,8 +390,8 @@ impl<H: Handler> Reactor<H> {
         self.core.sealed = sealed;
     }
 
-    /// Ends a turn: queues the next one, starts a timer, or closes the connection.
-    pub(super) fn finish_turn(&mut self, key: Key) {
+    /// Finishes the service of a connection: queues it again, starts a timer, or closes it.
+    pub(super) fn finish_service(&mut self, key: Key) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return };
@@ -411,7 +412,7 @@ impl<H: Handler> Reactor<H> {
                 if flags.any(Flags::PEER_ENDED) {
                     return self.close(key, &CloseReason::Peer);
                 }
-                socket::end(slot.fd.as_fd());
+                socket::shut_down_sending(slot.fd.as_fd());
                 // Bytes that still arrive are read and discarded: a close with unread bytes would
                 // reset the connection and discard what the peer has not read yet.
                 slot.link = Default::default();
@@ -445,12 +446,12 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Returns the flags that forbid reading a connection with these `flags`.
+/// Returns the flags of which each forbids reading a connection that has these `flags`.
 fn read_blockers(flags: Flags) -> Flags {
     if flags.any(Flags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
-/// Returns the buffer for its next use, shrunk if it has grown too large.
+/// Returns the buffer, shrunk if its capacity has grown too large.
 fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLIES_KEPT_BYTES {
         buffer.clear();
@@ -463,7 +464,7 @@ fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     let mut sealed = std::mem::take(&mut core.sealed);
     sealed.clear();
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let sent = match slot.link.seal(replies, &core.turn.ends, &mut sealed) {
+    let sent = match slot.link.seal(replies, &core.call.ends, &mut sealed) {
         Ok(()) if sealed.is_empty() => Ok(()),
         Ok(()) => send_or_queue(core, key, &sealed),
         Err(error) => Err(CloseReason::Tls(error)),
