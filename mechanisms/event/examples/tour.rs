@@ -30,7 +30,7 @@ fn main() -> Anything {
 fn to_itself() -> Anything {
     let countdown = handler(|left: u32, cx| match left {
         0 => cx.stop(),
-        _ => cx.send_quiet(left - 1).expect("room"),
+        _ => cx.send_quiet(left - 1).expect("free space"),
     });
     let mut machine = Machine::new(countdown, Config::default())?;
     machine.context().send_quiet(HOPS)?;
@@ -41,14 +41,14 @@ fn to_itself() -> Anything {
     Ok(())
 }
 
-/// A number, and the address that the answer is sent to.
+/// Request: a number, and the address that the reply is sent to.
 struct Question(u32, Address<u32>);
 
 /// 2. Two threads. Check how the waits ended before you trust any latency.
 fn server_and_client() -> Anything {
     let server = Machine::new(
         handler(|Question(number, to): Question, cx| {
-            to.send(number + 1).expect("room");
+            to.send(number + 1).expect("free space");
             if number + 1 == HOPS {
                 cx.stop();
             }
@@ -61,7 +61,7 @@ fn server_and_client() -> Anything {
             if number == HOPS {
                 return cx.stop();
             }
-            to_server.send(Question(number, cx.address().clone())).expect("room");
+            to_server.send(Question(number, cx.address().clone())).expect("free space");
         }),
         Config::default(),
     )?;
@@ -72,7 +72,7 @@ fn server_and_client() -> Anything {
     let each_ns = start.elapsed().as_nanos() as f64 / f64::from(HOPS);
     let (server, ended) = server.join();
     ended?;
-    println!("to a thread:       {each_ns:8.1} ns there and back");
+    println!("to a thread:       {each_ns:8.1} ns per round trip");
     println!("                   client: {:?}", client.stats());
     println!("                   server: {:?}", server.stats());
     Ok(())
@@ -99,7 +99,7 @@ fn timers() -> Anything {
     Ok(())
 }
 
-/// 4. One value to many machines.
+/// 4. One value sent to many machines.
 fn topic() -> Anything {
     let topic = Topic::new();
     let mut machines = Vec::new();
@@ -119,7 +119,7 @@ fn topic() -> Anything {
     Ok(())
 }
 
-/// 5. A socket among the messages.
+/// 5. A socket's readiness as a message.
 fn socket() -> Anything {
     struct Echo(Arc<UnixStream>);
     impl Handler for Echo {
@@ -157,7 +157,7 @@ fn group() -> Anything {
     for _ in 0..1000 {
         let to = next;
         let relay = handler(move |hops: u32, cx: &mut Context<'_, u32>| {
-            cx.send_to(&to, hops + 1).expect("room");
+            cx.send_to(&to, hops + 1).expect("free space");
         });
         next = group.add(relay, Config::default())?.address().clone();
     }

@@ -3,11 +3,11 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Upper limit of `messages_per_round_max` and `timers_per_round_max`.
+/// Maximum of `messages_per_round_max` and `timers_per_round_max`.
 const PER_ROUND_LIMIT: u32 = 1 << 20;
-/// Upper limit of `local_messages_max`.
+/// Maximum of `local_messages_max`.
 const LOCAL_LIMIT: u32 = 1 << 28;
-/// Upper limit of `machines_max`.
+/// Maximum of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
 /// Policy for a message from another thread when the inbox is full.
@@ -16,12 +16,12 @@ pub enum WhenFull {
     /// Returns the message to the sender at once.
     #[default]
     Refuse,
-    /// Blocks the sender until there is room, the machine is closed, or `wait_ns_max` has passed;
-    /// in the last two cases the sender gets the message back. A sender on the machine's own thread
-    /// is refused at once, as it would wait for itself. Two machines that block on each other's
-    /// full inboxes both wait until `wait_ns_max` has passed.
+    /// Blocks the sender until the inbox has space, the machine is closed, or `wait_ns_max` has
+    /// passed; in the last two cases the message is returned to the sender. A sender on the
+    /// machine's own thread is refused at once, as it would wait for itself. Two machines that
+    /// block on each other's full inboxes both wait until `wait_ns_max` has passed.
     Block {
-        /// Longest wait, in ns; `u64::MAX` waits for ever.
+        /// Maximum wait, in ns; `u64::MAX` waits for ever.
         wait_ns_max: u64,
     },
     /// Drops the oldest message in the inbox, and counts it as dropped.
@@ -43,7 +43,7 @@ pub enum OnPanic {
     /// Stops the machine; [`Ended::Panicked`](crate::Ended::Panicked) holds the panic message.
     #[default]
     Stop,
-    /// Drops the message, reports and counts the panic, and goes on. The handler's state is left as
+    /// Drops the message, logs and counts the panic, and continues. The handler's state is left as
     /// the panic left it.
     DropMessage,
 }
@@ -54,7 +54,7 @@ pub enum ParkOn {
     /// A futex until the first descriptor is watched, and epoll from then on.
     #[default]
     Auto,
-    /// Epoll from the beginning, woken through an eventfd: for measuring the difference.
+    /// Epoll from the start, woken through an eventfd: for measuring the difference.
     Descriptor,
 }
 
@@ -64,14 +64,14 @@ pub enum WakeWhen {
     /// Only if the thread sleeps.
     #[default]
     Asleep,
-    /// For each message sent, except by `send_quiet`: by a write to the thread's eventfd, as in the classic event
-    /// machines: for measuring the difference. The thread sleeps in epoll from the beginning,
-    /// whatever [`ParkOn`] says.
+    /// For each message sent, except by `send_quiet`: by a write to the thread's eventfd, as in the
+    /// classic event machines, for measuring the difference. The thread sleeps in epoll from the
+    /// start, whatever [`ParkOn`] says.
     EachMessage,
 }
 
-/// The bounds of what runs on one thread: of a [`Machine`](crate::Machine), or of a
-/// [`Group`](crate::Group) of them.
+/// Limits of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
     /// Limits of spinning before a sleep; see [`handover_notify::Config`].
@@ -80,7 +80,8 @@ pub struct ThreadConfig {
     pub park_on: ParkOn,
     /// Condition under which senders notify the thread by a system call. Default: only if it sleeps.
     pub wake_when: WakeWhen,
-    /// Maximum number of ready descriptors taken from the kernel in one round. Default 64, at most 1024.
+    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at
+    /// most 1024.
     pub descriptors_per_round_max: u32,
     /// Timer slack of the thread in ns: how late the kernel may end a sleep to save wake-ups. Set
     /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
@@ -131,8 +132,8 @@ impl ThreadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated
-    /// when the machine is created, except under [`WhenFull::DropOldest`], where the rest of one batch
-    /// of messages comes in addition.
+    /// when the machine is created, except under [`WhenFull::DropOldest`], where the rest of one
+    /// batch of messages comes in addition.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the
     /// machine itself. Default 65,536. The queue grows as needed and does not shrink.
@@ -148,11 +149,11 @@ pub struct Config {
     /// Maximum number of due timers handled before messages are served again. Default 64.
     pub timers_per_round_max: u32,
     /// Maximum number of running timers. Default 1,048,576. Memory grows with the number of running
-    /// timers and is not given back.
+    /// timers and is not freed.
     pub timers_max: u32,
     /// Policy for a handler that panics. Default: the machine stops.
     pub on_panic: OnPanic,
-    /// Limits of the thread of a single machine. Machines of a group use the group's.
+    /// Limits of the thread of a single machine. Machines of a group use the group's limits.
     pub thread: ThreadConfig,
 }
 

@@ -1,4 +1,4 @@
-//! The parts that use threads, the kernel and the clock.
+//! Modules that use threads, the kernel and the clock.
 
 pub(crate) mod address;
 pub(crate) mod context;

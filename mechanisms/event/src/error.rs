@@ -3,11 +3,11 @@
 use core::fmt;
 use rustix::io::Errno;
 
-/// Error of a [`Config`](crate::Config) or [`ThreadConfig`](crate::ThreadConfig) that is not valid.
+/// Error of a [`Config`](crate::Config) or [`ThreadConfig`](crate::ThreadConfig) that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number is outside its range, here or in the spin configuration.
+    /// A number is outside its range, in this or the spin configuration.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// A field of the timer configuration is outside its range.
@@ -25,12 +25,12 @@ pub enum MachineError {
     /// The memory for the inbox could not be allocated.
     #[error(transparent)]
     Inbox(#[from] handover_ring::CapacityError),
-    /// The kernel provided no descriptor; most often EMFILE: too many open files (`ulimit -n`).
+    /// The kernel returned no descriptor; most often EMFILE: too many open files (`ulimit -n`).
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The errno that the kernel returned.
+        /// Error number of the system call.
         errno: Errno,
     },
     /// `machines_max` machines were added to the group, including those that were removed.
@@ -38,24 +38,25 @@ pub enum MachineError {
         "the group is full (machines_max={machines_max}, removed machines included): raise machines_max"
     )]
     GroupFull {
-        /// The group's limit.
+        /// Maximum number of machines of the group.
         machines_max: u32,
     },
 }
 
-/// Error of a send; contains the message.
+/// Error of sending a message; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<M> {
-    /// The queue is full (and, where senders wait for room, stayed full until the time-out).
-    #[error("the machine's queue is full")]
+    /// The machine's queue is full (and, if senders wait for space, remained full until the
+    /// timeout).
+    #[error("cannot send: the machine's queue is full")]
     Full(M),
-    /// The machine is closed or dropped. It will never accept a message again.
-    #[error("the machine is closed")]
+    /// The machine is closed or dropped, and will never accept a message again.
+    #[error("cannot send: the machine is closed")]
     Closed(M),
 }
 
 impl<M> SendError<M> {
-    /// Returns the message.
+    /// Returns the message that was not sent.
     #[inline]
     pub fn into_inner(self) -> M {
         match self {
@@ -95,13 +96,14 @@ impl<M> fmt::Debug for TimersFull<M> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The kernel refused: EPERM for a descriptor that cannot be polled (a regular file), EEXIST
-    /// for one that is watched already, EMFILE when the thread's own descriptors could not be made.
+    /// The kernel refused the watch: EPERM for a descriptor that cannot be polled (a regular file),
+    /// EEXIST for one that is watched already, EMFILE when the thread's own descriptors could not
+    /// be created.
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The errno that the kernel returned.
+        /// Error number of the system call.
         errno: Errno,
     },
     /// The watch has ended.
@@ -109,16 +111,16 @@ pub enum WatchError {
     Ended,
 }
 
-/// Error that ends a run without a request to stop.
+/// Error that ends a run without a stop request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// The kernel refused a system call that used to succeed.
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The errno that the kernel returned.
+        /// Error number of the system call.
         errno: Errno,
     },
 }
@@ -131,9 +133,9 @@ pub enum SignalError {
     /// files is reached.
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// The errno that the kernel returned.
+        /// Error number of the system call.
         errno: Errno,
     },
 }
@@ -142,9 +144,9 @@ pub enum SignalError {
 #[derive(thiserror::Error)]
 #[error("start a thread for the machine: {error}; see `ulimit -u` and the cgroup's pids.max")]
 pub struct SpawnError<T> {
-    /// The machine or group, unchanged.
+    /// Machine or group that should have run, unchanged.
     pub machine: Box<T>,
-    /// The system's error: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's
+    /// Error of the system: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's
     /// pids.max) or on memory (`ulimit -v`).
     pub error: std::io::Error,
 }

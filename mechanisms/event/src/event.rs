@@ -1,11 +1,11 @@
 //! Arguments of handlers and results of runs.
 
-/// Readiness that a descriptor is watched for.
+/// Kinds of readiness that a descriptor is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest {
     /// `true` to wait for data to read, or for the end of the stream.
     pub read: bool,
-    /// `true` to wait for room to write.
+    /// `true` to wait for space to write.
     pub write: bool,
     /// `true` for edge-triggered: one message for each change, none for data that the handler leaves
     /// unread. `false` for level-triggered: a message in each round while the descriptor is ready.
@@ -15,19 +15,19 @@ pub struct Interest {
 impl Interest {
     /// Data to read, level-triggered.
     pub const READ: Self = Self { read: true, write: false, edge: false };
-    /// Room to write, level-triggered.
+    /// Space to write, level-triggered.
     pub const WRITE: Self = Self { read: false, write: true, edge: false };
-    /// Data to read and room to write, level-triggered.
+    /// Data to read and space to write, level-triggered.
     pub const BOTH: Self = Self { read: true, write: true, edge: false };
 
-    /// Returns the same interest, edge-triggered.
+    /// Returns the same kinds of readiness, edge-triggered.
     #[must_use]
-    pub const fn by_edge(self) -> Self {
+    pub const fn edge_triggered(self) -> Self {
         Self { edge: true, ..self }
     }
 }
 
-/// Readiness of a descriptor; by default, of nothing.
+/// Readiness of a descriptor; by default, not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
@@ -41,8 +41,8 @@ pub struct Ready {
     pub failed: bool,
 }
 
-/// Identifier of a watched descriptor. An identifier is not given to another watch before its slot
-/// has been used 2^32 times.
+/// Identifier of a watched descriptor. An identifier is not reused before its slot has been used
+/// 2^32 times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 
@@ -50,20 +50,20 @@ pub struct WatchId(pub(crate) handover_base::slab::Key);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// A [`Stopper`](crate::Stopper) or a handler stopped it.
+    /// A [`Stopper`](crate::Stopper) or a handler stopped the run.
     Stopped,
-    /// A signal passed to `stop_on` arrived; its number.
+    /// A signal passed to `stop_on` was received; contains its number.
     Signal(i32),
-    /// A handler panicked under [`OnPanic::Stop`](crate::OnPanic); the panic message.
+    /// A handler panicked under [`OnPanic::Stop`](crate::OnPanic); contains the panic message.
     Panicked(String),
 }
 
-/// Result of one round.
+/// Result of one round of a machine or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Round {
-    /// Number of messages, timers and descriptors given to handlers.
+    /// Number of messages, timers and descriptors passed to handlers.
     pub handled: u32,
-    /// Reason to end the run, if there is one.
+    /// Reason why the run is to end; `None` if it is to continue.
     pub ended: Option<Ended>,
 }

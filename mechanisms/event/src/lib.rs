@@ -40,9 +40,9 @@ pub use drive::{
 };
 #[cfg(handover_loom)] // for the models
 pub use engine::{
-    inbox::{Inbox, InboxSender, newest, ring as inbox},
+    inbox::{Inbox, InboxSender, drop_oldest, ring as inbox},
     incoming::Incoming,
-    ready::{Mark, ReadyQueue, ReadySender, marks},
+    ready::{Mark, ReadyQueue, ReadySender, ready_queue},
     room::WaitingSenders,
 };
 #[cfg(not(handover_loom))]

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-/// Error of putting a value into a pool with every slot in use; contains the value.
+/// Error of putting a value into a pool in which every slot is in use; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("every slot of the pool is in use")]
+#[error("every slot of the pool is in use: drop values, or raise the pool's maximum")]
 pub struct PoolFull<T>(pub T);
 
 impl<T> fmt::Debug for PoolFull<T> {

@@ -18,43 +18,46 @@ macro_rules! site {
     };
 }
 
-/// A message was put into the inbox of the machine that `to` identifies.
+/// Records that a message was put into the inbox of the machine that `to` identifies.
 #[inline(always)]
 pub(crate) fn enqueued<T>(to: &T) {
     site!("probes", Enqueued, "event.enqueued", stage::address(to));
 }
 
-/// A message was put into the local queue of the machine `to`, by the thread that runs it.
+/// Records that a message was put into the local queue of the machine `to`, by the thread that runs
+/// it.
 #[inline(always)]
 pub(crate) fn enqueued_here<T>(to: &T) {
     site!("probes-hot", Enqueued, "event.enqueued", stage::address(to));
 }
 
-/// A sleeping thread was woken.
+/// Records that a sleeping thread was woken.
 #[inline(always)]
 pub(crate) fn notified() {
     site!("probes", Notified, "event.notified");
 }
 
-/// The thread runs again after a sleep.
+/// Records that the thread runs again after a sleep.
 #[inline(always)]
 pub(crate) fn woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// The handler of the machine `at` is about to be called, for the inbox, a timer or a descriptor.
+/// Records that the handler of the machine `at` is about to be called, for the inbox, a timer or a
+/// descriptor.
 #[inline(always)]
 pub(crate) fn dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// The handler of the machine `at` is about to be called with a message of the local queue.
+/// Records that the handler of the machine `at` is about to be called with a message of the local
+/// queue.
 #[inline(always)]
 pub(crate) fn dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// The handler has returned; its answers have been sent.
+/// Records that the handler has returned; its replies have been sent.
 #[inline(always)]
 pub(crate) fn replied() {
     site!("probes-hot", Replied, "event.replied");
@@ -167,7 +170,7 @@ mod tests {
         // it looks once more and need not be woken.
         let stat = format!("/proc/self/task/{}/stat", id.recv().expect("it runs").as_raw_pid());
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
-        while !address.mail().door.unparker().is_asleep() || !is_in_kernel() {
+        while !address.state().door.unparker().is_asleep() || !is_in_kernel() {
             thread::yield_now();
         }
         match posts {

@@ -1,22 +1,22 @@
-//! Handlers registered one by one and found by index.
+//! Table of handlers, registered one by one and found by index.
 
 use crate::{Context, Handler};
 use core::fmt;
 
-/// Messages with a small number that names their kind.
+/// Message with a small number that identifies its kind.
 ///
 /// Number the kinds from zero without gaps: a [`Table`] has an entry for each number up to the
 /// greatest that has a handler.
 pub trait Kind: Send + 'static {
-    /// Returns the message's kind.
+    /// Returns the number of the message's kind.
     fn kind(&self) -> usize;
 }
 
 /// Function that handles one kind of message.
 pub type HandleKind<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 
-/// [`Handler`] made of a state and a dense table of functions, one for each kind of message.
-/// Finding the function is an index operation, whatever the number of kinds.
+/// [`Handler`] with a state and a dense table of functions, one for each kind of message. Finding
+/// the function is an index operation, whatever the number of kinds.
 ///
 /// A message of a kind without a function is *unhandled*: counted, reported once per kind, and
 /// dropped; see [`Context::unhandled`].
@@ -49,7 +49,7 @@ pub struct Table<S, M> {
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-/// Greatest kind that can have a handler: 65,535.
+/// Maximum number of a kind that can have a handler: 65,535.
 pub const KIND_MAX: usize = u16::MAX as usize;
 
 impl<S, M: Kind> Table<S, M> {
@@ -73,20 +73,20 @@ impl<S, M: Kind> Table<S, M> {
         self
     }
 
-    /// Registers the function that is called once before the first message.
+    /// Registers the function that is called once before the first message is handled.
     #[must_use]
     pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
         self.started = Some(started);
         self
     }
 
-    /// Returns the state.
+    /// Returns the state of the handlers.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Returns the state, mutably.
+    /// Returns the state of the handlers, mutably.
     #[must_use]
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state

@@ -77,7 +77,7 @@ struct ContextIsInvariant;
 ///     long
 /// }
 /// ```
-struct JoinedIsInvariant;
+struct GroupMemberIsInvariant;
 
 /// The types above, without the conversion.
 ///

@@ -1,4 +1,4 @@
-//! Five levels of logging.
+//! Levels of logging, as in the classic event machines.
 
 use core::fmt;
 use core::str::FromStr;
@@ -29,16 +29,16 @@ use tracing::{Level, Metadata};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Verbosity {
-    /// Errors only.
+    /// Only errors are logged.
     Quiet,
-    /// Errors, warnings and information for operators.
+    /// Errors, warnings and information for operators are logged.
     #[default]
     Normal,
-    /// Also the main events of a run.
+    /// The main events of a run are logged, too.
     Verbose,
-    /// Also each stage of each hand-over.
+    /// Each stage of each hand-over is logged, too.
     Trace,
-    /// Everything.
+    /// All events are logged.
     Debug,
 }
 
@@ -54,7 +54,7 @@ impl Verbosity {
         }
     }
 
-    /// Returns `true` if an event is to be printed; for a subscriber's `enabled`.
+    /// Returns `true` if an event is to be logged; for a subscriber's `enabled`.
     #[must_use]
     pub fn allows(self, metadata: &Metadata<'_>) -> bool {
         self.allows_at(*metadata.level(), metadata.target())

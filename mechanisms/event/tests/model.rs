@@ -40,7 +40,7 @@ use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
     Inbox, InboxSender, Incoming, Mark, Pool, ReadyQueue, ReadySender, Shared, WaitingSenders,
-    marks, newest,
+    drop_oldest, ready_queue,
 };
 use handover_notify::{ParkWord, Sleep};
 use handover_ring::PushError;
@@ -298,7 +298,7 @@ const WAKING: u32 = 2;
 impl Shown {
     /// Makes `machines_count` machines, and room for as many in the queue of marked machines.
     fn new(machines_count: u32) -> (Arc<Self>, ReadyQueue) {
-        let (marking, marked) = marks(machines_count).expect("small");
+        let (marking, marked) = ready_queue(machines_count).expect("small");
         let marks = (0..machines_count).map(|_| Mark::new()).collect();
         (Arc::new(Self { door: SharedThreadState::default(), marking, marks }), marked)
     }
@@ -649,7 +649,7 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
 
 /// Inbox of one message that drops the oldest, and the shared state of its thread.
 fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
-    let (entrance, inbox) = newest(1);
+    let (entrance, inbox) = drop_oldest(1);
     (Arc::new((SharedThreadState::default(), entrance)), inbox)
 }
 

@@ -1,4 +1,4 @@
-//! Addresses, through which any thread sends messages to a machine.
+//! Addresses, to which any thread sends messages for a machine.
 
 use super::door::SharedThreadState;
 use super::room;
@@ -67,20 +67,20 @@ impl<M> AddressState<M> {
     /// Wakes the thread if it sleeps; called after a message was enqueued.
     #[inline]
     fn notify(&self) {
-        let must_ring = match self.door.marking() {
+        let must_ring = match self.door.ready_sender() {
             None => true,
             Some(marking) => marking.announce(&self.mark, self.machine),
         };
-        if must_ring || self.door.notifies_each() {
+        if must_ring || self.door.notifies_each_message() {
             self.door.wake();
         }
     }
 
-    /// Announces the message to an awake thread, without waking a sleeping one; called after a message was
-    /// enqueued.
+    /// Announces the message to a thread that is awake, without waking a sleeping one; called after
+    /// a message was enqueued.
     #[inline]
     fn publish(&self) {
-        let marking = self.door.marking();
+        let marking = self.door.ready_sender();
         if marking.is_some_and(|marking| marking.announce_quietly(&self.mark, self.machine)) {
             self.door.wake();
         }
@@ -99,7 +99,9 @@ impl<M> AddressState<M> {
     #[cold]
     fn full_or_closed(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
-            (PushError::Full(message), WhenFull::Block { wait_ns_max }) if !self.door.is_here() => {
+            (PushError::Full(message), WhenFull::Block { wait_ns_max })
+                if !self.door.is_running_here() =>
+            {
                 let push = |message| self.entrance.push(message);
                 room::wait(&self.room, message, wait_ns_max, push, || self.notify())
             }
@@ -121,7 +123,7 @@ impl<M> Address<M> {
     }
 
     #[inline]
-    pub(crate) fn mail(&self) -> &AddressState<M> {
+    pub(crate) fn state(&self) -> &AddressState<M> {
         &self.mail
     }
 
@@ -177,13 +179,13 @@ impl<M> Address<M> {
         self.mail.entrance.len()
     }
 
-    /// Returns `true` if both addresses lead to the same machine.
+    /// Returns `true` if both are addresses of the same machine.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.mail, &other.mail)
     }
 
-    /// Returns a number that no other machine has while an address of this machine exists.
+    /// Returns an identifier of the machine, unique while an address of it exists.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.mail).addr()
     }
@@ -217,7 +219,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Asks the machine or group to stop, and wakes it if it sleeps: the run returns
+    /// Requests the machine or group to stop, and wakes it if it sleeps: the run returns
     /// [`Ended::Stopped`](crate::Ended::Stopped) after the message being handled. If no run is in
     /// progress, the next run returns at once.
     pub fn stop(&self) {

@@ -1,7 +1,7 @@
-//! The context of a handler: sending, timers, descriptors, stopping.
+//! Context of a handler: sending, timers, descriptors, stopping.
 
 use super::address::{Address, Stopper};
-use super::desk::{MachineState, Tick};
+use super::desk::{MachineState, TimerPayload};
 use super::home::{self, ThreadState};
 use super::near::LocalMachines;
 use super::reactor::Token;
@@ -37,8 +37,9 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.push_local(message)
     }
 
-    /// Sends a message to this machine itself, whose thread is awake: as [`send_quiet`](Self::send_quiet), and a
-    /// system call more under [`WakeWhen::EachMessage`](crate::WakeWhen).
+    /// Sends a message to this machine itself, whose thread is awake: as
+    /// [`send_quiet`](Self::send_quiet), with an additional system call under
+    /// [`WakeWhen::EachMessage`](crate::WakeWhen).
     ///
     /// # Errors
     /// As [`send_quiet`](Self::send_quiet).
@@ -68,7 +69,8 @@ impl<M: Send + 'static> Context<'_, M> {
         if near.has(to) { near.send(to, message) } else { self.send_far(to, message) }
     }
 
-    /// Sends to another thread. Not inlined, so that the path to this thread is small enough to be.
+    /// Sends to a machine on another thread. Not inlined, so that the path to machines on this
+    /// thread is small enough to be.
     #[inline(never)]
     fn send_far<N: Send + 'static>(
         &mut self,
@@ -76,7 +78,7 @@ impl<M: Send + 'static> Context<'_, M> {
         message: N,
     ) -> Result<(), SendError<N>> {
         to.send(message)?;
-        self.home.expect_from(&to.mail().door);
+        self.home.expect_reply_from(&to.state().door);
         Ok(())
     }
 
@@ -120,7 +122,7 @@ impl<M: Send + 'static> Context<'_, M> {
     ) -> Result<Posted, PoolFull<T>> {
         let (posted, any_far) = publisher.post_near(&mut self.near(), value)?;
         if any_far {
-            self.home.expect_all(publisher.doors());
+            self.home.expect_replies_from(publisher.subscriber_threads());
         }
         Ok(posted)
     }
@@ -139,7 +141,7 @@ impl<M: Send + 'static> Context<'_, M> {
         if near.has(to) { near.send_quiet(to, message) } else { to.send_quiet(message) }
     }
 
-    /// Returns the sending side to the machines on this thread.
+    /// Returns access to the machines on this thread, for sending.
     #[inline(always)]
     fn near(&mut self) -> LocalMachines<'_> {
         LocalMachines {
@@ -194,11 +196,13 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Errors
     /// As [`after`](Self::after).
     pub fn at_ns(&mut self, deadline_ns: u64, message: M) -> Result<TimerId, TimersFull<M>> {
-        self.desk.wheel.start(deadline_ns, Tick::Once(Some(message))).map_err(|full| {
+        self.desk.wheel.start(deadline_ns, TimerPayload::Once(Some(message))).map_err(|full| {
             match full.0 {
-                Tick::Once(Some(message)) => TimersFull(message),
+                TimerPayload::Once(Some(message)) => TimersFull(message),
                 // The wheel returns the payload that it was given above.
-                Tick::Once(None) | Tick::Every(_) => unreachable!("a timer that expires once"),
+                TimerPayload::Once(None) | TimerPayload::Every(_) => {
+                    unreachable!("a timer that expires once")
+                }
             }
         })
     }
@@ -244,12 +248,13 @@ impl<M: Send + 'static> Context<'_, M> {
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let period_ns = NonZeroU64::new(period_ns).unwrap_or(NonZeroU64::MIN);
         let first_ns = home::now_ns().saturating_add(period_ns.get());
-        let tick = Tick::Every(Arc::new(make));
+        let tick = TimerPayload::Every(Arc::new(make));
         self.desk.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
-    /// Cancels a timer. `None`: it has expired or was cancelled. `Some`: the message that it would
-    /// have delivered; for a periodic timer, which makes its messages at expiry, `Some(None)`.
+    /// Cancels a timer. Returns `None` if it has expired or was cancelled; `Some` with the message
+    /// that it would have delivered; for a periodic timer, which makes its messages at expiry,
+    /// `Some(None)`.
     ///
     /// # Cost
     /// Constant.
@@ -286,7 +291,7 @@ impl<M: Send + 'static> Context<'_, M> {
         Ok(id)
     }
 
-    /// Changes the interest of a watch.
+    /// Changes the events that a watch waits for.
     ///
     /// # Errors
     /// [`WatchError::Ended`] when the watch has ended; [`WatchError::Refused`] when the kernel
@@ -308,7 +313,7 @@ impl<M: Send + 'static> Context<'_, M> {
         true
     }
 
-    /// Counts and drops a message that has no handler, and reports its kind once (a `tracing`
+    /// Counts and drops a message that has no handler, and logs its kind once (a `tracing`
     /// warning). For a `match` arm that should not be reached; [`Table`](crate::Table) uses it.
     #[cold]
     pub fn unhandled(&mut self, kind: usize, message: M) {

@@ -1,4 +1,4 @@
-//! A machine's data apart from its handler: queues, timers, watches, counters.
+//! State of a machine apart from its handler: queues, timers, watches, counters.
 
 use super::address::{Address, AddressState};
 use super::door::SharedThreadState;
@@ -13,29 +13,29 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Payload of a timer.
-pub(crate) enum Tick<M> {
-    /// The message of a timer that expires once; taken out at expiry.
+/// Payload of a timer: its message, or the closure that makes messages.
+pub(crate) enum TimerPayload<M> {
+    /// Message of a timer that expires once; taken out at expiry.
     Once(Option<M>),
-    /// The closure of a periodic timer; called with the number of skipped periods.
+    /// Closure of a periodic timer; called with the number of skipped periods.
     Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
 }
 
 /// The wheel clones the payload for the next period. A timer that expires once is never cloned.
-impl<M> Clone for Tick<M> {
+impl<M> Clone for TimerPayload<M> {
     fn clone(&self) -> Self {
         match self {
-            Tick::Once(_) => Tick::Once(None),
-            Tick::Every(make) => Tick::Every(Arc::clone(make)),
+            TimerPayload::Once(_) => TimerPayload::Once(None),
+            TimerPayload::Every(make) => TimerPayload::Every(Arc::clone(make)),
         }
     }
 }
 
-impl<M> Tick<M> {
+impl<M> TimerPayload<M> {
     fn into_message(self, missed_count: u64) -> Option<M> {
         match self {
-            Tick::Once(message) => message,
-            Tick::Every(make) => Some(make(missed_count)),
+            TimerPayload::Once(message) => message,
+            TimerPayload::Every(make) => Some(make(missed_count)),
         }
     }
 }
@@ -54,17 +54,17 @@ pub(crate) struct MachineState<M> {
     pub(crate) address: Address<M>,
     pub(crate) inbox: Inbox<M>,
     pub(crate) local: VecDeque<M>,
-    pub(crate) wheel: Wheel<Tick<M>>,
+    pub(crate) wheel: Wheel<TimerPayload<M>>,
     watches: Slab<Watch<M>>,
     pub(crate) config: Config,
     pub(crate) handled: u64,
-    /// The counters that the queues do not provide.
+    /// Counters that the queues do not maintain.
     pub(crate) counts: Stats,
-    /// Bitmap of the kinds without a handler that have been reported.
+    /// Bitmap of the message kinds without a handler that have been logged.
     reported: Vec<u64>,
 }
 
-/// Kinds from this number on share one bit.
+/// First kind from which on all kinds share one bit of `reported`.
 const KINDS_REPORTED_MAX: usize = 1 << 16;
 /// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
@@ -76,7 +76,7 @@ impl<M: Send + 'static> MachineState<M> {
         machine: u32,
     ) -> Result<Self, MachineError> {
         let (entrance, inbox) = match config.when_full {
-            WhenFull::DropOldest => inbox::newest(config.inbox_messages_max),
+            WhenFull::DropOldest => inbox::drop_oldest(config.inbox_messages_max),
             WhenFull::Refuse | WhenFull::Block { .. } => inbox::ring(config.inbox_messages_max)?,
         };
         let timers = handover_timer::Config { timers_max: config.timers_max, ..Default::default() };
@@ -106,30 +106,30 @@ impl<M> MachineState<M> {
     #[inline]
     pub(crate) fn push_local(&mut self, message: M) -> Result<(), SendError<M>> {
         if self.local.len() >= self.config.local_messages_max as usize {
-            self.address.mail().count_refused();
+            self.address.state().count_refused();
             return Err(SendError::Full(message));
         }
         self.local.push_back(message);
-        stage::enqueued_here(self.address.mail());
+        stage::enqueued_here(self.address.state());
         Ok(())
     }
 
-    /// Returns `true` if a message is queued.
+    /// Returns `true` if a local message or one in the inbox is queued.
     #[inline]
     pub(crate) fn has_messages(&self) -> bool {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// Called after messages were taken out: lets one of the waiting senders try again once half of
-    /// the inbox is free. One at a time: a single sender can fill the free slots, and more would
-    /// only contend. Returns `true` if senders wait.
+    /// Lets one of the waiting senders try again once half of the inbox is free; called after
+    /// messages were taken out. One at a time: a single sender can fill the free slots, and more
+    /// would only contend. Returns `true` if senders wait.
     #[inline]
     pub(crate) fn admit(&self) -> bool {
         matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one()
     }
 
     fn admit_one(&self) -> bool {
-        let waiting = &self.address.mail().room;
+        let waiting = &self.address.state().room;
         let is_waiting = waiting.has_waiting();
         if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
             room::admit(waiting, 1);
@@ -137,7 +137,7 @@ impl<M> MachineState<M> {
         is_waiting
     }
 
-    /// Returns the message of the next timer due at `now_ns`.
+    /// Returns the message of the next timer due at `now_ns`; `None` if no timer is due.
     #[inline]
     pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
         loop {
@@ -150,20 +150,20 @@ impl<M> MachineState<M> {
         }
     }
 
-    /// Cancels a timer.
+    /// Cancels a timer; returns as [`Context::cancel`](crate::Context::cancel) does.
     pub(crate) fn cancel(&mut self, id: TimerId) -> Option<Option<M>> {
         self.wheel.cancel(id).map(|tick| match tick {
-            Tick::Once(message) => message,
-            Tick::Every(_) => None,
+            TimerPayload::Once(message) => message,
+            TimerPayload::Every(_) => None,
         })
     }
 
-    /// Returns the identifier of the next watch to begin.
+    /// Returns the identifier of the next watch to be added; `None` if there are too many.
     pub(crate) fn next_watch(&self) -> Option<WatchId> {
         self.watches.next_key().map(WatchId)
     }
 
-    /// Begins a watch, which gets the [`next_watch`](Self::next_watch).
+    /// Adds a watch, whose identifier is [`next_watch`](Self::next_watch).
     pub(crate) fn begin_watch(&mut self, source: Box<dyn AsFd + Send>, wrap: Wrap<M>) {
         // Not full: it has a next key.
         let _ = self.watches.insert(Watch { source, wrap });
@@ -182,8 +182,8 @@ impl<M> MachineState<M> {
         self.watches.keys().filter_map(|key| Some(&*self.watches.get(key)?.source as &dyn AsFd))
     }
 
-    /// Returns the message for a readiness event of the watch that this token names; `None` if the
-    /// watch has ended.
+    /// Returns the message for a readiness event of the watch that this token identifies; `None` if
+    /// the watch has ended.
     pub(crate) fn ready_message(&mut self, token: Token, ready: Ready) -> Option<M> {
         let key = self.watches.key_at(token.slot)?;
         if token != Token::of(self.machine, WatchId(key)) {
@@ -194,7 +194,8 @@ impl<M> MachineState<M> {
         Some((watch.wrap)(ready))
     }
 
-    /// Counts a message without a handler; returns `true` if its kind was not reported before.
+    /// Counts a message without a handler; returns `true` if its kind is to be logged for the first
+    /// time.
     pub(crate) fn count_unhandled(&mut self, kind: usize) -> bool {
         self.counts.unhandled += 1;
         let kind = kind.min(KINDS_REPORTED_MAX);
@@ -211,7 +212,7 @@ impl<M> MachineState<M> {
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            room::admit(&self.address.mail().room, u32::MAX); // the waiting senders find the inbox closed
+            room::admit(&self.address.state().room, u32::MAX); // the waiting senders find the inbox closed
         }
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
@@ -227,9 +228,9 @@ impl<M> MachineState<M> {
         left
     }
 
-    /// Returns the counters, except those of the thread.
+    /// Returns the machine's counters, without those of the thread.
     pub(crate) fn stats(&self) -> Stats {
-        let refused = self.address.mail().refused();
+        let refused = self.address.state().refused();
         let dropped = self.inbox.dropped();
         let waiting = (self.local.len() + self.inbox.len()) as u64;
         let sent = self.handled + refused + dropped + waiting + self.counts.returned;
@@ -240,6 +241,6 @@ impl<M> MachineState<M> {
 impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
         self.inbox.close();
-        room::admit(&self.address.mail().room, u32::MAX); // the waiting senders find the inbox closed
+        room::admit(&self.address.state().room, u32::MAX); // the waiting senders find the inbox closed
     }
 }

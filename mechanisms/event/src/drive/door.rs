@@ -1,4 +1,4 @@
-//! The part of a thread's state that other threads access.
+//! State of a thread that other threads access.
 
 use crate::engine::ready::ReadySender;
 use crate::{WakeWhen, stage};
@@ -16,9 +16,9 @@ pub(crate) struct SharedThreadState {
     bell: Unparker,
     /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
     stop: CachePadded<AtomicBool>,
-    /// The eventfd that ends a sleep in epoll; made before the first such sleep.
+    /// Eventfd that ends a sleep in epoll; created before the first such sleep.
     counter: OnceLock<OwnedFd>,
-    /// For a group: announces which machines have messages.
+    /// Queue that announces which machines of a group have messages; `None` for a single machine.
     marking: Option<ReadySender>,
     wake_when: WakeWhen,
 }
@@ -34,20 +34,20 @@ impl SharedThreadState {
         })
     }
 
-    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], notifies it in any case. Call it
-    /// after the message was published.
+    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], notifies it in any case.
+    /// Called after the message was published.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.bell.unpark_with(|| self.wake_sleeper()) {
             stage::notified();
-        } else if self.notifies_each() {
+        } else if self.notifies_each_message() {
             self.wake_sleeper();
         }
     }
 
-    /// Returns `true` if each message is notified, even to a thread that is awake.
+    /// Returns `true` if each message is notified by a system call, even to a thread that is awake.
     #[inline]
-    pub(crate) fn notifies_each(&self) -> bool {
+    pub(crate) fn notifies_each_message(&self) -> bool {
         self.wake_when == WakeWhen::EachMessage
     }
 
@@ -65,11 +65,11 @@ impl SharedThreadState {
         &self.bell
     }
 
-    pub(crate) fn marking(&self) -> Option<&ReadySender> {
+    pub(crate) fn ready_sender(&self) -> Option<&ReadySender> {
         self.marking.as_ref()
     }
 
-    /// Returns the eventfd that ends a sleep in epoll, made on first use.
+    /// Returns the eventfd that ends a sleep in epoll, created on first use.
     pub(crate) fn counter(&self) -> Result<&OwnedFd, Errno> {
         if let Some(counter) = self.counter.get() {
             return Ok(counter);
@@ -78,42 +78,43 @@ impl SharedThreadState {
         Ok(self.counter.get_or_init(|| counter))
     }
 
-    /// Asks the thread to stop.
+    /// Requests the thread to stop.
     pub(crate) fn stop(&self) {
-        // Release: pairs with the Acquire in take_stop().
+        // Release: pairs with the Acquire in take_stop_request().
         self.stop.store(true, Ordering::Release);
         self.wake();
     }
 
     #[inline]
-    pub(crate) fn stop_is_wanted(&self) -> bool {
-        // Relaxed: a hint; take_stop() acquires.
+    pub(crate) fn is_stop_requested(&self) -> bool {
+        // Relaxed: a hint; take_stop_request() acquires.
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if a stop was requested, and clears the request.
-    pub(crate) fn take_stop(&self) -> bool {
+    pub(crate) fn take_stop_request(&self) -> bool {
         // Acquire: pairs with the Release in stop().
-        self.stop_is_wanted() && self.stop.swap(false, Ordering::Acquire)
+        self.is_stop_requested() && self.stop.swap(false, Ordering::Acquire)
     }
 
-    /// Marks the calling thread as the one that runs these machines, until the guard is dropped.
+    /// Registers the calling thread as the one that runs these machines, until the guard is
+    /// dropped.
     pub(crate) fn enter(&self) -> RunGuard {
-        // Fails while the thread's locals are dropped; then is_here() returns `false`.
+        // Fails while the thread's locals are dropped; then is_running_here() returns `false`.
         let _ = HERE.try_with(|doors| doors.borrow_mut().push(ptr::from_ref(self)));
         RunGuard
     }
 
     /// Returns `true` if the calling thread currently runs these machines.
-    pub(crate) fn is_here(&self) -> bool {
+    pub(crate) fn is_running_here(&self) -> bool {
         let is_here = HERE.try_with(|doors| doors.borrow().contains(&ptr::from_ref(self)));
         is_here.unwrap_or(false)
     }
 }
 
 thread_local! {
-    /// States whose machines this thread runs: more than one if a handler runs other machines.
-    /// Compared, never dereferenced.
+    /// States of the threads whose machines this thread runs: more than one if a handler runs other
+    /// machines. Compared, never dereferenced.
     static HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -4,7 +4,7 @@ use super::address::{Address, Stopper};
 use super::context::Context;
 use super::desk::MachineState;
 use super::door::{RunGuard, SharedThreadState};
-use super::home::{self, Local, ThreadState};
+use super::home::{self, LocalQueue, ThreadState};
 use super::machine::Closed;
 use super::member::{Handler, Member};
 use super::reactor::Token;
@@ -20,7 +20,7 @@ use handover_timer::{TimerId, Wheel};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Number of messages after which timers and descriptors are served.
+/// Maximum number of messages handled before timers and descriptors are served.
 const MESSAGES_PER_ROUND: u32 = 256;
 
 /// Machines that share a thread, its sleep and its descriptors.
@@ -37,7 +37,7 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// }), Config::default())?;
 /// let to_pong = pong.address().clone();
 /// let ping = group.add(handler(move |hops_left: u32, cx| {
-///     cx.send_to(&to_pong, hops_left - 1).expect("room"); // on this thread: a push to a queue
+///     cx.send_to(&to_pong, hops_left - 1).expect("free space"); // on this thread: a push to a queue
 /// }), Config::default())?;
 /// ping.address().send(1)?;
 /// group.run()?;
@@ -52,7 +52,7 @@ const MESSAGES_PER_ROUND: u32 = 256;
 /// A handler that panics under [`OnPanic::Stop`](crate::OnPanic) ends the run of the group.
 pub struct Group {
     members: Vec<Option<Box<dyn AnyMember>>>,
-    /// The next deadline of each machine that has timers.
+    /// Next deadline of each machine that has timers.
     wheel: Wheel<u32>,
     deadlines: Vec<Option<Deadline>>,
     home: ThreadState,
@@ -63,14 +63,14 @@ pub struct Group {
     has_blocking: bool,
 }
 
-/// The entry of one machine in the group's wheel.
+/// Entry of one machine in the group's wheel of deadlines.
 #[derive(Clone, Copy)]
 struct Deadline {
     timer: TimerId,
     at_ns: u64,
 }
 
-/// Handle of a machine in a group: holds its address, and names it to the group.
+/// Handle of a machine in a group: holds its address, and identifies it to the group.
 pub struct GroupMember<H: Handler> {
     address: Address<H::Message>,
     machine: u32,
@@ -91,7 +91,7 @@ impl<H: Handler> fmt::Debug for GroupMember<H> {
     }
 }
 
-/// Result of a machine's turn.
+/// Result of one turn of a machine.
 struct Turn {
     handled: u32,
     /// `true` if the machine has more to do.
@@ -106,7 +106,7 @@ trait AnyMember: Send {
     fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
     fn waiting_count(&self) -> usize;
-    fn has_mail(&self) -> bool;
+    fn has_inbox_messages(&self) -> bool;
     fn mark(&self) -> &Mark;
     fn as_any(&mut self) -> &mut dyn Any;
     fn as_any_ref(&self) -> &dyn Any;
@@ -114,7 +114,8 @@ trait AnyMember: Send {
 }
 
 impl<H: Handler + Send + 'static> Member<H> {
-    /// Takes the messages that other machines on this thread have sent.
+    /// Moves the messages that other machines on this thread have sent into the machine's local
+    /// queue.
     #[inline]
     fn take_local(&mut self, home: &mut ThreadState) {
         let machine = self.desk.machine as usize;
@@ -126,21 +127,21 @@ impl<H: Handler + Send + 'static> Member<H> {
         }
     }
 
-    /// Does the machine's turn, with messages of any number and of other threads, too.
+    /// Handles messages in the machine's turn, any number of them and those of other threads too.
     #[inline(never)]
     fn long_turn(&mut self, home: &mut ThreadState) -> Turn {
         let machine = self.desk.machine as usize;
-        let has_mail = std::mem::take(&mut home.locals[machine].has_mail);
+        let has_inbox_messages = std::mem::take(&mut home.locals[machine].has_inbox_messages);
         self.take_local(home);
         let count_max = self.desk.config.messages_per_round_max;
-        if !has_mail {
-            let handled = self.locals(home, count_max);
+        if !has_inbox_messages {
+            let handled = self.handle_local_messages(home, count_max);
             return self.turn(handled, !self.desk.local.is_empty());
         }
         let handled = Member::messages(self, home, count_max);
-        // Messages left in the inbox are no longer announced by the mark, so `has_mail` records
+        // Messages left in the inbox are no longer announced by the mark, so `has_inbox_messages` records
         // them.
-        home.locals[machine].has_mail = !self.desk.inbox.is_empty();
+        home.locals[machine].has_inbox_messages = !self.desk.inbox.is_empty();
         self.turn(handled, self.desk.has_messages())
     }
 
@@ -161,7 +162,9 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         let local = &mut home.locals[self.desk.machine as usize];
         // As a rule a machine has one message, of another machine of the group.
         let only = match local.queue.get_mut::<H::Message>() {
-            Some(queue) if queue.len() == 1 && self.desk.local.is_empty() && !local.has_mail => {
+            Some(queue)
+                if queue.len() == 1 && self.desk.local.is_empty() && !local.has_inbox_messages =>
+            {
                 queue.pop_front()
             }
             _ => None,
@@ -189,12 +192,12 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         self.desk.inbox.len()
     }
 
-    fn has_mail(&self) -> bool {
+    fn has_inbox_messages(&self) -> bool {
         !self.desk.inbox.is_empty()
     }
 
     fn mark(&self) -> &Mark {
-        &self.desk.address.mail().mark
+        &self.desk.address.state().mark
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -217,7 +220,7 @@ impl Group {
     /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
     pub fn new(config: ThreadConfig) -> Result<Self, MachineError> {
         config.validate()?;
-        let (marking, marked) = ready::marks(config.machines_max)?;
+        let (marking, marked) = ready::ready_queue(config.machines_max)?;
         let home =
             ThreadState::new(config, SharedThreadState::new(Some(marking), config.wake_when))?;
         let timers = handover_timer::Config {
@@ -252,11 +255,11 @@ impl Group {
         let machine = self.members.len() as u32; // below machines_max
         let desk = MachineState::new(config, &self.home.door, machine)?;
         let address = desk.address.clone();
-        self.home.locals.push(Local {
+        self.home.locals.push(LocalQueue {
             queue: AnyQueue::of::<H::Message>(),
             messages_max: config.local_messages_max as usize,
             listed: None,
-            has_mail: false,
+            has_inbox_messages: false,
         });
         self.members.push(Some(Box::new(Member::new(handler, desk))));
         self.deadlines.push(None);
@@ -350,13 +353,14 @@ impl Group {
     }
 
     fn member<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&Member<H>> {
-        if !Arc::ptr_eq(&which.address.mail().door, &self.home.door) {
+        if !Arc::ptr_eq(&which.address.state().door, &self.home.door) {
             return None;
         }
         self.members.get(which.machine as usize)?.as_ref()?.as_any_ref().downcast_ref()
     }
 
-    /// Runs until stopped. Messages still queued stay queued, and the group may be run again.
+    /// Runs until stopped. Messages that are still queued stay queued, and the group may be run
+    /// again.
     ///
     /// # Errors
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
@@ -376,7 +380,7 @@ impl Group {
         }
     }
 
-    /// Does one round; waits first if there is nothing to do.
+    /// Runs one round; waits first if there is no work.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -394,7 +398,7 @@ impl Group {
         }
     }
 
-    /// Does one round of the work that is ready.
+    /// Runs one round of the work that is ready.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -460,7 +464,7 @@ impl Group {
         }
     }
 
-    /// Lists the machines to which other threads have sent messages.
+    /// Lists the machines whose mark says that other threads have sent messages.
     #[inline]
     fn list_marked(&mut self) {
         let Self { members, home, marked, .. } = self;
@@ -468,21 +472,21 @@ impl Group {
         for _ in 0..members.len() {
             let mark_of = |machine: u32| members[machine as usize].as_ref().map(|one| one.mark());
             let Some(machine) = marked.pop(mark_of) else { break };
-            home.locals[machine as usize].has_mail = true;
+            home.locals[machine as usize].has_inbox_messages = true;
             home.list(machine);
         }
     }
 
     /// Lists the machines with messages from other threads, if the queue of marked machines is
-    /// blocked: a sender that has taken its slot there and not filled it, as it has lost its CPU,
-    /// hides the machines behind it. Returns `true` if there are any.
+    /// blocked: a sender that has taken its slot there and was preempted before filling it hides
+    /// the machines behind it. Returns `true` if there are any.
     fn list_hidden(&mut self) -> bool {
         if !self.marked.is_blocked() {
             return false;
         }
         for (machine, member) in (0..).zip(&self.members) {
-            if member.as_ref().is_some_and(|one| one.has_mail()) {
-                self.home.locals[machine as usize].has_mail = true;
+            if member.as_ref().is_some_and(|one| one.has_inbox_messages()) {
+                self.home.locals[machine as usize].has_inbox_messages = true;
                 self.home.list(machine);
             }
         }
@@ -539,7 +543,7 @@ impl Group {
 
     fn descriptors(&mut self) -> Result<u32, RunError> {
         let mut handled = 0;
-        if self.home.is_ending || !self.home.ask_ready()? {
+        if self.home.is_ending || !self.home.fetch_ready()? {
             return Ok(0);
         }
         while let Some((token, ready)) = self.home.next_ready() {
@@ -572,7 +576,7 @@ impl Group {
                 is_waited_for |= member.admit();
             }
         }
-        let deadline_ns = home::earlier(self.wheel.next_deadline_ns(), is_waited_for);
+        let deadline_ns = home::sleep_deadline_ns(self.wheel.next_deadline_ns(), is_waited_for);
         let Self { members, marked, home, .. } = self;
         let waiting_count =
             |machine: u32| members[machine as usize].as_ref().map_or(0, |one| one.waiting_count());

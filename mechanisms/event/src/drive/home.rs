@@ -1,5 +1,5 @@
-//! The part of a thread's state that only the thread itself accesses: its parker, its descriptors,
-//! and the queues between machines that share the thread.
+//! State of a thread that only the thread itself accesses: its parker, its descriptors, and the
+//! queues between machines that share the thread.
 
 use super::door::SharedThreadState;
 use super::reactor::{Reactor, Token};
@@ -17,7 +17,7 @@ pub(crate) struct ThreadState {
     parker: Parker,
     reactor: Option<Reactor>,
     config: ThreadConfig,
-    /// `true` if the run is to end; `ended` holds the reason.
+    /// `true` if the run is to return; `ended` holds the reason.
     pub(crate) is_ending: bool,
     ended: Option<Ended>,
     signals: Option<Signals>,
@@ -25,43 +25,45 @@ pub(crate) struct ThreadState {
     parks: u64,
     wakeups: u64,
     spins: u64,
-    /// One entry per machine of a group: the messages from the group's other machines.
-    pub(crate) locals: Vec<Local>,
-    /// The first and the last of the machines that have something to do; see [`Local::listed`].
+    /// Queues of messages from the group's other machines, one per machine.
+    pub(crate) locals: Vec<LocalQueue>,
+    /// First and last machine in the list of those that have work; see [`LocalQueue::listed`].
     listed: Option<(u32, u32)>,
 }
 
 /// Queue of messages to one machine from other machines of its group.
-pub(crate) struct Local {
-    /// None once the machine is removed.
+pub(crate) struct LocalQueue {
+    /// Queue of the messages; none once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
-    /// If the machine is listed: the machine listed after it, or [`LAST`].
+    /// Next machine in the list of those that have work, or [`LAST`]; `None` if the machine is not
+    /// in the list.
     pub(crate) listed: Option<u32>,
     /// `true` if other threads have sent messages, so that the inbox must be read.
-    pub(crate) has_mail: bool,
+    pub(crate) has_inbox_messages: bool,
 }
 
-/// Mark of the last listed machine; more than any machine's index.
+/// Value of `listed` for the last machine in the list; more than any machine's index.
 const LAST: u32 = u32::MAX;
 
 // The kernel's clock, which also ends the kernel's sleeps: the time-stamp counter may be a
 // microsecond ahead or behind, so that a sleep would end too early.
 pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 
-/// Longest sleep, in ns, while senders wait for room. The sender that was let in may have given up
-/// without a notification, and then the next one must be let in.
+/// Maximum sleep while senders wait for space in an inbox, in ns. The sender that was let in may
+/// have given up without a notification, and then the next one must be let in.
 const ADMIT_AGAIN_NS: u64 = 1_000_000;
-/// Longest sleep, in ns, while a push has begun and is not finished: its sender is either running
+/// Maximum sleep while a push has started and is not finished, in ns: its sender is either running
 /// at this moment or was preempted in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// Returns the deadline of a sleep: the next timer's, or an earlier one if senders wait for room.
-pub(crate) fn earlier(deadline_ns: Option<u64>, is_waited_for: bool) -> Option<u64> {
+/// Returns the deadline of a sleep: that of the next timer, or an earlier one if senders wait for
+/// space.
+pub(crate) fn sleep_deadline_ns(deadline_ns: Option<u64>, is_waited_for: bool) -> Option<u64> {
     if is_waited_for { within(ADMIT_AGAIN_NS, deadline_ns) } else { deadline_ns }
 }
 
-/// Returns the deadline, or `ns_max` from now if that is earlier.
+/// Returns the earlier of `deadline_ns` and `ns_max` from now.
 fn within(ns_max: u64, deadline_ns: Option<u64>) -> Option<u64> {
     let again_ns = now_ns().saturating_add(ns_max);
     Some(deadline_ns.map_or(again_ns, |deadline_ns| deadline_ns.min(again_ns)))
@@ -88,14 +90,14 @@ impl ThreadState {
             locals: Vec::new(),
             listed: None,
         };
-        if config.park_on == ParkOn::Descriptor || home.door.notifies_each() {
+        if config.park_on == ParkOn::Descriptor || home.door.notifies_each_message() {
             let refused = |(call, errno)| MachineError::Refused { call, errno };
             home.reactor().map_err(refused)?;
         }
         Ok(home)
     }
 
-    /// Prepares the calling thread; called when it begins to run.
+    /// Prepares the calling thread at the start of a run.
     pub(crate) fn arrive(&mut self) {
         self.parker.settle(self.door.unparker());
         if std::mem::replace(&mut self.has_arrived, true) {
@@ -107,7 +109,7 @@ impl ThreadState {
         }
     }
 
-    /// Returns the reactor, made on first use.
+    /// Returns the thread's epoll set, created on first use.
     pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, Errno)> {
         if self.reactor.is_none() {
             let counter = self.door.counter().map_err(|errno| ("eventfd2", errno))?;
@@ -143,10 +145,11 @@ impl ThreadState {
         self.ended.get_or_insert(ended);
     }
 
-    /// Returns the reason to end the run, if there is one, clears it, and logs the end.
+    /// Returns the reason to end the run, clears it, and logs the end; `None` if the run is to
+    /// continue.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
-        if !self.is_ending && !self.door.stop_is_wanted() {
+        if !self.is_ending && !self.door.is_stop_requested() {
             return None;
         }
         self.take_ended_and_log()
@@ -154,16 +157,16 @@ impl ThreadState {
 
     #[cold]
     fn take_ended_and_log(&mut self) -> Option<Ended> {
-        let stopped = self.door.take_stop();
+        let stopped = self.door.take_stop_request();
         self.is_ending = false;
         let ended = self.ended.take().or(stopped.then_some(Ended::Stopped))?;
         tracing::debug!(target: "handover_event::machine", ?ended, "stops running");
         Some(ended)
     }
 
-    /// Returns `true` if events are unread, after asking the kernel for more if there were none.
-    /// Returns `false` without descriptors.
-    pub(crate) fn ask_ready(&mut self) -> Result<bool, RunError> {
+    /// Returns `true` if readiness events are available, after fetching more from the kernel if
+    /// necessary. Returns `false` if no descriptor is watched.
+    pub(crate) fn fetch_ready(&mut self) -> Result<bool, RunError> {
         let Some(reactor) = &mut self.reactor else { return Ok(false) };
         if !reactor.has_ready() {
             reactor.wait(Some(0)).map_err(epoll_wait_refused)?;
@@ -171,7 +174,8 @@ impl ThreadState {
         Ok(reactor.has_ready())
     }
 
-    /// Returns the next event that concerns a machine; handles those of the thread itself.
+    /// Returns the next readiness event that concerns a machine; handles those of the thread
+    /// itself. `None` if there is none.
     pub(crate) fn next_ready(&mut self) -> Option<(Token, Ready)> {
         loop {
             let (token, ready) = self.reactor.as_mut()?.next_ready()?;
@@ -188,16 +192,16 @@ impl ThreadState {
         }
     }
 
-    /// Calls `look` many times at once; returns `true` if it returned `true` or a stop was
+    /// Calls `look` many times without pause; returns `true` if it returned `true` or a stop was
     /// requested.
     #[inline]
     pub(crate) fn poll_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let door = &self.door;
-        self.parker.poll_eagerly(&mut || look() || door.stop_is_wanted())
+        self.parker.poll_eagerly(&mut || look() || door.is_stop_requested())
     }
 
-    /// Spins, then sleeps until a message is queued, another thread wakes this one, a descriptor is ready, or
-    /// `deadline_ns` has passed.
+    /// Spins, then sleeps until a message is queued, another thread wakes this one, a descriptor is
+    /// ready, or `deadline_ns` has passed.
     ///
     /// All but the sleep is inlined into the loop that waits: see [`Parker::spin`].
     #[inline(always)]
@@ -208,7 +212,7 @@ impl ThreadState {
     ) -> Result<(), RunError> {
         let Self { door, parker, .. } = self;
         parker.settle(door.unparker());
-        if parker.spin(deadline_ns, &mut || incoming.has_any() || door.stop_is_wanted()) {
+        if parker.spin(deadline_ns, &mut || incoming.has_any() || door.is_stop_requested()) {
             self.spins += 1;
             return Ok(());
         }
@@ -232,14 +236,14 @@ impl ThreadState {
         };
         let mut has_begun_push = false;
         let mut parked = park(deadline_ns, &mut || {
-            if incoming.has_any() || door.stop_is_wanted() {
+            if incoming.has_any() || door.is_stop_requested() {
                 return true;
             }
             has_begun_push = incoming.has_begun_push();
             has_begun_push
         });
         if has_begun_push {
-            let mut look = || incoming.has_any() || door.stop_is_wanted();
+            let mut look = || incoming.has_any() || door.is_stop_requested();
             parked = park(within(PUSH_AGAIN_NS, deadline_ns), &mut look);
         }
         if parked != Parked::Found {
@@ -250,15 +254,18 @@ impl ThreadState {
         answer
     }
 
-    /// Records that a machine of another thread was sent a message, and may answer.
+    /// Records that a message was sent to a machine of another thread, which may reply.
     #[inline]
-    pub(crate) fn expect_from(&mut self, door: &SharedThreadState) {
+    pub(crate) fn expect_reply_from(&mut self, door: &SharedThreadState) {
         self.parker.expect(door.unparker());
     }
 
-    /// Expects an answer from each of these threads, to which messages were sent.
+    /// Records that messages were sent to machines of these threads, which may reply.
     #[inline]
-    pub(crate) fn expect_all<'a>(&mut self, doors: impl Iterator<Item = &'a SharedThreadState>) {
+    pub(crate) fn expect_replies_from<'a>(
+        &mut self,
+        doors: impl Iterator<Item = &'a SharedThreadState>,
+    ) {
         let Self { parker, door, .. } = self;
         let others = doors.filter(|other| !std::ptr::eq(*other, &**door));
         parker.expect_all(others.map(SharedThreadState::unparker));
@@ -267,19 +274,19 @@ impl ThreadState {
     /// Notifies this thread of a message from itself, if each message is notified.
     #[inline]
     pub(crate) fn notify_itself(&self) {
-        if self.door.notifies_each() {
+        if self.door.notifies_each_message() {
             self.door.wake();
         }
     }
 
-    /// Adds the counters of the thread.
+    /// Adds the thread's counters to `stats`.
     pub(crate) fn count(&self, stats: &mut Stats) {
         stats.parks = self.parks;
         stats.wakeups = self.wakeups;
         stats.spins = self.spins;
     }
 
-    /// Puts a machine of a group at the end of the list of those that have something to do.
+    /// Appends a machine of a group to the list of those that have work.
     #[inline]
     pub(crate) fn list(&mut self, machine: u32) {
         let local = &mut self.locals[machine as usize];
@@ -297,7 +304,7 @@ impl ThreadState {
         self.listed = Some((first, machine));
     }
 
-    /// Takes the first machine out of the list.
+    /// Removes and returns the first machine of the list of those that have work.
     #[inline]
     pub(crate) fn next_listed(&mut self) -> Option<u32> {
         let (first, last) = self.listed?;
@@ -306,7 +313,7 @@ impl ThreadState {
         Some(first)
     }
 
-    /// Returns `true` if a machine has something to do.
+    /// Returns `true` if a machine of the group has work.
     pub(crate) fn has_listed(&self) -> bool {
         self.listed.is_some()
     }

@@ -30,14 +30,14 @@ pub struct Machine<H: Handler> {
     home: ThreadState,
 }
 
-/// Remains of a machine that was closed.
+/// Result of closing a machine: its handler, unhandled messages and counters.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Closed<H: Handler> {
-    /// The handler.
+    /// Handler of the machine.
     pub handler: H,
-    /// Messages sent and not handled: those from the machine's own thread first, each kind in the
-    /// order in which it was sent.
+    /// Messages that were sent and not handled: those from the machine's own thread first, each
+    /// kind in the order in which it was sent.
     pub messages: Vec<H::Message>,
     /// Final counters.
     pub stats: Stats,
@@ -53,8 +53,8 @@ impl<H: Handler> Closed<H> {
 }
 
 impl<H: Handler> Machine<H> {
-    /// Makes a machine. It does nothing until it is run; before that, messages can be sent to it,
-    /// and timers started in its [`context`](Self::context).
+    /// Makes a machine, which does nothing until it is run; before that, messages can be sent to
+    /// it, and timers started in its [`context`](Self::context).
     ///
     /// # Errors
     /// [`MachineError`]: the configuration is not valid, or memory or descriptors are exhausted.
@@ -110,7 +110,8 @@ impl<H: Handler> Machine<H> {
         stats
     }
 
-    /// Runs until stopped. Messages still queued stay queued, and the machine may be run again.
+    /// Runs until stopped. Messages that are still queued stay queued, and the machine may be run
+    /// again.
     ///
     /// # Errors
     /// [`RunError`] when the kernel refuses a system call that used to succeed.
@@ -142,8 +143,7 @@ impl<H: Handler> Machine<H> {
         }
     }
 
-    /// Does one round; waits first if there is nothing to do. See [`Machine`] for the extent of a
-    /// round.
+    /// Runs one round; waits first if there is no work. See [`Machine`] for the extent of a round.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -163,7 +163,7 @@ impl<H: Handler> Machine<H> {
         }
     }
 
-    /// Does one round of the work that is ready.
+    /// Runs one round of the work that is ready.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -175,8 +175,8 @@ impl<H: Handler> Machine<H> {
         self.round()
     }
 
-    /// Closes the inbox and returns the messages that were not handled; from then on senders get
-    /// their messages back. (Dropping a machine closes it too, and drops these messages.)
+    /// Closes the inbox and returns the messages that were not handled; later messages are returned
+    /// to their senders. (Dropping a machine closes it too, and drops these messages.)
     ///
     /// # Blocking
     /// For as long as another thread is in the middle of a send.
@@ -202,14 +202,14 @@ impl<H: Handler> Machine<H> {
         Ok(Round { handled, ended: self.home.take_ended() })
     }
 
-    /// Serves timers and descriptors; returns the number handled.
+    /// Serves timers and descriptors; returns the number of those handled.
     fn others(&mut self) -> Result<u32, RunError> {
         let Self { member, home } = self;
         let mut count = 0;
         if !member.desk.wheel.is_empty() && !home.is_ending {
             count += member.timers(home, home::now_ns());
         }
-        if !home.is_ending && home.ask_ready()? {
+        if !home.is_ending && home.fetch_ready()? {
             while let Some((token, ready)) = home.next_ready() {
                 count += member.descriptor(home, token, ready);
                 if home.is_ending {
@@ -233,7 +233,7 @@ impl<H: Handler> Machine<H> {
         }
         let desk = &mut self.member.desk;
         let is_waited_for = desk.admit();
-        let deadline_ns = home::earlier(desk.wheel.next_deadline_ns(), is_waited_for);
+        let deadline_ns = home::sleep_deadline_ns(desk.wheel.next_deadline_ns(), is_waited_for);
         self.home.idle(deadline_ns, &mut desk.inbox)
     }
 }

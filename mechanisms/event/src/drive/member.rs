@@ -123,20 +123,20 @@ impl<H: Handler> Member<H> {
     pub(crate) fn start(&mut self, home: &mut ThreadState) {
         if !self.has_started {
             self.has_started = true;
-            self.contained(home, |member, home| {
+            self.catch_panic(home, |member, home| {
                 member.handler.started(&mut Context { desk: &mut member.desk, home });
             });
         }
     }
 
-    /// Handles up to `count_max` queued messages; returns the number handled. Messages of the
-    /// machine's own thread and those of other threads take turns.
+    /// Handles up to `count_max` queued messages, alternately of the machine's own thread and of
+    /// other threads; returns the number handled.
     #[inline]
     pub(crate) fn messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
         while count < count_max && self.desk.has_messages() && !home.is_ending {
             let before = self.desk.handled;
-            self.contained(home, |member, home| member.batch(home, count_max - count));
+            self.catch_panic(home, |member, home| member.batch(home, count_max - count));
             count += (self.desk.handled - before) as u32; // at most count_max
         }
         if count > 0 {
@@ -145,29 +145,29 @@ impl<H: Handler> Member<H> {
         count
     }
 
-    /// Handles messages as [`messages`](Self::messages), but only those of the machine's own
-    /// thread.
+    /// Handles up to `count_max` messages of the machine's own thread only; returns the number
+    /// handled.
     #[inline]
-    pub(crate) fn locals(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
+    pub(crate) fn handle_local_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let before = self.desk.handled;
         while !self.desk.local.is_empty() && !home.is_ending {
             let left = count_max - (self.desk.handled - before) as u32; // never more
             if left == 0 {
                 break;
             }
-            self.contained(home, |member, home| {
+            self.catch_panic(home, |member, home| {
                 member.local_messages(home, left);
             });
         }
         (self.desk.handled - before) as u32 // at most count_max
     }
 
-    /// Handles a message of the machine's own thread that was taken out of its queue.
+    /// Handles a message of the machine's own thread that was already removed from its queue.
     #[inline]
     pub(crate) fn local(&mut self, home: &mut ThreadState, message: H::Message) {
-        self.contained(home, |member, home| {
+        self.catch_panic(home, |member, home| {
             member.desk.handled += 1;
-            stage::dispatched_here(member.desk.address.mail());
+            stage::dispatched_here(member.desk.address.state());
             member.dispatch(home, message);
         });
     }
@@ -188,8 +188,8 @@ impl<H: Handler> Member<H> {
                 share_left -= 1;
                 self.desk.handled += 1;
                 match own {
-                    true => stage::dispatched_here(self.desk.address.mail()),
-                    false => stage::dispatched(self.desk.address.mail()),
+                    true => stage::dispatched_here(self.desk.address.state()),
+                    false => stage::dispatched(self.desk.address.state()),
                 }
                 self.dispatch(home, message);
             }
@@ -204,7 +204,7 @@ impl<H: Handler> Member<H> {
             let Some(message) = self.desk.local.pop_front() else { break };
             count += 1;
             self.desk.handled += 1;
-            stage::dispatched_here(self.desk.address.mail());
+            stage::dispatched_here(self.desk.address.state());
             self.dispatch(home, message);
         }
         count
@@ -222,10 +222,10 @@ impl<H: Handler> Member<H> {
         let mut count = 0;
         while count < count_max && !home.is_ending {
             let before = self.desk.counts.timers;
-            self.contained(home, |member, home| {
+            self.catch_panic(home, |member, home| {
                 for _ in count..count_max {
                     let Some(message) = member.desk.pop_timer(now_ns) else { break };
-                    stage::dispatched(member.desk.address.mail());
+                    stage::dispatched(member.desk.address.state());
                     member.dispatch(home, message);
                     if home.is_ending {
                         break;
@@ -244,18 +244,18 @@ impl<H: Handler> Member<H> {
     /// Handles a readiness event; returns the number of messages made of it.
     pub(crate) fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> u32 {
         let before = self.desk.counts.descriptors;
-        self.contained(home, |member, home| {
+        self.catch_panic(home, |member, home| {
             if let Some(message) = member.desk.ready_message(token, ready) {
-                stage::dispatched(member.desk.address.mail());
+                stage::dispatched(member.desk.address.state());
                 member.dispatch(home, message);
             }
         });
         (self.desk.counts.descriptors - before) as u32 // one at most
     }
 
-    /// Does some work; treats a panic in it by the configured policy.
+    /// Calls `work`, catches its panic, and treats that by the configured policy.
     #[inline]
-    fn contained(
+    fn catch_panic(
         &mut self,
         home: &mut ThreadState,
         work: impl FnOnce(&mut Self, &mut ThreadState),

@@ -7,12 +7,12 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The machines of a thread, for the one of them whose handler runs.
+/// Machines of a thread, as accessed from the one of them whose handler runs.
 pub(crate) struct LocalMachines<'a> {
     pub(crate) home: &'a mut ThreadState,
     /// Index of the machine whose handler runs.
     pub(crate) machine: u32,
-    /// The local queue of that machine, a `VecDeque` of its message type.
+    /// LocalQueue queue of that machine, a `VecDeque` of its message type.
     pub(crate) local: &'a mut dyn Any,
     pub(crate) local_messages_max: usize,
 }
@@ -21,7 +21,7 @@ impl LocalMachines<'_> {
     /// Returns `true` if the machine runs on this thread.
     #[inline(always)]
     pub(crate) fn has<N>(&self, to: &Address<N>) -> bool {
-        Arc::ptr_eq(&to.mail().door, &self.home.door)
+        Arc::ptr_eq(&to.state().door, &self.home.door)
     }
 
     /// Sends a message to a machine on this thread.
@@ -31,7 +31,7 @@ impl LocalMachines<'_> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        let machine = to.mail().machine;
+        let machine = to.state().machine;
         // Resolved at compile time in a handler: a single machine has one type of queue only.
         let (queue, messages_max) = if machine == self.machine {
             (self.local.downcast_mut::<VecDeque<N>>(), self.local_messages_max)
@@ -44,22 +44,23 @@ impl LocalMachines<'_> {
         let Some(queue) = queue else {
             // The receiver was removed: its index now holds an entry without a queue for these
             // messages.
-            to.mail().count_refused();
+            to.state().count_refused();
             return Err(SendError::Closed(message));
         };
         if queue.len() >= messages_max {
-            to.mail().count_refused();
+            to.state().count_refused();
             return Err(SendError::Full(message));
         }
         queue.push_back(message);
-        stage::enqueued_here(to.mail());
+        stage::enqueued_here(to.state());
         if machine != self.machine {
             self.home.list(machine);
         }
         Ok(())
     }
 
-    /// Sends as [`send_quiet`](Self::send_quiet); also notifies the thread, if each message is notified.
+    /// Sends as [`send_quiet`](Self::send_quiet); also notifies the thread, if each message is
+    /// notified.
     #[inline(always)]
     pub(crate) fn send<N: Send + 'static>(
         &mut self,

@@ -5,24 +5,24 @@ use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Owner of an event; stored in the epoll entry.
+/// Machine and watch that a readiness event belongs to; stored in the epoll entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// Low bits of the generation: distinguishes stale events of an ended watch from those of the
-    /// next watch in the same slot.
+    /// Low bits of the watch's generation: distinguishes stale events of an ended watch from those
+    /// of the next watch in the same slot.
     pub(crate) generation: u16,
     pub(crate) slot: u32,
 }
 
 impl Token {
-    /// Entry of the thread itself: the eventfd through which other threads wake it.
+    /// Token of the thread's own eventfd, through which other threads wake it.
     pub(crate) const WAKE: Self = Self { machine: u16::MAX, generation: 0, slot: u32::MAX };
-    /// Entry of the thread itself: the signals that stop it.
+    /// Token of the signals that stop the thread.
     pub(crate) const SIGNAL: Self = Self { machine: u16::MAX, generation: 1, slot: u32::MAX };
 
-    /// Returns the token of a watch of that machine.
+    /// Returns the token of a watch of the machine `machine`.
     pub(crate) fn of(machine: u32, WatchId(key): WatchId) -> Self {
         // The machine is below MACHINES_LIMIT, which is 2^16; the generation is truncated.
         Self { machine: machine as u16, generation: key.generation as u16, slot: key.index }
@@ -44,13 +44,14 @@ impl Token {
 
 pub(crate) struct Reactor {
     set: Epoll,
-    /// Events of the last call; those from `next` on are unread.
+    /// Events of the last fetch; those from `next` on are unread.
     ready: Vec<(Token, Ready)>,
     next: usize,
 }
 
 impl Reactor {
-    /// Makes a set with the eventfd only. `ready_max` is the maximum number of events per call.
+    /// Makes an epoll set that contains the eventfd only. One call fetches at most `ready_max`
+    /// events.
     pub(crate) fn new(ready_max: u32, counter: BorrowedFd<'_>) -> Result<Self, Errno> {
         let set = Epoll::new(ready_max as usize)?;
         // Edge-triggered: each write reports one event, and the counter need not be read.
@@ -75,7 +76,8 @@ impl Reactor {
         self.set.remove(fd)
     }
 
-    /// Fetches events from the kernel; with `None` it waits for ever.
+    /// Fetches events from the kernel, after waiting for them for `timeout_ns`, or for ever if that
+    /// is `None`.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> Result<(), Errno> {
         self.ready.clear();
         self.next = 0;

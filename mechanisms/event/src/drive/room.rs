@@ -1,12 +1,13 @@
-//! Sleep of senders that wait for room in a full inbox, on a futex.
+//! Sleep of senders that wait for space in a full inbox, on a futex.
 
 use crate::engine::room::WaitingSenders;
 use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
 
-/// Called by a sender: tries until there is room or `wait_ns_max` has passed. Calls `wake_machine`
-/// before each sleep: the machine may sleep with a full inbox, if all was sent without waking it.
+/// Tries to push until there is space or `wait_ns_max` has passed; called by a sender. Calls
+/// `wake_machine` before each sleep: the machine may sleep with a full inbox, if all was sent
+/// without waking it.
 #[cold]
 pub(crate) fn wait<M>(
     room: &WaitingSenders,
@@ -27,7 +28,7 @@ pub(crate) fn wait<M>(
     })
 }
 
-/// Called by the machine: lets up to `senders_max` of the waiting senders try again.
+/// Lets up to `senders_max` of the waiting senders try again; called by the machine.
 #[cold]
 pub(crate) fn admit(room: &WaitingSenders, senders_max: u32) {
     room.admit(|word| {

@@ -32,7 +32,7 @@ impl Signals {
     /// SIGTERM: request to terminate.
     pub const TERM: i32 = 15;
 
-    /// Blocks these signals and makes a descriptor that reads them.
+    /// Blocks these signals and makes a descriptor that receives them.
     ///
     /// # Errors
     /// [`SignalError::Refused`] when a number is no signal or no descriptor is available; then no
@@ -44,8 +44,8 @@ impl Signals {
         }
     }
 
-    /// Returns the number of the next pending signal, if there is one. Several instances of one
-    /// signal may have merged.
+    /// Returns the number of the next pending signal; `None` if no signal is pending. Several
+    /// instances of one signal may have merged.
     ///
     /// # Blocking
     /// Never.
@@ -55,7 +55,7 @@ impl Signals {
     }
 }
 
-/// The descriptor to watch; [`Signals::take`] reads it.
+/// Descriptor that becomes readable when a signal is pending; [`Signals::take`] reads it.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

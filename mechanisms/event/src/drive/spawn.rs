@@ -9,7 +9,7 @@ use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Machine or group that runs on a thread of its own. Dropping it detaches the thread.
+/// Handle of a machine or group that runs on a thread of its own. Dropping it detaches the thread.
 pub struct Running<T> {
     stopper: Stopper,
     thread: thread::JoinHandle<(T, Result<Ended, RunError>)>,
@@ -22,7 +22,7 @@ impl<T> Running<T> {
         &self.stopper
     }
 
-    /// Asks the run to stop; see [`Stopper::stop`].
+    /// Requests the run to stop; see [`Stopper::stop`].
     pub fn stop(&self) {
         self.stopper.stop();
     }
@@ -56,7 +56,8 @@ impl<T> fmt::Debug for Running<T> {
     }
 }
 
-/// Runs a machine or group on a new thread; returns it in the error if the thread cannot be started.
+/// Runs a machine or group on a new thread; returns it in the error if the thread cannot be
+/// started.
 fn on_thread<T: Send + 'static>(
     thread: thread::Builder,
     machine: T,
@@ -69,7 +70,7 @@ fn on_thread<T: Send + 'static>(
     let taken = Arc::clone(&slot);
     let started = thread.spawn(move || {
         let machine = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut machine = machine.expect("put there before the thread was started");
+        let mut machine = machine.expect("the machine was not passed to its thread");
         let ended = run(&mut machine);
         (machine, ended)
     });
@@ -77,7 +78,7 @@ fn on_thread<T: Send + 'static>(
         Ok(thread) => Ok(Running { stopper, thread }),
         Err(error) => {
             let machine = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let machine = machine.expect("only a started thread takes it");
+            let machine = machine.expect("a thread that was not started has taken the machine");
             Err(SpawnError { machine: Box::new(machine), error })
         }
     }

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// let topic = Topic::new();
 /// assert!(topic.subscribe(machine.address(), Message::News));
-/// assert!(!topic.subscribe(machine.address(), Message::News), "it has subscribed already");
+/// assert!(!topic.subscribe(machine.address(), Message::News), "it is already subscribed");
 ///
 /// let mut publisher = topic.publisher(16);
 /// let posted = publisher.post("hello".to_owned())?;
@@ -38,12 +38,12 @@ pub struct Topic<T> {
 }
 
 struct TopicState<T> {
-    /// Changes with the list, so that publishers detect a change without taking the lock.
+    /// Version of the list; a new one lets publishers detect a change without taking the lock.
     version: AtomicU64,
     subscribers: Mutex<List<T>>,
 }
 
-/// Immutable list; a change replaces it.
+/// Immutable list of subscribers; a change replaces it.
 type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
@@ -51,13 +51,13 @@ trait Subscriber<T>: Send + Sync {
     fn door(&self) -> &SharedThreadState;
     /// Sends the value; returns `true` if it was accepted.
     fn send(&self, value: Shared<T>) -> bool;
-    /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on that
-    /// thread.
+    /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on
+    /// that thread.
     fn send_from(&self, near: &mut LocalMachines<'_>, value: Shared<T>) -> LocalSend;
     fn is_closed(&self) -> bool;
 }
 
-/// Result of a send from a thread that may be the subscriber's own.
+/// Result of a send to a subscriber that may run on the sender's own thread.
 struct LocalSend {
     is_accepted: bool,
     is_far: bool,
@@ -78,7 +78,7 @@ where
     }
 
     fn door(&self) -> &SharedThreadState {
-        &self.address.mail().door
+        &self.address.state().door
     }
 
     fn send(&self, value: Shared<T>) -> bool {
@@ -99,7 +99,7 @@ where
     }
 }
 
-/// Result of posting a value.
+/// Result of posting a value: the number of subscribers that accepted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Posted {
     /// Number of subscribers that accepted the value into their inbox.
@@ -234,8 +234,8 @@ pub struct Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Posts a value: each subscriber that has room gets a reference to it, and is woken if it
-    /// sleeps.
+    /// Posts a value: each subscriber whose inbox has space gets a reference to it, and is woken if
+    /// it sleeps.
     ///
     /// # Errors
     /// [`PoolFull`] returns the value when `values_max` values are in use.
@@ -251,8 +251,8 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Ok(self.hand_out(shares, |subscriber, value| subscriber.send(value)))
     }
 
-    /// Posts as [`post`](Self::post), from the thread of `near`; also returns `true` if a subscriber
-    /// is on another thread.
+    /// Posts as [`post`](Self::post), from the thread of `near`; also returns `true` if a
+    /// subscriber runs on another thread.
     pub(crate) fn post_near(
         &mut self,
         near: &mut LocalMachines<'_>,
@@ -268,14 +268,14 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         Ok((posted, any_far))
     }
 
-    /// Puts a value into the pool, with a holder for each subscriber.
+    /// Puts a value into the pool, with one reference for each subscriber.
     #[inline]
     fn put(&mut self, value: T) -> Result<Shares<T>, PoolFull<T>> {
         self.refresh();
         self.pool.put_shared(value, self.subscribers.len() as u32) // far below 2^32
     }
 
-    /// Gives each subscriber a holder.
+    /// Sends each subscriber a reference to the value.
     #[inline(always)]
     fn hand_out(
         &self,
@@ -298,12 +298,12 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         posted
     }
 
-    /// The threads of all subscribers, as of the last posting.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = &SharedThreadState> {
+    /// Returns the shared states of all subscribers' threads, as of the last posting.
+    pub(crate) fn subscriber_threads(&self) -> impl Iterator<Item = &SharedThreadState> {
         self.subscribers.iter().map(|subscriber| subscriber.door())
     }
 
-    /// The topic.
+    /// Returns the topic that the publisher posts to.
     #[must_use]
     pub fn topic(&self) -> &Topic<T> {
         &self.topic

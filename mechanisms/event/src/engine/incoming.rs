@@ -1,8 +1,8 @@
-//! Check for messages of other threads, for a thread that goes to sleep.
+//! Check for messages of other threads, for a thread that is about to sleep.
 
 use super::inbox::Inbox;
 
-/// Messages of other threads, as seen by the thread that handles them.
+/// Inboxes of a thread, checked before it sleeps.
 ///
 /// Messages are handled in the order in which their senders were given a slot, and a sender fills
 /// its slot a moment later. A sender that is preempted in between hides the messages behind it.
@@ -13,7 +13,7 @@ pub trait Incoming {
     /// Returns `true` if a message can be popped; `false` may be stale.
     fn has_any(&self) -> bool;
 
-    /// Returns `true` if a push has begun whose message was not popped yet. Must be called after
+    /// Returns `true` if a push has started whose message was not popped yet. Must be called after
     /// the sleep was declared: the sender of a later push, or of one that this method misses, or a
     /// sender behind it, sees the declaration.
     fn has_begun_push(&mut self) -> bool;

@@ -1,4 +1,4 @@
-//! Index of the machines of a group that have messages in their inboxes: a mark on each machine,
+//! Queue of the machines of a group that have messages in their inboxes: a mark on each machine,
 //! and a queue of the marked machines.
 //!
 //! A sender that finds the mark set does nothing more: the machine is in the queue, or about to be.
@@ -21,41 +21,42 @@ use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
 use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
 
-/// The senders' end, shared by all machines of a thread.
+/// Sending end of the queue of ready machines, shared by all senders of a thread's machines.
 pub struct ReadySender {
     marked: mpsc::Producer<u32>,
 }
 
-/// The thread's end.
+/// Receiving end of the queue of ready machines, owned by the thread.
 pub struct ReadyQueue {
     marked: mpsc::Consumer<u32>,
-    /// The machines that were popped, each once. A machine is removed when its inbox is seen
-    /// without a push that has begun.
+    /// Machines that were popped, each once. A machine is removed when no push into its inbox is in
+    /// progress.
     popped: Vec<u32>,
-    /// By machine: `true` if it is in `popped`.
+    /// `true` for each machine, by index, that is in `popped`.
     is_popped: Vec<bool>,
 }
 
-/// The inboxes of a thread's machines.
+/// Inboxes of all machines of a thread, for the check before a sleep.
 pub struct MarkedInboxes<'a, F> {
     marked: &'a mut ReadyQueue,
     waiting_count: F,
 }
 
-/// The mark of one machine.
+/// Mark of one machine: whether the machine is in the queue of ready machines.
 pub struct Mark {
     state: CachePadded<AtomicU8>,
 }
 
 const NONE: u8 = 0;
-/// The machine is in the queue, or about to be, and the sender that enqueues it does not wake the
-/// thread.
+/// State of a mark: the machine is in the queue, or about to be, and the sender that enqueues it
+/// does not wake the thread.
 const QUIET: u8 = 1;
-/// The machine is in the queue, or about to be, and a sender wakes the thread, or is about to.
+/// State of a mark: the machine is in the queue, or about to be, and a sender wakes the thread, or
+/// is about to.
 const WAKING: u8 = 2;
 
-/// Makes the queue, with room for all machines: each is in it at most once.
-pub fn marks(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
+/// Makes the queue of ready machines, with space for all machines: each is in it at most once.
+pub fn ready_queue(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
     let marked = ReadyQueue { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
     Ok((ReadySender { marked: producer }, marked))
@@ -68,8 +69,8 @@ impl Mark {
 }
 
 impl ReadySender {
-    /// Announces a message, called by the sender *after* the push into the inbox of `machine`:
-    /// enqueues the machine, unless it is queued already. Returns `true` if the thread must be
+    /// Announces a message; called by the sender *after* the push into the inbox of `machine`.
+    /// Enqueues the machine, unless it is queued already. Returns `true` if the thread must be
     /// woken if it sleeps.
     #[inline]
     pub fn announce(&self, mark: &Mark, machine: u32) -> bool {
@@ -124,8 +125,8 @@ impl ReadySender {
 }
 
 impl ReadyQueue {
-    /// Pops the next machine to serve, and clears its mark, if it still has one. The caller must
-    /// serve the machine until its inbox is empty, or remember it.
+    /// Removes and returns the next machine to serve, and clears its mark; `None` if no machine is
+    /// ready. The caller must serve the machine until its inbox is empty, or remember it.
     #[inline]
     pub fn pop<'a>(&mut self, mark_of: impl FnOnce(u32) -> Option<&'a Mark>) -> Option<u32> {
         let machine = self.marked.pop()?;
@@ -150,20 +151,20 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the view of all machines' inboxes for the sleep; `waiting_count` returns the length
-    /// of a machine's inbox.
+    /// Returns the inboxes of all machines, for the check before a sleep; `waiting_count` returns
+    /// the length of a machine's inbox.
     pub fn incoming<F: FnMut(u32) -> usize>(&mut self, waiting_count: F) -> MarkedInboxes<'_, F> {
         MarkedInboxes { marked: self, waiting_count }
     }
 
-    /// Returns `true` if there is nothing to pop because a sender has taken the next slot and not
+    /// Returns `true` if no machine can be popped because a sender has taken the next slot and not
     /// filled it yet; it may have done so since.
     pub fn is_blocked(&self) -> bool {
         let begun_count = self.marked.len();
         self.marked.is_empty() && begun_count != 0
     }
 
-    /// Returns `true` if there is nothing to pop; `true` may be stale.
+    /// Returns `true` if no machine can be popped; `true` may be stale.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.marked.is_empty()
@@ -214,9 +215,9 @@ mod tests {
             let (has_slot, slot) = mpsc::channel();
             let to_other = other.address().clone();
             scope.spawn(move || {
-                let marking = to_other.mail().door.marking().expect("of a group");
+                let marking = to_other.state().door.ready_sender().expect("of a group");
                 // A sender to `other` that loses its CPU until the machine behind it is served.
-                let mut preempted = std::iter::once(to_other.mail().machine).inspect(|_| {
+                let mut preempted = std::iter::once(to_other.state().machine).inspect(|_| {
                     has_slot.send(()).expect("it waits");
                     is_to_finish.recv().expect("it is served");
                 });

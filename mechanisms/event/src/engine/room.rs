@@ -1,4 +1,4 @@
-//! The senders that wait for room in a full inbox: the protocol, without system calls and time.
+//! Senders that wait for space in a full inbox: the protocol, without system calls and time.
 //!
 //! A sender counts itself, fences, tries once more and sleeps; the machine takes messages out,
 //! fences and reads the count. Whichever fence comes first: either the sender finds room, or the
@@ -8,7 +8,7 @@ use handover_base::sync::CachePadded;
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 use handover_ring::PushError;
 
-/// Waiting senders of one inbox.
+/// Senders that wait for space in one inbox.
 #[derive(Debug, Default)]
 pub struct WaitingSenders {
     state: CachePadded<State>,
@@ -17,13 +17,13 @@ pub struct WaitingSenders {
 #[derive(Debug, Default)]
 struct State {
     waiting: AtomicU32,
-    /// Changed whenever there may be room; the futex that the senders sleep on.
+    /// Counter changed whenever there may be space; the futex that the senders sleep on.
     changes: AtomicU32,
 }
 
 impl WaitingSenders {
-    /// Called by a sender: tries until `push` does not answer that the inbox is full, or `sleep`
-    /// returns `false`.
+    /// Tries until `push` does not return that the inbox is full, or `sleep` returns `false`;
+    /// called by a sender.
     ///
     /// `sleep` is called with a word and the value that it has while the sender may sleep. It must
     /// return at once if the word differs, and when [`admit`](Self::admit) wakes the sender; it may
@@ -56,7 +56,7 @@ impl WaitingSenders {
         answer
     }
 
-    /// Called by the machine after it has taken messages out: returns `true` if senders wait.
+    /// Returns `true` if senders wait; called by the machine after it has taken messages out.
     #[inline]
     pub fn has_waiting(&self) -> bool {
         // SeqCst: pairs with the fence in wait(); see the module's documentation.
@@ -65,8 +65,8 @@ impl WaitingSenders {
         self.state.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Called by the machine: lets waiting senders try again, which `wake` wakes. It gets the word
-    /// that they sleep on.
+    /// Lets waiting senders try again; called by the machine. `wake` gets the word that they sleep
+    /// on, and wakes them.
     #[cold]
     pub fn admit(&self, wake: impl FnOnce(&AtomicU32)) {
         // Release: pairs with the Acquire in wait().

@@ -24,19 +24,19 @@ use handover_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 const FREE: u32 = 0;
 const DYING: u32 = 1;
-/// One holder; each further holder adds 1.
+/// State of a slot with one holder; each further holder adds 1.
 const ONE: u32 = 2;
-/// Bit: the pool was dropped.
+/// Bit of a slot's state: the pool was dropped.
 const ORPHAN: u32 = 1 << 31;
 const COUNT: u32 = ORPHAN - 1;
-/// Count above which clone() aborts: so many holders mean that a program leaks them in a loop.
+/// Number of holders above which clone() aborts: so many mean that a program leaks them in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
 /// Number of slots that put() checks in turn before it tries to grow the pool.
 const PROBES: usize = 8;
 /// Number of slots in a pool's first chunk.
 const CHUNK_SLOTS_MIN: usize = 16;
 
-/// Slot on cache lines of its own, since its holders write it.
+/// Slot of a pool, on cache lines of its own, since its holders write it.
 #[repr(align(64))]
 struct Slot<T> {
     word: AtomicU32,
@@ -44,7 +44,7 @@ struct Slot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// Slots that were allocated together.
+/// Chunk of slots that were allocated together.
 struct Chunk<T> {
     /// Number of slots in use whose pool was dropped, plus one for the pool during its drop.
     orphans: AtomicUsize,
@@ -116,8 +116,8 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Puts a value into a free slot for `holders_count` holders, which are the items of the
-    /// iterator: cheaper than as many clones, because their number is written once.
+    /// Puts a value into a free slot for `holders_count` holders, which the returned iterator
+    /// yields: cheaper than as many clones, because their number is written once.
     ///
     /// ```
     /// use handover_event::Pool;
@@ -193,7 +193,7 @@ impl<T> Pool<T> {
         place.word.store(word, Ordering::Relaxed);
     }
 
-    /// Called when the next slots in turn are in use: grows the pool, or searches all slots.
+    /// Grows the pool, or searches all slots; called when the next slots in turn are in use.
     #[cold]
     fn find_or_grow(&mut self) -> Option<NonNull<Slot<T>>> {
         if self.slots.len() < self.slots_max {
@@ -231,7 +231,7 @@ impl<T> Pool<T> {
 impl<T> Drop for Pool<T> {
     fn drop(&mut self) {
         for &chunk in &self.chunks {
-            // SAFETY: this pool's own count, stored below, keeps the chunk alive until one_less().
+            // SAFETY: this pool's own count, stored below, keeps the chunk alive until release_one().
             let seen = unsafe { chunk.as_ref() };
             // Relaxed: no other thread reads the count before it sees ORPHAN on a slot, which
             // publishes it.
@@ -247,14 +247,15 @@ impl<T> Drop for Pool<T> {
                     seen.orphans.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            Chunk::one_less(chunk);
+            Chunk::release_one(chunk);
         }
     }
 }
 
 impl<T> Chunk<T> {
-    /// Gives up one reference to the chunk, of an orphan or of the pool; the last one frees it.
-    fn one_less(chunk: NonNull<Self>) {
+    /// Releases one reference to the chunk, of an orphan or of the pool; the last one frees the
+    /// chunk.
+    fn release_one(chunk: NonNull<Self>) {
         // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };
         // AcqRel: pairs with itself: accesses to the slots by other threads come before the
@@ -267,7 +268,7 @@ impl<T> Chunk<T> {
     }
 }
 
-/// Frees the slot when dropped, even if dropping the value panics.
+/// Guard that frees the slot when dropped, even if dropping the value panics.
 struct Free<T>(NonNull<Slot<T>>);
 
 impl<T> Drop for Free<T> {
@@ -280,7 +281,7 @@ impl<T> Drop for Free<T> {
         // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the
         // mark in Pool's drop.
         if slot.word.fetch_and(ORPHAN, Ordering::AcqRel) & ORPHAN != 0 {
-            Chunk::one_less(chunk);
+            Chunk::release_one(chunk);
         }
     }
 }
@@ -297,7 +298,7 @@ unsafe impl<T: Send> Send for Parcel<T> {}
 unsafe impl<T: Sync> Sync for Parcel<T> {}
 
 impl<T> Parcel<T> {
-    /// Makes the value shareable: it may have several holders, which can only read it.
+    /// Makes the value shareable: it may then have several holders, which can only read it.
     #[inline]
     #[must_use]
     pub fn share(self) -> Shared<T> {
@@ -306,7 +307,7 @@ impl<T> Parcel<T> {
         Shared { slot }
     }
 
-    /// Takes the value out, and frees its slot.
+    /// Returns the value, and frees its slot.
     #[inline]
     #[must_use]
     pub fn into_inner(self) -> T {
@@ -315,7 +316,7 @@ impl<T> Parcel<T> {
         let free = Free(slot);
         // SAFETY: `self` was the slot's only holder, and `free` keeps the slot in use until it is
         // dropped.
-        let value = unsafe { place(&free.0) }.with(|at| {
+        let value = unsafe { value_cell(&free.0) }.with(|at| {
             // SAFETY: a slot in use holds a value; it is not read or dropped again, as `free` only
             // frees the slot.
             unsafe { at.cast::<T>().read() }
@@ -325,12 +326,12 @@ impl<T> Parcel<T> {
     }
 }
 
-/// Returns the value's memory in a slot.
+/// Returns the memory of a slot's value.
 ///
 /// # Safety
 /// The slot is in use, and the caller is one of its holders for as long as the reference is used.
 #[inline]
-unsafe fn place<T>(slot: &NonNull<Slot<T>>) -> &UnsafeCell<MaybeUninit<T>> {
+unsafe fn value_cell<T>(slot: &NonNull<Slot<T>>) -> &UnsafeCell<MaybeUninit<T>> {
     // SAFETY: by the contract the slot is in use, and its chunk is alive: the pool or the orphan
     // count holds it.
     &unsafe { slot.as_ref() }.value
@@ -341,7 +342,7 @@ impl<T> Deref for Parcel<T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
-        unsafe { place(&self.slot) }.with(|at| {
+        unsafe { value_cell(&self.slot) }.with(|at| {
             // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed
             // shared.
             unsafe { &*at.cast::<T>() }
@@ -353,7 +354,7 @@ impl<T> DerefMut for Parcel<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
-        unsafe { place(&self.slot) }.with_mut(|at| {
+        unsafe { value_cell(&self.slot) }.with_mut(|at| {
             // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed
             // mutably.
             unsafe { &mut *at.cast::<T>() }
@@ -366,7 +367,7 @@ impl<T> Drop for Parcel<T> {
     fn drop(&mut self) {
         let _free = Free(self.slot);
         // SAFETY: this parcel is the slot's holder until `_free` is dropped at the end.
-        unsafe { place(&self.slot) }.with_mut(|at| {
+        unsafe { value_cell(&self.slot) }.with_mut(|at| {
             // SAFETY: a slot in use holds a value, and its only holder is being dropped.
             unsafe { at.cast::<T>().drop_in_place() }
         });
@@ -406,7 +407,7 @@ impl<T> Shared<T> {
         (self.word().load(Ordering::Relaxed) & COUNT) + 1 - ONE
     }
 
-    /// Returns `true` if both are the same value in the same slot.
+    /// Returns `true` if both refer to the same value in the same slot.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.slot == other.slot
@@ -414,7 +415,7 @@ impl<T> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Makes `holders_count` further holders at once.
+    /// Creates `holders_count` further holders at once.
     #[inline]
     pub(crate) fn shares(&self, holders_count: u32) -> Shares<T> {
         // Before the addition, which could reach the bit beside the count.
@@ -444,7 +445,7 @@ impl<T> Deref for Shared<T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: this is a holder, and it is borrowed for as long as the reference.
-        unsafe { place(&self.slot) }.with(|at| {
+        unsafe { value_cell(&self.slot) }.with(|at| {
             // SAFETY: a slot in use holds a value, and a shared value is not written.
             unsafe { &*at.cast::<T>() }
         })
@@ -470,11 +471,11 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// Holders of one value of a [`Pool`], not handed out yet: an iterator over them. Those that are left
-/// are dropped with it.
+/// Iterator over the holders of one value of a [`Pool`] that are not handed out yet. Those that are
+/// left are dropped with it.
 pub struct Shares<T> {
     slot: NonNull<Slot<T>>,
-    /// Number of holders counted in the slot's word that are not handed out yet.
+    /// Number of holders counted in the slot's state that are not handed out yet.
     left: u32,
 }
 

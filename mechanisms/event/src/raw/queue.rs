@@ -1,13 +1,13 @@
-//! A queue of messages of a type that only its users know.
+//! Queue of messages whose type is erased.
 
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 
-/// Queue of messages of one type, or no queue.
+/// Queue of messages of one erased type, or no queue.
 pub(crate) struct AnyQueue {
-    /// The queue, a `VecDeque`.
+    /// The `VecDeque` of the messages.
     queue: Box<dyn Any + Send>,
-    /// Type of the value in `queue`. A copy, because `Any` returns it through a call and in two
+    /// Type id of the value in `queue`. A copy, because `Any` returns it through a call and in two
     /// registers: compared at once, it is read in one piece before its two halves have reached the
     /// cache (5 ns).
     type_id: TypeId,
@@ -19,7 +19,7 @@ impl AnyQueue {
         Self::new(VecDeque::<M>::new())
     }
 
-    /// Makes the absence of a queue, for messages of all types.
+    /// Makes a value without a queue, for messages of all types.
     pub(crate) fn none() -> Self {
         Self::new(())
     }
@@ -28,12 +28,12 @@ impl AnyQueue {
         Self { queue: Box::new(queue), type_id: TypeId::of::<Q>() }
     }
 
-    /// Returns the queue; `None` if it is not one of messages of type `M`.
+    /// Returns the queue; `None` if its messages are not of type `M`.
     pub(crate) fn get<M: 'static>(&self) -> Option<&VecDeque<M>> {
         self.queue.downcast_ref()
     }
 
-    /// Returns the queue; `None` if it is not one of messages of type `M`.
+    /// Returns the queue, mutably; `None` if its messages are not of type `M`.
     #[inline(always)]
     pub(crate) fn get_mut<M: 'static>(&mut self) -> Option<&mut VecDeque<M>> {
         if self.type_id != TypeId::of::<VecDeque<M>>() {

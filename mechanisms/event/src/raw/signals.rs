@@ -34,7 +34,7 @@ pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     Ok(fd)
 }
 
-/// Returns the next pending signal, if there is one.
+/// Reads the next pending signal; `None` if no signal is pending.
 pub(crate) fn next(fd: &OwnedFd) -> Option<i32> {
     const BYTES: usize = size_of::<libc::signalfd_siginfo>();
     let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();

@@ -305,7 +305,7 @@ fn watched_descriptor_is_handled_among_messages_until_unwatched() {
 
 #[test]
 fn edge_watch_reports_once_and_level_watch_in_each_round() {
-    for (interest, expected) in [(Interest::READ, 3), (Interest::READ.by_edge(), 1)] {
+    for (interest, expected) in [(Interest::READ, 3), (Interest::READ.edge_triggered(), 1)] {
         let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
         let mut machine = keeper(Config::default());
         machine.context().watch(ours, interest, |ready| ready).expect("watched");
@@ -660,7 +660,7 @@ fn machines_of_a_group_have_separate_timers_and_descriptors() {
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
     let mut cx = group.context(&busy).expect("of this group");
     cx.every(MS, || Event::Tick).expect("a timer");
-    cx.watch(ours, Interest::READ.by_edge(), |_ready| Event::Readable).expect("watched");
+    cx.watch(ours, Interest::READ.edge_triggered(), |_ready| Event::Readable).expect("watched");
     theirs.write_all(b"x").expect("written");
     assert_eq!(group.run(), Ok(Ended::Stopped));
     let handler = group.handler(&busy).expect("of this group");

@@ -237,7 +237,7 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
     let mut cx = machine.context();
     cx.send_quiet(Event::Endless).expect("room");
     cx.after(MS, Event::Timer).expect("a timer");
-    cx.watch(ours, Interest::READ.by_edge(), |_ready| Event::Readable).expect("watched");
+    cx.watch(ours, Interest::READ.edge_triggered(), |_ready| Event::Readable).expect("watched");
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
@@ -545,7 +545,7 @@ fn panic_for_a_timer_or_a_descriptor_is_contained() {
     let (ours, theirs) = UnixStream::pair().expect("a socket pair");
     std::io::Write::write_all(&mut &theirs, b"x").expect("written");
     let mut cx = machine.context();
-    cx.watch(ours, Interest::READ.by_edge(), |_ready| 1).expect("watched");
+    cx.watch(ours, Interest::READ.edge_triggered(), |_ready| 1).expect("watched");
     cx.at_ns(0, 2).expect("a timer");
     cx.at_ns(1, 2).expect("a timer");
     cx.after(5 * MS, 0).expect("a timer");
