@@ -396,10 +396,10 @@ pub fn rpc_frames(bytes: &[u8]) {
         for piece in stream.chunks(piece_bytes) {
             let mut rest = piece;
             while !rest.is_empty() {
-                let room = inbound.room();
+                let room = inbound.free_space();
                 let count = room.len().min(rest.len());
                 room[..count].copy_from_slice(&rest[..count]);
-                inbound.filled(count);
+                inbound.mark_received(count);
                 rest = &rest[count..];
                 loop {
                     let data = inbound.take(data_bytes);

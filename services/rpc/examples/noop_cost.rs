@@ -21,7 +21,7 @@ const BLOCKS: usize = 5;
 /// Length of a call without arguments on a stream, in bytes.
 const MESSAGE_BYTES: usize = 24;
 
-/// p50 and p99 in ns.
+/// Latency quantiles: p50 and p99, in ns.
 #[derive(Clone, Copy)]
 struct Quantiles(f64, f64);
 
@@ -77,7 +77,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Samples batches of round trips until the time is over. A batch must be long enough for the
+/// Samples batches of round trips until the time has elapsed. A batch must be long enough for the
 /// clock's resolution.
 fn sampled(
     ms: u64,
@@ -190,7 +190,7 @@ fn raw<S: Read + Write + Send + 'static>(
     Ok(quantiles)
 }
 
-/// Reads like `read_exact`, and spins if the socket is nonblocking.
+/// Reads a message like `read_exact`, but spins if the socket is nonblocking.
 fn whole(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<()> {
     let mut filled = 0;
     while filled < message.len() {

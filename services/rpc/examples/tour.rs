@@ -57,7 +57,7 @@ fn call(address: &Address) -> Result<(), Box<dyn Error>> {
 
     match client.call::<_, i64>(peer, DIVIDE, &(1, 0)) {
         Err(CallError::Failed(failure)) => println!("  divide(1, 0): {failure}"),
-        other => return Err(format!("divide(1, 0) is {other:?}").into()),
+        other => return Err(format!("divide(1, 0) is {other:?} instead of an error").into()),
     }
 
     // Two naps run at the same time, and the shorter one ends first.
@@ -75,6 +75,6 @@ fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     // The end of a peer is an error, even if its process was killed.
     client.call::<_, ()>(peer, STOP, &())?;
     let gone = client.call::<_, ()>(peer, NAP, &1u64);
-    println!("  after its end: {}", gone.unwrap_err());
+    println!("  after the server's exit: {}", gone.unwrap_err());
     Ok(())
 }

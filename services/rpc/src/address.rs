@@ -12,17 +12,17 @@ pub const NAME_MAX_BYTES: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The part before `://` is not a known transport.
+    /// The part before `://` names no known transport.
     #[error("`{0}`: unknown transport; use sm, tcp, tls or uds")]
     Scheme(String),
-    /// The port is missing or invalid.
+    /// The part after `://` has no valid port.
     #[error("`{0}`: not HOST:PORT with a port in 0..=65535")]
     Port(String),
     /// The address contains a control character, or the name of shared memory contains a slash.
     #[error("the address contains a control character, or a slash after sm://")]
     Character,
-    /// The name is too long for a socket.
-    #[error("the name has {bytes} bytes, the maximum is {max}", max = NAME_MAX_BYTES)]
+    /// The name is too long for a Unix socket.
+    #[error("the name in the address has {bytes} bytes, the maximum is {max}", max = NAME_MAX_BYTES)]
     TooLong {
         /// Length of the name, in bytes.
         bytes: usize,
@@ -34,9 +34,9 @@ pub enum AddressError {
 pub enum Transport {
     /// Memory shared by two processes of one user on one machine.
     Sm,
-    /// TCP connection: not encrypted, and not authenticated unless both sides have a shared secret.
+    /// TCP connection: not encrypted, and not authenticated unless both ends have a shared secret.
     Tcp,
-    /// TCP connection with mutual TLS, which encrypts and authenticates both sides.
+    /// TCP connection with mutual TLS, which encrypts and authenticates both ends.
     Tls,
     /// Unix stream socket.
     Uds,
@@ -77,7 +77,7 @@ impl fmt::Display for Transport {
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
     /// Name of a socket that has no file: it disappears with the listening process. When listening,
-    /// an empty name stands for a fresh one that cannot be guessed.
+    /// an empty name stands for a new one that cannot be guessed.
     Sm(String),
     /// `HOST:PORT`. When listening, an empty string stands for `127.0.0.1:0`, and the kernel
     /// chooses the port if it is 0.
@@ -91,7 +91,7 @@ pub enum Address {
     /// HOST.
     Tls(String),
     /// Path of a socket file, or `@NAME` for a socket without a file. An empty string stands for a
-    /// fresh name when listening, and cannot be connected to. A server at a path holds a lock on
+    /// new name when listening, and cannot be connected to. A server at a path holds a lock on
     /// `PATH.lock` while it listens.
     Uds(String),
 }
@@ -108,7 +108,7 @@ impl Address {
         }
     }
 
-    /// Returns the part after `://`.
+    /// Returns the part after `://`: the name, path, or host and port.
     #[must_use]
     pub fn place(&self) -> &str {
         match self {

@@ -1,4 +1,4 @@
-//! Clock of this crate: that of `handover_base`, or, in a thread that has called `set` in a test, a
+//! Clock of this crate: that of `handover_base`, or, in a test thread that has called `set`, a
 //! simulated clock that stands still until it is set again.
 
 #[cfg(all(not(test), feature = "monitoring"))]
@@ -11,7 +11,7 @@ pub(crate) use simulated::ns;
 pub(crate) use simulated::{now_ns, set, ticks, ticks_from_ns};
 use std::time::Duration;
 
-/// Returns the time that lies `timeout` ahead, in ns.
+/// Returns the time `timeout` from now, in ns.
 pub(crate) fn after(timeout: Duration) -> u64 {
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(timeout_ns)

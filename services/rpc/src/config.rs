@@ -25,29 +25,26 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Maximum number of connected peers. Default 4,096.
     pub peers_max: u32,
-    /// Maximum number of calls under way from this side, and of calls and other requests of other
-    /// threads that wait for the endpoint's own thread ([`Caller`](crate::Caller)). Default 65,536.
+    /// Maximum number of calls under way from this endpoint, and of calls and other requests that
+    /// wait for the endpoint's own thread ([`Caller`](crate::Caller)). Default 65,536.
     pub calls_max: u32,
     /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both
-    /// sides' values. Default 1 MiB.
-    /// On a stream, the receive buffer grows to twice the longest message of a peer. It shrinks
-    /// again when no message longer than 64 KiB has come for a quarter of `message_timeout_ms`; a
-    /// silent peer keeps 64 KiB.
+    /// endpoints' values. Default 1 MiB. On a stream, the receive buffer grows to twice the longest
+    /// message of a peer. It shrinks again when no message longer than 64 KiB has arrived for a
+    /// quarter of `message_timeout_ms`; an idle peer keeps 64 KiB.
     pub message_bytes_max: u32,
     /// Maximum number of bytes queued for sending to one peer, including results of the pool.
-    /// Default 16 MiB.
-    /// Above a quarter of this limit, calls to that peer are refused. Above half of it, requests of
-    /// that peer are deferred, and those for the pool do not begin; up to `queued_bytes_max` bytes
-    /// of requests are deferred, and further ones are refused as
+    /// Default 16 MiB. Above a quarter of this limit, calls to that peer are refused. Above half of
+    /// it, requests of that peer are deferred, and those for the pool do not start; up to
+    /// `queued_bytes_max` bytes of requests are deferred, and further ones are refused as
     /// [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled requests that
-    /// had begun before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
-    /// peer that does not read refusals is disconnected.
-    /// Worst case for a peer: twice this limit, and the requests that the pool's threads are
-    /// running.
+    /// had started before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
+    /// peer that does not read refusals is disconnected. Worst case for a peer: twice this limit,
+    /// and the requests that the pool's threads are running.
     pub queued_bytes_max: u32,
-    /// Longest time to spin for work before sleeping, in ns; 0 sleeps at once. Default 20,000.
+    /// Maximum time to spin for work before sleeping, in ns; 0 sleeps at once. Default 20,000.
     pub spin_ns_max: u32,
-    /// Never sleep: for threads that have a CPU to themselves. Default false.
+    /// `true` to never sleep: for threads that have a CPU to themselves. Default false.
     pub spin_forever: bool,
     /// Number of message slots in each direction of shared memory; a power of two. Default 64, with
     /// which both directions fit the first-level cache.
@@ -64,58 +61,60 @@ pub struct Config {
     pub message_timeout_ms: u32,
     /// Maximum number of accepted connections whose handshake is not complete. Further connections
     /// wait in the kernel's queue (4,096 for each listener, or `net.core.somaxconn` if that is
-    /// less) until one of these handshakes ends, or until one is ended to make room: the oldest of
-    /// the IP address that has the most of them, once it has lasted for a sixteenth of
+    /// less) until one of these handshakes finishes, or until one is aborted to free its slot: the
+    /// oldest of the IP address that has the most of them, once it has lasted for a sixteenth of
     /// `handshake_timeout_ms`. A host that opens many connections and stays silent thus displaces
     /// its own ones, and other hosts wait for a sixteenth of the timeout at most; refusing the
     /// newest instead would let that host keep everybody out. Unix sockets count as one address.
-    /// Each listener accepts 64 connections before other work has its turn. Default 1,024.
+    /// Each listener accepts 64 connections before other work is done. Default 1,024.
     pub handshakes_max: u32,
     /// Number of threads that run the handlers registered for the pool; 0 runs them in the
     /// endpoint's own thread. Default 2.
     pub pool_threads: u32,
-    /// Run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so that many
-    /// of them can wait at the same time. Default false.
+    /// `true` to run each of the pool's handlers as a fiber on those threads (`handover_fiber`), so
+    /// that many of them can wait at the same time. Default false.
     #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
     /// Maximum number of requests that wait for the pool, including running ones if they run as
-    /// fibers; further ones are refused, and those of a peer that has more waiting than four times
-    /// the room left. The pool takes one request of each peer in turn. Default 65,536.
+    /// fibers; further ones are refused, and those of a peer that has more than four times as many
+    /// waiting as there are free slots. The pool takes one request of each peer in turn. Default
+    /// 65,536.
     pub pool_queue_max: u32,
-    /// Maximum size of these requests and their arguments, in bytes; further ones are refused.
-    /// Default 256 MiB.
+    /// Maximum total size of the requests that wait for the pool, with their arguments, in bytes;
+    /// further ones are refused. Default 256 MiB.
     pub pool_queue_bytes_max: u32,
     /// Maximum number of memories registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
-    /// Maximum number of bulk transfers under way from this side, and from each peer. Default
+    /// Maximum number of bulk transfers under way from this endpoint, and from each peer. Default
     /// 4,096.
     pub transfers_max: u32,
     /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which
     /// bypass the caches: for memory that is larger than the caches and not read at once. Default 4
     /// MiB.
     pub streamed_bytes_min: u64,
-    /// Map peers' memory where possible; if false, bulk transfers go by messages. Default true.
+    /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default
+    /// true.
     pub bulk_maps: bool,
-    /// Let the kernel copy between processes (`process_vm_readv`, `process_vm_writev`) if memory
-    /// cannot be mapped. Default true.
+    /// `true` to let the kernel copy between processes (`process_vm_readv`, `process_vm_writev`) if
+    /// memory cannot be mapped. Default true.
     pub bulk_uses_process_vm: bool,
-    /// Addresses to listen at from the beginning. In the configuration that an endpoint returns:
-    /// the addresses at which it listens. Default none.
+    /// Addresses to listen at from the start. In the configuration that an endpoint returns: the
+    /// addresses at which it listens. Default none.
     pub listen: Vec<Address>,
     /// CPUs that the pool's threads are pinned to, in turn. Default none: the kernel places them.
     pub pool_cpus: Vec<u32>,
     /// Maximum number of running timers. Default 65,536.
     pub timers_max: u32,
-    /// Record each procedure's calls, bytes and latencies. Default false.
+    /// `true` to record each procedure's calls, bytes and latencies. Default false.
     #[cfg(feature = "monitoring")]
     pub monitoring: bool,
-    /// Let peers end [`serve`](crate::Endpoint::serve) ([`stop_peer`](crate::Calling::stop_peer)).
-    /// Default false.
+    /// `true` to let peers end [`serve`](crate::Endpoint::serve)
+    /// ([`stop_peer`](crate::Calling::stop_peer)). Default false.
     pub remote_stop: bool,
-    /// Most detailed level that is passed to `tracing`, whose subscriber may filter further.
-    /// Default all.
+    /// Most detailed level of log messages passed to `tracing`, whose subscriber may filter
+    /// further. Default all.
     pub log_level: LogLevel,
-    /// Path of a file with a secret of at least 16 bytes, which both sides of every `tcp://`
+    /// Path of a file with a secret of at least 16 bytes, which both ends of every `tcp://`
     /// connection of this endpoint must prove to know; trailing white space is ignored. Only its
     /// owner should be able to read the file. Default none: over `tcp://`, **anybody who can reach
     /// the port can call**.
@@ -125,13 +124,13 @@ pub struct Config {
     pub secret_file: Option<String>,
     /// Certificates for `tls://`. Default none.
     pub tls: Option<TlsFiles>,
-    /// Users allowed at the other end of a `uds://PATH` connection, on either side. Default this
-    /// user and root.
+    /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default
+    /// this user and root.
     pub uds_peers: UdsPeers,
 }
 
-/// PEM files by which the two sides of a `tls://` connection authenticate each other. Each side
-/// shows its certificate and demands the peer's.
+/// PEM files by which the two ends of a `tls://` connection authenticate each other. Each end shows
+/// its certificate and requires the peer's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
@@ -156,31 +155,31 @@ pub enum UdsPeers {
     /// The effective user of this process, and root.
     #[default]
     SameUserOrRoot,
-    /// These users and nobody else.
+    /// These user ids only.
     Uids(Vec<u32>),
-    /// Every user whom the file's mode lets in. The mode is 0600 until it is changed.
+    /// Every user whom the socket file's mode admits. The mode is 0600 until it is changed.
     Any,
 }
 
-/// Log level, with margo's names. Lines go to `tracing` with the target `handover_rpc`.
+/// Log level, with margo's names. Messages are passed to `tracing` with the target `handover_rpc`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// No lines.
+    /// No log messages.
     Off,
-    /// Failures after which the endpoint cannot go on. None are logged so far.
+    /// Failures after which the endpoint cannot continue. None are logged so far.
     Critical,
     /// Also lost data: ERROR.
     Error,
     /// Also warnings, such as a peer that does not complete its handshake: WARN.
     Warning,
-    /// Also connections that end: INFO.
+    /// Also connections that are closed: INFO.
     Info,
-    /// Also connections that begin: DEBUG.
+    /// Also connections that are established: DEBUG.
     Debug,
-    /// Also everything else: TRACE.
+    /// Also all other messages: TRACE.
     #[default]
     Trace,
 }
@@ -226,7 +225,7 @@ impl Default for Config {
 /// Maximum value of `peers_max`.
 pub(crate) const PEERS_LIMIT: u32 = 1 << 20;
 /// Minimum value of `message_bytes_max`, also required of the value that a peer sends.
-pub(crate) const MESSAGE_BYTES_LEAST: u32 = 64;
+pub(crate) const MESSAGE_BYTES_MIN: u32 = 64;
 /// Maximum value of `slots_count`, also required of the value that a peer sends.
 pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
 /// Maximum value of `shared_bytes`, also required of the value that a peer sends.
@@ -243,7 +242,7 @@ impl Config {
         range::check(
             "message_bytes_max",
             self.message_bytes_max,
-            MESSAGE_BYTES_LEAST,
+            MESSAGE_BYTES_MIN,
             SHARED_BYTES_LIMIT / 2,
         )?;
         range::check("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;

@@ -12,7 +12,7 @@ pub enum ConfigError {
     /// A field that must be a power of two is not.
     #[error("{field}={value}: must be a power of two")]
     NoPowerOfTwo {
-        /// The field's name.
+        /// Name of the field.
         field: &'static str,
         /// Value of the field.
         value: u64,
@@ -23,7 +23,7 @@ pub enum ConfigError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{timers_max} timers are running: raise timers_max, or cancel some")]
 pub struct TimersFull {
-    /// Configured maximum number of timers.
+    /// Maximum number of timers, as configured.
     pub timers_max: u32,
 }
 
@@ -37,29 +37,29 @@ pub enum FrameError {
     /// Reserved bits are not zero.
     #[error("reserved bits of a frame are set")]
     Reserved,
-    /// The body is longer than was agreed.
+    /// The body is longer than the agreed maximum.
     #[error("a frame has {bytes} bytes, the agreed maximum is {bytes_max}")]
     TooLong {
-        /// Body length in the header.
+        /// Length of the body according to the header, in bytes.
         bytes: u64,
-        /// Maximum body length.
+        /// Agreed maximum length of a body, in bytes.
         bytes_max: u64,
     },
-    /// A bulk message that cannot be decoded, or a bulk transfer rule that was broken.
+    /// A bulk message cannot be decoded, or violates a rule of bulk transfers.
     #[error("invalid bulk message")]
     Bulk,
     /// The first bytes of the connection are not those of this protocol.
     #[error("the peer does not speak this protocol")]
     Magic,
-    /// The peer speaks another version.
+    /// The peer uses another version of the protocol.
     #[error("the peer uses protocol version {its}, this side {ours}")]
     Version {
-        /// The peer's version.
+        /// Protocol version of the peer.
         its: u16,
-        /// This side's version.
+        /// Protocol version of this endpoint.
         ours: u16,
     },
-    /// The body lies outside of the shared memory.
+    /// The body is outside of the shared memory.
     #[error(
         "a body of {bytes} bytes at offset {offset} lies outside of the {shared_bytes} shared bytes"
     )]
@@ -73,37 +73,37 @@ pub enum FrameError {
     },
 }
 
-/// Reason for the end of a connection. Every call that was under way on the connection returns it.
+/// Reason why a connection was closed. Every call that was under way on the connection returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Gone {
-    /// The peer closed the connection, or the peer's process has ended.
+    /// The peer closed the connection, or the peer's process exited.
     #[error("the peer has closed the connection")]
     HungUp,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     #[error("the peer was disconnected: {0}")]
     Refused(#[from] FrameError),
     /// A system call on the connection failed.
     #[error("the connection failed: {call}: {errno}")]
     Broken {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// Error number of the call.
+        /// Error number of the system call.
         errno: Errno,
     },
-    /// This side closed the connection.
-    #[error("closed by this side")]
+    /// This endpoint closed the connection.
+    #[error("this endpoint closed the connection")]
     Closed,
     /// The peer did not complete the handshake in time.
     #[error("handshake timed out")]
     Silent,
-    /// The peer began a message and did not finish it in time.
+    /// The peer started a message and did not finish it in time.
     #[error("the peer was disconnected: it did not complete a message in time")]
     Stalled,
     /// The peer keeps sending requests and does not read its answers.
     #[error("the peer was disconnected: it does not read its answers")]
     Flooded,
-    /// Authentication failed on one of the sides.
+    /// Authentication failed, here or at the peer.
     #[error("authentication failed: {0}")]
     Unauthenticated(#[from] AuthenticationError),
     /// TLS failed: a missing or untrusted certificate, an alert of the peer, or a truncated stream.
@@ -111,17 +111,17 @@ pub enum Gone {
     Tls(Box<str>),
 }
 
-/// Reason for which authentication failed. The peer is told as well.
+/// Reason why authentication failed. It is sent to the peer as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthenticationError {
-    /// The peer has no shared secret, and this side requires one.
+    /// The peer has no shared secret, and this endpoint requires one.
     #[error("the peer has no shared secret, this side requires one")]
     NoSecret,
-    /// The peer requires a shared secret, and this side has none.
+    /// The peer requires a shared secret, and this endpoint has none.
     #[error("the peer requires a shared secret, this side has none: set secret_file")]
     SecretWanted,
-    /// The two sides have different secrets.
+    /// The two ends have different secrets.
     #[error("the shared secrets of the two sides differ")]
     WrongSecret,
     /// The process at the other end of a Unix socket runs as a user that is not allowed.
@@ -133,8 +133,8 @@ pub enum AuthenticationError {
 }
 
 impl Gone {
-    /// Returns a function that maps the error number of `call` to the reason for the connection's
-    /// end.
+    /// Returns a function that maps the error number of the system call `call` to the reason of the
+    /// disconnection.
     pub(crate) fn of(call: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::PIPE | Errno::CONNRESET => Gone::HungUp,
@@ -153,10 +153,10 @@ pub enum EndpointError {
     /// The address has a transport but no host, path or name.
     #[error("{0}: the address has a transport but no host, path or name")]
     Incomplete(crate::Address),
-    /// The host is unknown, or has no address.
-    #[error("{place}: {error}")]
+    /// The host name cannot be resolved.
+    #[error("cannot resolve {place}: {error}")]
     Unresolved {
-        /// Host and port that were looked up.
+        /// Host and port to be looked up.
         place: String,
         /// Error of the resolver.
         error: std::io::Error,
@@ -164,17 +164,17 @@ pub enum EndpointError {
     /// A system call failed.
     #[error("{call} for {place} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
         /// Address for which the call was made.
         place: String,
-        /// Error number of the call.
+        /// Error number of the system call.
         errno: Errno,
     },
     /// The listening process runs as a user that is not allowed.
     #[error("{place}: the listening process runs as user {uid}, who is not allowed")]
     Stranger {
-        /// The address.
+        /// Address of the listening process.
         place: String,
         /// User id of the listening process.
         uid: u32,
@@ -182,15 +182,15 @@ pub enum EndpointError {
     /// The handshake with the peer failed.
     #[error("handshake with {place} failed: {why}")]
     Handshake {
-        /// The address.
+        /// Address of the peer.
         place: String,
-        /// Reason of the failure.
+        /// Reason why the handshake failed.
         why: Gone,
     },
     /// The peer did not complete the handshake in time.
     #[error("handshake with {place} timed out after {timeout_ms} ms")]
     Silent {
-        /// The address.
+        /// Address of the peer.
         place: String,
         /// Time limit, in ms.
         timeout_ms: u32,
@@ -198,7 +198,7 @@ pub enum EndpointError {
     /// The maximum number of peers is connected.
     #[error("{peers_max} peers are connected: raise peers_max")]
     Full {
-        /// Configured maximum number of peers.
+        /// Maximum number of peers, as configured.
         peers_max: u32,
     },
     /// A thread could not be started.
@@ -207,7 +207,7 @@ pub enum EndpointError {
     /// A secret, a key or a certificate is missing or cannot be used.
     #[error("{place}: {why}")]
     Security {
-        /// The file or the address.
+        /// File or address that the error is about.
         place: String,
         /// Description of the problem.
         why: String,
@@ -228,17 +228,17 @@ pub enum RegisterError {
     /// The name is already registered for that provider.
     #[error("`{name}` of provider {provider} is registered already")]
     Taken {
-        /// The name.
+        /// Name of the procedure.
         name: String,
-        /// The provider.
+        /// Provider number of the procedure.
         provider: u16,
     },
     /// Two names have the same hash: one of them must be renamed.
     #[error("`{name}` and `{other}` have the same hash: rename one")]
-    Alike {
+    HashCollision {
         /// The name that was to be registered.
         name: String,
-        /// The registered name.
+        /// Name that is already registered.
         other: String,
     },
 }
@@ -247,11 +247,11 @@ pub enum RegisterError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The deadline passed. It is not known whether the peer has run, is running or will run the
-    /// handler.
-    #[error("the deadline passed")]
+    /// The deadline passed before the result arrived. It is not known whether the peer has run, is
+    /// running or will run the handler.
+    #[error("the deadline of the call passed")]
     Deadline,
-    /// The connection ended. It is not known whether the peer has run the handler.
+    /// The connection was closed. It is not known whether the peer has run the handler.
     #[error(transparent)]
     Gone(#[from] Gone),
     /// The peer has no procedure of that name and provider. No handler ran.
@@ -263,41 +263,41 @@ pub enum CallError {
     /// The peer's handler panicked.
     #[error("the peer's handler panicked")]
     Panicked,
-    /// The handler returned its own error.
-    #[error("the peer failed: {0}")]
+    /// The handler returned an error.
+    #[error("the peer's handler failed: {0}")]
     Failed(Failure),
     /// The result could not be decoded.
     #[error("the result cannot be decoded")]
     BadResult,
-    /// The arguments, or the result, are longer than was agreed when connecting.
+    /// The arguments, or the result, are longer than the agreed maximum.
     #[error(
         "the message has {bytes} bytes, the agreed maximum is {bytes_max}: raise message_bytes_max, or use bulk"
     )]
     TooLong {
-        /// Length, in bytes.
+        /// Length of the message, in bytes.
         bytes: usize,
-        /// Maximum length, in bytes.
+        /// Agreed maximum length of a message, in bytes.
         bytes_max: usize,
     },
-    /// The result is longer than was agreed when connecting. The handler has run.
+    /// The result is longer than the agreed maximum. The handler has run.
     #[error("the result exceeds the agreed maximum: raise message_bytes_max, or use bulk")]
     ResultTooLong,
     /// The handler has run, and the peer dropped its result: more than the peer's
-    /// `queued_bytes_max` waited for this side to read.
-    #[error("the result was dropped: too many results waited for this side to read them")]
+    /// `queued_bytes_max` waited for this endpoint to read.
+    #[error("the peer dropped the result: too many results waited for this endpoint to read them")]
     ResultUnsent,
     /// The maximum number of requests waits at the peer. No handler ran.
     #[error("too many requests wait at the peer")]
     PeerFull,
-    /// The maximum number of calls is under way, or of bytes queued.
-    #[error("too many are under way: wait for some of them")]
+    /// The maximum number of calls is under way, or the maximum number of bytes is queued.
+    #[error("too many calls or bytes are under way: wait for some calls to end")]
     Full,
-    /// The thread that drove the endpoint has ended ([`Caller`](crate::Caller)). It is not known
+    /// The thread that drove the endpoint has exited ([`Caller`](crate::Caller)). It is not known
     /// whether the peer has run the handler.
-    #[error("the endpoint's thread has ended")]
+    #[error("the endpoint's thread has exited")]
     Ended,
-    /// No such peer or call: the peer was disconnected, or the call was waited for before.
-    #[error("no such peer or call")]
+    /// The peer was disconnected, or the result of the call was already returned.
+    #[error("the peer is disconnected, or the call was already waited for")]
     Stale,
 }
 
@@ -306,36 +306,36 @@ pub enum CallError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{words} ({code})")]
 pub struct Failure {
-    /// The handler's error number.
+    /// Error number, chosen by the handler.
     pub code: i32,
-    /// The handler's error text.
+    /// Error text, chosen by the handler.
     pub words: String,
 }
 
 impl Failure {
-    /// Creates a failure from a number and a text.
+    /// Creates an error from a number and a text.
     pub fn new(code: i32, words: impl Into<String>) -> Self {
         Self { code, words: words.into() }
     }
 }
 
-/// Reason for which the owner of a memory refuses a transfer.
+/// Reason why the owner of a memory refuses a transfer.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, thiserror::Error,
 )]
 #[non_exhaustive]
 pub enum BulkRefusal {
-    /// No memory of that handle is registered, or it was withdrawn.
-    #[error("no such memory is registered there")]
+    /// No memory with that handle is registered, or it was withdrawn.
+    #[error("no such memory is registered at its owner")]
     Unknown,
-    /// The handle does not give this right.
-    #[error("the handle does not give this right")]
+    /// The handle does not include the required right.
+    #[error("the handle does not include the right to this access")]
     Rights,
     /// The range extends beyond the end of the memory.
-    #[error("the range lies outside of the memory")]
+    #[error("the range extends beyond the end of the owner's memory")]
     Outside,
-    /// The maximum number of transfers is under way, or descriptors have run out.
-    #[error("too many transfers are under way there")]
+    /// The maximum number of transfers is under way at the owner, or descriptors have run out.
+    #[error("too many transfers are under way at the owner")]
     Full,
 }
 
@@ -344,42 +344,44 @@ pub enum BulkRefusal {
 #[non_exhaustive]
 pub enum BulkError {
     /// The deadline passed. Part of the transfer may have been done.
-    #[error("the deadline passed")]
+    #[error("the deadline of the transfer passed")]
     Deadline,
-    /// The connection ended. Part of the transfer may have been done.
+    /// The connection was closed. Part of the transfer may have been done.
     #[error(transparent)]
     Gone(#[from] Gone),
     /// The owner of the remote memory refused the transfer. Nothing was transferred.
     #[error("refused: {0}")]
     Refused(#[from] BulkRefusal),
-    /// The range lies outside of this side's memory. Nothing was transferred.
-    #[error("{bytes} bytes at {offset}, in a memory of {memory_bytes}")]
+    /// The range extends beyond the end of the local memory. Nothing was transferred.
+    #[error(
+        "{bytes} bytes at offset {offset} extend beyond the local memory of {memory_bytes} bytes"
+    )]
     Outside {
         /// Offset of the range, in bytes.
         offset: u64,
         /// Length of the range, in bytes.
         bytes: u64,
-        /// Length of the memory, in bytes.
+        /// Length of the local memory, in bytes.
         memory_bytes: u64,
     },
-    /// The kernel refused to map or to copy.
-    #[error("{call}: {errno}")]
+    /// The kernel refused to map or to copy memory.
+    #[error("cannot access memory: {call}: {errno}")]
     Memory {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// Error number of the call.
+        /// Error number of the system call.
         errno: Errno,
     },
     /// The maximum number of transfers is under way.
-    #[error("too many are under way: wait for some of them")]
+    #[error("too many transfers are under way: wait for some to end")]
     Full,
-    /// No such peer or transfer: the peer was disconnected, or the transfer was waited for before.
-    #[error("no such peer or transfer")]
+    /// The peer was disconnected, or the transfer was already waited for.
+    #[error("the peer is disconnected, or the transfer was already waited for")]
     Stale,
-    /// Both sides were to copy a half, and the handle for the peer's half is not one of this side's
-    /// memory. Nothing was transferred.
-    #[error("the handle for the peer's half is not of this side's memory")]
-    NotOurs,
+    /// Both peers were to copy one half, and the handle for the peer's half does not refer to the
+    /// local memory. Nothing was transferred.
+    #[error("the handle for the peer's half does not refer to the local memory")]
+    ForeignHandle,
 }
 
 /// Error of allocating or registering memory.
@@ -387,17 +389,17 @@ pub enum BulkError {
 #[non_exhaustive]
 pub enum MemoryError {
     /// The kernel refused to allocate memory.
-    #[error("{bytes} bytes: {call}: {errno}")]
+    #[error("cannot allocate {bytes} bytes: {call}: {errno}")]
     Refused {
         /// Requested size, in bytes.
         bytes: usize,
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
-        /// Error number of the call.
+        /// Error number of the system call.
         errno: Errno,
     },
     /// The memory has too many segments.
-    #[error("{segments_count} segments: at most {segments_max}")]
+    #[error("memory of {segments_count} segments: at most {segments_max} are possible")]
     Segments {
         /// Number of segments.
         segments_count: usize,
@@ -407,15 +409,15 @@ pub enum MemoryError {
     /// The maximum number of memories is registered.
     #[error("{memories_max} memories are registered: raise memories_max, or withdraw some")]
     Full {
-        /// Configured maximum number of memories.
+        /// Maximum number of registered memories, as configured.
         memories_max: u32,
     },
     /// The kernel returned no random number, without which a handle could be guessed.
-    #[error("no random number for a handle: {0}")]
+    #[error("the kernel returned no random number for a handle: {0}")]
     Random(std::io::ErrorKind),
 }
 
-/// Error of withdrawing a memory, which stays registered.
+/// Error of withdrawing a memory's registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithdrawError {
@@ -424,7 +426,7 @@ pub enum WithdrawError {
     Unknown,
     /// Peers have not confirmed in time that they no longer use the memory. It stays registered,
     /// and refuses new uses.
-    #[error("{peers_count} peers may still be using it")]
+    #[error("{peers_count} peers may still use the memory: try again later")]
     InUse {
         /// Number of peers that have not confirmed.
         peers_count: usize,

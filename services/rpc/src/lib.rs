@@ -54,4 +54,4 @@ pub use error::{
     FrameError, Gone, MemoryError, RegisterError, TimersFull, WithdrawError,
 };
 #[cfg(handover_loom)] // for the models
-pub use mailbox::{Mailbox, PostError, Receiver};
+pub use mailbox::{Mailbox, PostError, ReceiverState};

@@ -1,5 +1,5 @@
-//! The protocol of the queue from other threads to an endpoint's thread, without system calls: what
-//! waits, and whether the thread must be woken.
+//! Queue from other threads to an endpoint's thread, without system calls: its contents, and the
+//! decision to wake the thread.
 //!
 //! A sender queues, and then reads from a [`ParkWord`] whether the thread sleeps; the thread
 //! declares its sleep there, and checks the queue once more.
@@ -9,7 +9,7 @@ use handover_base::sync::{Mutex, MutexGuard};
 use handover_notify::{ParkWord, Sleep};
 use std::sync::PoisonError;
 
-/// Queues of answers and posts, and the request to stop.
+/// Queues of answers and posts for an endpoint's thread, and the stop request.
 #[derive(Debug)]
 pub struct Mailbox<A, P> {
     answers: Mutex<Vec<A>>,
@@ -22,32 +22,32 @@ pub struct Mailbox<A, P> {
 
 #[derive(Debug)]
 struct Posts<P> {
-    /// `true` while a thread drives the endpoint and will take posts.
+    /// `true` while a thread drives the endpoint and takes posts.
     open: bool,
     waiting: Vec<P>,
 }
 
-/// Error of posting.
+/// Error of queueing a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostError {
-    /// As many posts wait as may.
+    /// The maximum number of posts is queued.
     Full,
     /// No thread drives the endpoint.
     Closed,
 }
 
-/// Result of queueing: the thread is awake, or the caller must wake it.
+/// State of the thread that receives from a mailbox: the caller must wake it if it is asleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "nobody else wakes the thread"]
-pub enum Receiver {
-    /// The thread finds what was queued.
+pub enum ReceiverState {
+    /// The thread is awake and finds what was queued.
     Awake,
     /// The thread sleeps, or is about to: the caller must wake it, as no other sender will.
     Asleep,
 }
 
 impl<A, P> Mailbox<A, P> {
-    /// Makes an empty mailbox that refuses posts.
+    /// Creates an empty mailbox that refuses posts.
     pub fn new() -> Self {
         Self {
             answers: Mutex::new(Vec::new()),
@@ -58,18 +58,18 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Queues an answer.
-    pub fn push(&self, answer: A) -> Receiver {
+    /// Queues an answer. Returns whether the endpoint's thread must be woken.
+    pub fn push(&self, answer: A) -> ReceiverState {
         locked(&self.answers).push(answer);
         self.announce()
     }
 
-    /// Accepts posts from now on.
+    /// Starts to accept posts.
     pub fn open(&self) {
         locked(&self.posts).open = true;
     }
 
-    /// Refuses posts from now on. Returns those that were not taken; dropping one may call code that
+    /// Refuses later posts. Returns those that were not taken; dropping one may call code that
     /// posts again.
     #[must_use = "dropping a post may call code of a user"]
     pub fn close(&self) -> Vec<P> {
@@ -78,12 +78,12 @@ impl<A, P> Mailbox<A, P> {
         std::mem::take(&mut posts.waiting)
     }
 
-    /// Queues a post, if fewer than `posts_max` wait. A post that is refused is dropped without a
-    /// lock.
+    /// Queues a post, if fewer than `posts_max` are queued. Returns whether the endpoint's thread
+    /// must be woken. A refused post is dropped without a lock.
     ///
     /// # Errors
     /// [`PostError`] if too many wait, or if the mailbox is closed.
-    pub fn post(&self, post: P, posts_max: usize) -> Result<Receiver, PostError> {
+    pub fn post(&self, post: P, posts_max: usize) -> Result<ReceiverState, PostError> {
         let mut posts = locked(&self.posts);
         let refusal = if !posts.open {
             PostError::Closed
@@ -99,22 +99,22 @@ impl<A, P> Mailbox<A, P> {
         Err(refusal)
     }
 
-    /// Asks the thread to stop.
-    pub fn stop(&self) -> Receiver {
+    /// Requests the thread to stop. Returns whether it must be woken.
+    pub fn stop(&self) -> ReceiverState {
         // Relaxed: ordered by the exchange of `any` in announce(). An exchange, as loom also tries
         // stores that an exchange in take_stop() overwrites without having seen them.
         self.stop.swap(true, Ordering::Relaxed);
         self.announce()
     }
 
-    fn announce(&self) -> Receiver {
+    fn announce(&self) -> ReceiverState {
         // Release: publishes `stop` to the Acquire in take(); `answers` and `posts` have their own
         // locks. An exchange and no store: it continues the release sequence of an announcement by
         // another thread, so that the one exchange in take() acquires both.
         self.any.swap(true, Ordering::Release);
         match self.asleep.must_wake(|| None) {
-            Some(_) => Receiver::Asleep,
-            None => Receiver::Awake,
+            Some(_) => ReceiverState::Asleep,
+            None => ReceiverState::Awake,
         }
     }
 
@@ -129,14 +129,14 @@ impl<A, P> Mailbox<A, P> {
         self.asleep.withdraw();
     }
 
-    /// Returns `true` if something waits.
+    /// Returns `true` if an answer, a post or a stop request is queued.
     #[inline]
     pub fn has_any(&self) -> bool {
         // Acquire: pairs with the Release in announce().
         self.any.load(Ordering::Acquire)
     }
 
-    /// Appends what waits to `answers` and `posts`.
+    /// Moves all queued answers and posts to the end of `answers` and `posts`.
     pub fn take(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
         // Acquire: pairs with the Release in announce(), so that a `stop` whose announcement is
         // taken here is seen. A later announcement sets the flag again.
@@ -145,14 +145,14 @@ impl<A, P> Mailbox<A, P> {
         posts.append(&mut locked(&self.posts).waiting);
     }
 
-    /// Returns `true` if the endpoint was told to stop since the last call.
+    /// Returns `true` if a stop was requested since the last call.
     pub fn take_stop(&self) -> bool {
         // Relaxed both: ordered by the exchange of `any` in take().
         self.stop.load(Ordering::Relaxed) && self.stop.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Locks a mutex, even after a panic.
+/// Locks a mutex, ignoring poison.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent after a panic: each change of it is a single call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

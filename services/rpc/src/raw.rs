@@ -12,8 +12,8 @@ mod segment;
 pub(crate) use copy::Store;
 pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
-    Elsewhere, Run, read_process, read_process_word, receive as receive_into, send as send_from,
-    write_process,
+    RemoteAddress, Run, read_process, read_process_word, receive as receive_into,
+    send as send_from, write_process,
 };
 pub(crate) use process::peer_process;
 pub(crate) use region::{Region, file_id};

@@ -1,6 +1,6 @@
 //! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes
-//! are killed, all from one seed. Runs the whole protocol, from the handshake to the end, without
-//! sockets and without a real clock.
+//! are killed, all from one seed. Runs the complete protocol, from the handshake to the end,
+//! without sockets and without a real clock.
 //!
 //! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is
 //! determined by its seed. Both [`Endpoint`]s are real, except for shared memory, threads (a pool,
@@ -22,7 +22,7 @@ use crate::{
     CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, LogLevel, Method, Peer,
     Rights, Transfer,
 };
-use network::{Cable, End, Random, Weather};
+use network::{Cable, End, NetworkProperties, Random};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,22 +30,24 @@ use std::time::Duration;
 const ECHO: Method = Method::named("echo");
 const REFUSE: Method = Method::named("refuse");
 const NOTE: Method = Method::named("note");
-const UNKNOWN: Method = Method::named("nobody registers this");
+const UNKNOWN: Method = Method::named("unregistered procedure");
 
 const SEEDS: u64 = 200;
 const SEEDS_LONG: u64 = 100_000;
 const STEPS: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
-/// Maximum number of steps until everything has ended after the last start, and the time of each.
+/// Maximum number of steps after the last start until everything must have ended, and the time of
+/// each step in ns.
 const LAST_STEPS: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of turns in which a side closes a connection after it could know of the end.
+/// Maximum number of iterations in which an endpoint must close a connection after it could detect
+/// the end.
 const END_TURNS_MAX: u32 = 400;
 const CONNECTIONS_MAX: usize = 3;
 const MEMORY_BYTES: usize = 3000;
 
-/// Numbers of the requests that were handled, and of those that were handled again.
+/// Numbers of the requests that were handled, and of those that were handled more than once.
 #[derive(Debug, Clone, Default)]
 struct Handled(Arc<Mutex<(BTreeSet<u64>, Vec<u64>)>>);
 
@@ -69,7 +71,7 @@ impl Handled {
 /// Events that may happen in one run: each seed enables some of them.
 #[derive(Debug)]
 struct Swarm {
-    weather: Weather,
+    weather: NetworkProperties,
     message_bytes_max: u32,
     queued_bytes_max: u32,
     calls_max: u32,
@@ -77,7 +79,7 @@ struct Swarm {
     cuts: u64,
     silences: u64,
     kills: u64,
-    /// Chance, in percent, that a side skips a step without receiving.
+    /// Chance of each endpoint, in percent, to skip a step without receiving.
     pauses: [u64; 2],
     deadlines: u64,
     cancels: u64,
@@ -97,7 +99,7 @@ impl Swarm {
         let (cuts, silences, kills) = (chance(3), chance(2), chance(1));
         let (deadlines, cancels) = (chance(40), chance(10));
         let pauses = [0; 2].map(|_| [0, 0, 30, 97][random.below(4) as usize]);
-        let weather = Weather {
+        let weather = NetworkProperties {
             delay_ns_max: [1, 20_000, 2_000_000][random.below(3) as usize],
             window_bytes: [0; 2].map(|_| [100, 1000, 1 << 16][random.below(3) as usize]),
             piece_bytes_max: [1, 40, 1 << 16][random.below(3) as usize],
@@ -138,12 +140,12 @@ struct Moved {
     transfer: Transfer,
     into: BulkMemory,
     connection: u64,
-    /// `Node::life` of the peer when the transfer began: unless it has changed, the memory is still
-    /// registered.
+    /// `Node::life` of the peer at the start of the transfer: unless it has changed, the memory is
+    /// still registered.
     its_life: u32,
 }
 
-/// Process of the simulation.
+/// Simulated process with an endpoint.
 #[derive(Debug)]
 struct Node {
     endpoint: Endpoint,
@@ -151,9 +153,9 @@ struct Node {
     life: u32,
     calls: BTreeMap<u64, PendingCall>,
     transfers: Vec<Moved>,
-    /// Peers that this side has connected to, with the number of the connection.
+    /// Peers that this node has connected to, with the number of the connection.
     peers: Vec<(Peer, u64)>,
-    /// Handshakes of this side that are under way, with the number of the connection.
+    /// Handshakes that this node has initiated, with the number of the connection.
     connecting: Vec<(u32, u64)>,
     handle: BulkHandle,
 }
@@ -162,9 +164,9 @@ struct Node {
 struct Connection {
     cable: Cable,
     connector: usize,
-    /// `true` if a fault was injected, so that the connection may end.
+    /// `true` if a fault was injected, so that the connection may be closed.
     is_harmed: bool,
-    /// Turns of the connector since it could have known of the end.
+    /// Number of iterations of the connector since it could detect the end.
     end_turns: u32,
 }
 
@@ -174,10 +176,10 @@ struct World {
     now_ns: u64,
     nodes: [Node; 2],
     connections: BTreeMap<u64, Connection>,
-    /// Last number given to a call, a connection or a body.
+    /// Last number assigned to a call, a connection or a body.
     numbers: u64,
     handled: Handled,
-    /// Ended calls by outcome, and a hash of all events.
+    /// Number of ended calls by outcome, and a hash of all events.
     ends: BTreeMap<&'static str, u64>,
     trace: u64,
 }
@@ -275,7 +277,7 @@ impl World {
         self.end();
     }
 
-    /// Runs the program of a node: connections, calls, transfers and cancellations.
+    /// Lets a node make random connections, calls, transfers and cancellations.
     fn act(&mut self, node: usize) {
         let connections_count = self.nodes[node].peers.len() + self.nodes[node].connecting.len();
         if connections_count < CONNECTIONS_MAX && self.random.percent(20) {
@@ -288,11 +290,15 @@ impl World {
             self.pull(node);
         }
         if self.random.percent(self.swarm.cancels)
-            && let Some(asked) = self.nodes[node].calls.pop_first().map(|it| it.1)
+            && let Some(pending) = self.nodes[node].calls.pop_first().map(|it| it.1)
         {
             let endpoint = &mut self.nodes[node].endpoint;
-            endpoint.cancel(asked.call);
-            assert_eq!(endpoint.test(asked.call), Some(Err(CallError::Stale)), "it was given up");
+            endpoint.cancel(pending.call);
+            assert_eq!(
+                endpoint.test(pending.call),
+                Some(Err(CallError::Stale)),
+                "a cancelled call is not reported as stale"
+            );
             self.count("cancelled");
         }
     }
@@ -354,8 +360,8 @@ impl World {
         match started {
             Ok(call) => {
                 let body = arguments.1;
-                let asked = PendingCall { call, method, body, deadline_ns, connection };
-                node.calls.insert(number, asked);
+                let pending = PendingCall { call, method, body, deadline_ns, connection };
+                node.calls.insert(number, pending);
             }
             Err(CallError::Full | CallError::Gone(_) | CallError::Stale) => {}
             Err(error) => panic!("{error:?}"),
@@ -375,7 +381,8 @@ impl World {
         }
     }
 
-    /// Runs turns of that endpoint, and takes everything that has ended.
+    /// Runs the event loop of the endpoint `at`, and takes the results of everything that has
+    /// ended.
     fn turn(&mut self, at: usize) {
         let turns = 1 + self.random.below(3);
         let node = &mut self.nodes[at];
@@ -388,7 +395,11 @@ impl World {
             let end_ns = connection.cable.end_ns(usize::from(connection.connector != at));
             let knows = end_ns.is_some_and(|end_ns| end_ns <= self.now_ns);
             connection.end_turns += u32::from(knows && node.endpoint.is_connected(*peer));
-            assert!(connection.end_turns <= END_TURNS_MAX, "connection {number} has ended");
+            assert!(
+                connection.end_turns <= END_TURNS_MAX,
+                "connection {number} was closed {} iterations ago, but its peer is still listed",
+                connection.end_turns
+            );
         }
         self.take_connections(at);
         self.take_calls(at);
@@ -401,7 +412,11 @@ impl World {
             match node.endpoint.event_loop().handshakes.take_result(handshake) {
                 None => node.connecting.push((handshake, number)),
                 Some(Ok(peer)) => {
-                    assert_ne!(self.swarm.secrets, Secrets::Different, "a stranger was let in");
+                    assert_ne!(
+                        self.swarm.secrets,
+                        Secrets::Different,
+                        "a peer with a different secret was admitted"
+                    );
                     node.peers.push((peer, number));
                     self.count("connected");
                 }
@@ -427,55 +442,67 @@ impl World {
         let numbers: Vec<u64> = self.nodes[at].calls.keys().copied().collect();
         for number in numbers {
             let node = &mut self.nodes[at];
-            let Some(asked) = node.calls.get(&number) else { continue };
-            let call = asked.call;
-            let is_late = asked.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns);
+            let Some(pending) = node.calls.get(&number) else { continue };
+            let call = pending.call;
+            let is_late = pending.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns);
             // Testing each pending call would run a turn for each.
             if !is_late && node.endpoint.event_loop().calls.is_done(call.id) == Some(false) {
                 continue;
             }
-            let result = node.endpoint.test(call).expect("it is done, or late");
-            assert_eq!(node.endpoint.test(call), Some(Err(CallError::Stale)), "it ended once");
-            if let Some(asked) = node.calls.remove(&number) {
-                self.ended(number, &asked, result);
+            let result =
+                node.endpoint.test(call).expect("result of a call that is done or timed out");
+            assert_eq!(
+                node.endpoint.test(call),
+                Some(Err(CallError::Stale)),
+                "a finished call is not reported as stale"
+            );
+            if let Some(pending) = node.calls.remove(&number) {
+                self.check_outcome(number, &pending, result);
             }
         }
     }
 
     /// Checks the outcome of a call against what the peer has done.
-    fn ended(
+    fn check_outcome(
         &mut self,
         number: u64,
-        asked: &PendingCall,
+        pending: &PendingCall,
         result: Result<(u64, Vec<u8>), CallError>,
     ) {
         let was_handled = self.handled.has(number);
         let said = match result {
             Ok((its, body)) => {
-                let expected: Vec<u8> = asked.body.iter().rev().copied().collect();
-                assert_eq!((asked.method, its, body), (ECHO, number, expected), "another's answer");
+                let expected: Vec<u8> = pending.body.iter().rev().copied().collect();
+                assert_eq!(
+                    (pending.method, its, body),
+                    (ECHO, number, expected),
+                    "call {number}: got the answer of another call"
+                );
                 assert!(was_handled);
                 "answered"
             }
             Err(CallError::Failed(failure)) => {
-                assert_eq!((asked.method, failure.code), (REFUSE, number as i32));
+                assert_eq!((pending.method, failure.code), (REFUSE, number as i32));
                 assert!(was_handled);
                 "refused"
             }
             Err(CallError::Unknown) => {
-                assert_eq!((asked.method, was_handled), (UNKNOWN, false));
+                assert_eq!((pending.method, was_handled), (UNKNOWN, false));
                 "unknown"
             }
             Err(CallError::PeerFull) => {
-                assert!(!was_handled, "nothing was done");
+                assert!(!was_handled, "call {number}: refused as PeerFull, but its handler ran");
                 "peer full"
             }
             Err(CallError::Deadline) => {
-                assert!(asked.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns), "too early");
+                assert!(
+                    pending.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns),
+                    "call {number}: its deadline was reported too early"
+                );
                 "deadline"
             }
             Err(CallError::Gone(why)) => {
-                self.may_end(asked.connection, &why);
+                self.may_end(pending.connection, &why);
                 "gone"
             }
             Err(error) => panic!("call {number}: {error:?}"),
@@ -492,7 +519,10 @@ impl World {
             };
             match result {
                 Ok(()) => {
-                    assert!(moved.into.to_vec() == pattern(1 - at), "other bytes");
+                    assert!(
+                        moved.into.to_vec() == pattern(1 - at),
+                        "the transferred bytes differ from the peer's memory"
+                    );
                     self.count("moved");
                 }
                 Err(BulkError::Gone(why)) => self.may_end(moved.connection, &why),
@@ -507,12 +537,15 @@ impl World {
         *self.ends.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may end: a fault was injected, or its peer queued more than
-    /// allowed.
+    /// Asserts that the connection may be closed: a fault was injected, or its peer queued more
+    /// than allowed.
     fn may_end(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.swarm.queued_bytes_max <= 4096;
-        assert!(it.is_harmed || is_flooded, "connection {connection}: {why}");
+        assert!(
+            it.is_harmed || is_flooded,
+            "connection {connection} was closed without a fault: {why}"
+        );
     }
 
     /// Injects faults into connections and processes.
@@ -567,7 +600,11 @@ impl World {
         let swarm = &self.swarm;
         for node in &mut self.nodes {
             let event_loop = node.endpoint.event_loop();
-            assert_eq!(event_loop.calls.count() as usize, node.calls.len(), "slots of calls leak");
+            assert_eq!(
+                event_loop.calls.count() as usize,
+                node.calls.len(),
+                "the endpoint has more or fewer calls than its node"
+            );
             // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
                 + swarm.message_bytes_max as usize
@@ -580,7 +617,7 @@ impl World {
                 assert!(deferred_bytes <= swarm.queued_bytes_max as usize, "{deferred_bytes}");
             }
         }
-        assert_eq!(self.handled.again(), Vec::<u64>::new(), "handled more than once");
+        assert_eq!(self.handled.again(), Vec::<u64>::new(), "requests were handled more than once");
     }
 
     /// Starts nothing more, and checks that everything ends.
@@ -592,7 +629,7 @@ impl World {
         for node in &mut self.nodes {
             let is_over =
                 node.connecting.is_empty() && node.endpoint.event_loop().handshakes.is_empty();
-            assert!(is_over, "a handshake outlasts its deadline");
+            assert!(is_over, "a handshake is still under way after its deadline");
         }
         for connection in self.connections.values_mut() {
             if connection.cable.is_silent() {
@@ -608,15 +645,19 @@ impl World {
         for at in 0..2 {
             let node = &mut self.nodes[at];
             let (calls, transfers) = (node.calls.keys(), node.transfers.len());
-            assert_eq!(node.calls.len(), 0, "these calls never end: {calls:?}");
-            assert_eq!(transfers, 0, "transfers never end");
+            assert_eq!(node.calls.len(), 0, "calls have not ended: {calls:?}");
+            assert_eq!(transfers, 0, "transfers have not ended");
             let event_loop = node.endpoint.event_loop();
             assert_eq!((event_loop.calls.count(), event_loop.peers.deferred_count()), (0, 0));
             let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.bytes());
-            assert_eq!(deferred_bytes.sum::<usize>(), 0, "credit of a peer leaks");
+            assert_eq!(
+                deferred_bytes.sum::<usize>(),
+                0,
+                "deferred bytes of a peer are still counted"
+            );
             assert!(
                 event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0),
-                "it is kept for ever"
+                "memory of an ended transfer is still in use"
             );
         }
         // Connections exist on both sides or on neither.
@@ -643,7 +684,7 @@ impl World {
     }
 }
 
-/// Prints how to repeat a run that fails.
+/// Prints the command that repeats a failing run when dropped during a panic.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -675,7 +716,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn every_call_ends_once_and_nothing_leaks_whatever_the_network_and_the_processes_do() {
+fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
     let threads_count = std::thread::available_parallelism().map_or(1, usize::from);
     let mut ends = BTreeMap::<&str, u64>::new();
     let seeds = seeds();
@@ -689,7 +730,7 @@ fn every_call_ends_once_and_nothing_leaks_whatever_the_network_and_the_processes
             .collect();
         for thread in threads {
             // The thread has printed its panic and its seed.
-            for (what, number) in thread.join().expect("a seed fails").into_iter().flatten() {
+            for (what, number) in thread.join().expect("a seed failed").into_iter().flatten() {
                 *ends.entry(what).or_default() += number;
             }
         }
@@ -709,16 +750,16 @@ fn every_call_ends_once_and_nothing_leaks_whatever_the_network_and_the_processes
             "connected",
             "wrong secret",
         ] {
-            assert!(ends.contains_key(what), "no seed has seen this: {what}");
+            assert!(ends.contains_key(what), "no seed has produced the outcome {what}");
         }
     }
 }
 
 #[test]
-fn a_seed_is_the_same_run_each_time() {
+fn runs_of_one_seed_are_identical() {
     for seed in 0..5 {
         let runs = [0; 2].map(|_| std::thread::spawn(move || play(seed)).join());
-        let [Ok(one), Ok(other)] = runs else { panic!("seed {seed}") };
-        assert_eq!(one, other, "seed {seed}");
+        let [Ok(one), Ok(other)] = runs else { panic!("seed {seed}: a run panicked") };
+        assert_eq!(one, other, "seed {seed}: two runs differ");
     }
 }

@@ -13,38 +13,37 @@ macro_rules! site {
     };
 }
 
-/// Marks that a call has its number and that its arguments are encoded.
+/// Records that a call has its number and that its arguments are encoded.
 #[inline(always)]
 pub(crate) fn forward(call: u64) {
     site!("rpc.forward", call);
 }
 
-/// Marks that a request was written to shared memory, passed to the kernel, or queued until there
-/// is room.
+/// Records that a request was written to shared memory, passed to the kernel, or queued.
 #[inline(always)]
 pub(crate) fn sent(call: u64) {
     site!("rpc.sent", call);
 }
 
-/// Marks that the peer has read a request.
+/// Records that the peer has read a request.
 #[inline(always)]
 pub(crate) fn received(call: u64) {
     site!("rpc.received", call);
 }
 
-/// Marks that the handler was found, and is about to run or was given to the pool.
+/// Records that the handler was found, and is about to run or was passed to the pool.
 #[inline(always)]
 pub(crate) fn dispatched(call: u64) {
     site!("rpc.dispatched", call);
 }
 
-/// Marks that an answer was written to shared memory, passed to the kernel, or queued.
+/// Records that an answer was written to shared memory, passed to the kernel, or queued.
 #[inline(always)]
 pub(crate) fn responded(call: u64) {
     site!("rpc.responded", call);
 }
 
-/// Marks that the caller has the answer.
+/// Records that the caller has received the answer.
 #[inline(always)]
 pub(crate) fn completed(call: u64) {
     site!("rpc.completed", call);

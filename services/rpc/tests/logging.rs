@@ -46,7 +46,7 @@ impl tracing::Subscriber for &'static Lines {
 }
 
 #[test]
-fn as_much_is_logged_as_the_level_lets_through() {
+fn log_level_selects_the_logged_messages() {
     use tracing::Level;
     for (log_level, expected) in [
         (LogLevel::Trace, vec![Level::DEBUG, Level::DEBUG, Level::INFO, Level::INFO]),
@@ -71,7 +71,7 @@ fn as_much_is_logged_as_the_level_lets_through() {
 }
 
 #[test]
-fn a_peer_that_fails_to_authenticate_is_logged_with_the_reason() {
+fn failed_authentication_is_logged_with_its_reason() {
     let lines: &'static Lines = Box::leak(Box::default());
     for (server, client, said) in [
         (

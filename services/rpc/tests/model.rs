@@ -23,7 +23,7 @@
 #![cfg(handover_loom)]
 
 use handover_base::sync::{Arc, thread};
-use handover_rpc::{Mailbox, PostError, Receiver};
+use handover_rpc::{Mailbox, PostError, ReceiverState};
 use loom::sync::{Condvar, Mutex};
 
 /// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
@@ -55,8 +55,8 @@ impl Inbox {
         Arc::new(inbox)
     }
 
-    fn notify(&self, receiver: Receiver) {
-        if receiver == Receiver::Asleep {
+    fn notify(&self, receiver: ReceiverState) {
+        if receiver == ReceiverState::Asleep {
             *self.event.writes.lock().expect("never poisoned") += 1;
             self.event.sleeper.notify_one();
         }
@@ -120,7 +120,7 @@ impl Endpoint {
 }
 
 #[test]
-fn answer_and_post_are_taken_though_the_thread_sleeps() {
+fn answer_and_post_wake_a_sleeping_thread() {
     model(2, || {
         let inbox = Inbox::new();
         let first = thread::spawn({
@@ -143,7 +143,7 @@ fn answer_and_post_are_taken_though_the_thread_sleeps() {
 }
 
 #[test]
-fn stop_ends_a_sleep_beside_an_answer() {
+fn concurrent_stop_and_answer_end_a_sleep() {
     model(2, || {
         let inbox = Inbox::new();
         let stopper = thread::spawn({

@@ -48,8 +48,8 @@ const THREAD_SKIPPED: [&str; 5] = [
     "spawn_fails_without_stack_memory_and_other_fibers_continue",
     "spawn_fails_at_the_mapping_limit_and_other_fibers_continue",
     // These two of rpc have deadlines that ThreadSanitizer's builds exceed.
-    "peers_that_connect_while_the_server_is_busy_are_all_let_in",
-    "deadlines_pass_while_nothing_comes_through_and_what_comes_later_is_right",
+    "peers_that_connect_while_the_server_is_busy_are_all_accepted",
+    "deadlines_pass_while_the_proxy_stalls_and_later_calls_succeed",
 ];
 
 /// Tests that AddressSanitizer cannot run, each with a reason.

@@ -1,4 +1,4 @@
-//! Bulk transfers: one side registers memory, and the other side pulls from it or pushes into it.
+//! Bulk transfers: one peer registers memory, and the other one pulls from it or pushes into it.
 
 mod exchange;
 mod halves;
@@ -22,7 +22,7 @@ pub use part::{BulkPart, BulkPath};
 pub use tables::BulkStats;
 pub(crate) use tables::Tables;
 
-/// Transfer under way.
+/// Handle of a bulk transfer that is under way.
 ///
 /// It is only a number: dropping it does not end the transfer. A transfer that is neither waited
 /// for nor cancelled still counts towards `transfers_max`, and its memory.
@@ -79,7 +79,7 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().bulk.register(memory.clone(), rights, memories_max)
     }
 
-    /// Withdraws a registration, and tells the peers that have the memory attached. If they may
+    /// Withdraws a registration, and notifies the peers that have the memory attached. If they may
     /// write to it through the kernel, waits until they have released it.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ pub trait Bulk: sealed::Driver {
     ) -> Result<(), WithdrawError> {
         self.event_loop().exchange(|it| it.withdraw(handle))?;
         let mut taken = None;
-        self.turn_until(after(timeout), |event_loop, _| {
+        self.run_until(after(timeout), |event_loop, _| {
             taken = event_loop.bulk.take_withdrawn(handle);
             taken.is_some()
         });
@@ -102,7 +102,7 @@ pub trait Bulk: sealed::Driver {
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 
-    /// Copies a range of the peer's memory into this side's, and waits until this is done.
+    /// Copies a range of the peer's memory into local memory, and waits until this is done.
     ///
     /// # Errors
     /// [`BulkError`]; a part may have been copied.
@@ -125,7 +125,7 @@ pub trait Bulk: sealed::Driver {
         transfer_now(self, &TransferRequest { peer, direction, handle: from, memory: into, part })
     }
 
-    /// Copies a range of this side's memory into the peer's, and waits until this is done.
+    /// Copies a range of local memory into the peer's, and waits until this is done.
     ///
     /// # Errors
     /// The errors of [`pull`](Self::pull).
@@ -193,14 +193,14 @@ pub trait Bulk: sealed::Driver {
         let id = transfer.id;
         // See wait_any_transfer().
         if self.event_loop().poll_if_due_before_transfer() {
-            self.turn_until(0, |_, _| true);
+            self.run_until(0, |_, _| true);
         }
         if let Some(result) = self.event_loop().bulk.transfers.take(id) {
             return result;
         }
         let deadline_ns = self.event_loop().bulk.transfers.deadline_ns(id).unwrap_or(u64::MAX);
         let mut result = None;
-        self.turn_until(deadline_ns, |event_loop, _| {
+        self.run_until(deadline_ns, |event_loop, _| {
             result = event_loop.bulk.transfers.take(id);
             result.is_some()
         });
@@ -210,7 +210,7 @@ pub trait Bulk: sealed::Driver {
         })
     }
 
-    /// Waits for one of several transfers, removes it from the list, and returns its index and its
+    /// Waits for one of several transfers; removes it from the list, and returns its index and its
     /// result. Returns `None` for an empty list.
     ///
     /// # Blocking
@@ -221,7 +221,7 @@ pub trait Bulk: sealed::Driver {
     ) -> Option<(usize, Result<(), BulkError>)> {
         // Otherwise a caller whose transfers are always done already would never poll epoll.
         if self.event_loop().poll_if_due_before_transfer() {
-            self.turn_until(0, |_, _| true);
+            self.run_until(0, |_, _| true);
         }
         let found = first_done(self.event_loop(), transfers);
         if let Some((at, result)) = found {
@@ -234,7 +234,7 @@ pub trait Bulk: sealed::Driver {
         let late = (0..transfers.len()).min_by_key(|&at| until(&transfers[at]))?;
         let first_ns = until(&transfers[late]);
         let mut found = None;
-        self.turn_until(first_ns, |event_loop, _| {
+        self.run_until(first_ns, |event_loop, _| {
             found = first_done(event_loop, transfers);
             found.is_some()
         });
@@ -246,13 +246,13 @@ pub trait Bulk: sealed::Driver {
         Some((at, result))
     }
 
-    /// Runs one turn of the event loop, and returns the result of a transfer if it is done or its
-    /// time limit has passed. The limit is checked here, and between pieces that are copied.
+    /// Runs one iteration of the event loop, and returns the result of a transfer if it is done or
+    /// its time limit has passed. The limit is checked here, and between pieces that are copied.
     ///
     /// # Errors
     /// The errors of [`wait_transfer`](Self::wait_transfer).
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
-        self.turn_until(0, |_, _| true);
+        self.run_until(0, |_, _| true);
         let event_loop = self.event_loop();
         if let Some(result) = event_loop.bulk.transfers.take(transfer.id) {
             return Some(result);
@@ -265,12 +265,12 @@ pub trait Bulk: sealed::Driver {
         Some(Err(BulkError::Deadline))
     }
 
-    /// Cancels a transfer. This side no longer accesses its memory for it.
+    /// Cancels a transfer. This endpoint no longer accesses its memory for it.
     fn cancel_transfer(&mut self, transfer: Transfer) {
         self.event_loop().exchange(|it| it.cancel(transfer.id));
     }
 
-    /// Returns how that memory is accessed; `None` if this is not known yet.
+    /// Returns how the peer's memory of that handle is accessed; `None` if this is not known yet.
     fn bulk_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         self.event_loop().exchange(|it| it.path(peer, handle))
     }
@@ -302,7 +302,7 @@ fn transfer_now(
     // Copying makes no system call, so epoll must be polled now and then to notice the end of a
     // peer.
     if driver.event_loop().poll_if_due_before_transfer() {
-        driver.turn_until(0, |_, _| true);
+        driver.run_until(0, |_, _| true);
     }
     if let Some(done) = driver.event_loop().exchange(|it| it.copy_at_once(request)) {
         return done;

@@ -1,4 +1,4 @@
-//! Calls to peers, from an endpoint and from a handler that runs in it.
+//! Calls to peers, from an endpoint and from a handler that runs in its thread.
 
 use super::event_loop::{EventLoop, sealed};
 use crate::clock::{self, after};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Name of the procedure that ends [`serve`](crate::Endpoint::serve), if `remote_stop` allows it.
 pub(crate) const STOP: &str = "handover/stop";
 
-/// Call under way, with a result of type `R`.
+/// Handle of a call that is under way, with a result of type `R`.
 ///
 /// It is only a number: dropping it does not end the call. A call that is neither waited for nor
 /// cancelled still counts towards `calls_max`.
@@ -50,8 +50,8 @@ impl<R> Eq for Call<R> {}
 /// # Cost
 /// A call does not allocate if it has been made before, unless its arguments or its result do.
 pub trait Calling: sealed::Driver {
-    /// Calls a procedure, and waits for the result without a limit. If the peer dies, the call ends
-    /// with an error.
+    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call
+    /// ends with an error.
     ///
     /// # Errors
     /// [`CallError`] distinguishes refusals of the peer from failures of the connection.
@@ -88,8 +88,9 @@ pub trait Calling: sealed::Driver {
         self.wait(call)
     }
 
-    /// Calls a procedure of bytes ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and
-    /// passes the result to `read` without copying it: nothing is encoded or decoded.
+    /// Calls a procedure whose arguments and result are plain bytes
+    /// ([`register_bytes`](crate::Endpoint::register_bytes)), waits, and passes the result to
+    /// `read` without copying it: nothing is encoded or decoded.
     ///
     /// # Errors
     /// The errors of [`call`](Self::call).
@@ -108,7 +109,7 @@ pub trait Calling: sealed::Driver {
         wait_for(self, id, |result| Ok(read(result)))
     }
 
-    /// Calls a procedure of bytes, and waits for `timeout` at most; see
+    /// Calls a procedure of plain bytes, and waits for `timeout` at most; see
     /// [`call_bytes`](Self::call_bytes).
     ///
     /// # Errors
@@ -168,14 +169,14 @@ pub trait Calling: sealed::Driver {
         wait_for(self, call.id, decoded)
     }
 
-    /// Runs one turn of the event loop, and returns the call's result if it has arrived. A passed
-    /// deadline is a result.
+    /// Runs one iteration of the event loop, and returns the call's result if it has arrived. A
+    /// passed deadline is a result.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
     fn test<R: DeserializeOwned>(&mut self, call: Call<R>) -> Option<Result<R, CallError>> {
         let id = call.id;
-        self.turn_until(0, |_, _| true);
+        self.run_until(0, |_, _| true);
         match self.event_loop().calls.is_done(id) {
             None => Some(Err(CallError::Stale)),
             Some(true) => Some(finish(self, call.id, decoded)),
@@ -190,7 +191,7 @@ pub trait Calling: sealed::Driver {
         }
     }
 
-    /// Waits until one of the calls has a result, removes that call from the list, and returns its
+    /// Waits until one of the calls has a result; removes that call from the list, and returns its
     /// index and its result. Returns `None` for an empty list.
     ///
     /// # Blocking
@@ -208,7 +209,7 @@ pub trait Calling: sealed::Driver {
         let event_loop = self.event_loop();
         let first_ns = calls.iter().map(|call| deadline_ns(event_loop, call)).min().unwrap_or(0);
         let mut found = None;
-        self.turn_until(first_ns, |event_loop, _| {
+        self.run_until(first_ns, |event_loop, _| {
             found = calls.iter().position(|call| event_loop.calls.is_done(call.id) != Some(false));
             found.is_some()
         });
@@ -227,7 +228,7 @@ pub trait Calling: sealed::Driver {
         Some((at, result))
     }
 
-    /// Cancels a call. The peer is told, and drops the request if its handler has not begun.
+    /// Cancels a call. The peer is notified, and drops the request if its handler has not started.
     fn cancel<R>(&mut self, call: Call<R>) {
         self.event_loop().cancel(call.id);
     }
@@ -249,19 +250,19 @@ pub trait Calling: sealed::Driver {
         sent
     }
 
-    /// Returns `true` if that peer is connected, as far as this side knows.
+    /// Returns `true` if that peer is connected, as far as this endpoint knows.
     fn is_connected(&mut self, peer: PeerKey) -> bool {
         self.event_loop().peers.is_connected(peer)
     }
 
-    /// Ends the connection to that peer. The peer still reads what the kernel or shared memory had
-    /// room for; what is still queued on this side is lost. Calls under way fail on both sides.
-    /// Returns `false` if the peer was not connected.
+    /// Closes the connection to that peer. The peer still reads what was already sent to the kernel
+    /// or shared memory; what is still queued at this endpoint is lost. Calls under way fail at
+    /// both ends. Returns `false` if the peer was not connected.
     fn disconnect(&mut self, peer: PeerKey) -> bool {
         self.event_loop().disconnect(peer)
     }
 
-    /// Tells the peer to stop serving, and waits for its answer. The peer must allow this with
+    /// Requests the peer to stop serving, and waits for its reply. The peer must allow this with
     /// `remote_stop` in its [`Config`](crate::Config).
     ///
     /// # Errors
@@ -311,8 +312,7 @@ fn wait_for<T>(
     if driver.event_loop().take_answer_in_memory(id) {
         return read(&driver.event_loop().body);
     }
-    if !driver.turn_until(deadline_ns, |event_loop, _| event_loop.calls.is_done(id) != Some(false))
-    {
+    if !driver.run_until(deadline_ns, |event_loop, _| event_loop.calls.is_done(id) != Some(false)) {
         driver.event_loop().cancel(id);
         return Err(CallError::Deadline);
     }
@@ -341,11 +341,11 @@ pub(super) fn connect(
 ) -> Result<PeerKey, EndpointError> {
     let number = driver.event_loop().start_connect(address)?;
     let mut result = None;
-    driver.turn_until(u64::MAX, |event_loop, _| {
+    driver.run_until(u64::MAX, |event_loop, _| {
         // A spinning endpoint polls epoll only now and then.
         event_loop.poll(Some(0));
         result = event_loop.handshakes.take_result(number);
         result.is_some()
     });
-    result.unwrap_or_else(|| unreachable!("without a deadline, it ends with a result"))
+    result.unwrap_or_else(|| unreachable!("a call without a deadline returned no result"))
 }

@@ -1,4 +1,4 @@
-//! Sockets that connect without blocking. Only the lookup of a host's name blocks.
+//! Connecting without blocking; only the lookup of a host's name blocks.
 
 use super::listen::{refused, unix_address, unix_socket};
 use super::poll::{EventSource, Poll};
@@ -13,24 +13,24 @@ use std::os::fd::{AsFd, OwnedFd};
 /// not report, in ns.
 const RETRY_NS: u64 = 1_000_000;
 
-/// System call that failed, and its error number.
+/// Name of a system call that failed, and its error number.
 type Failed = (&'static str, Errno);
 
 /// Connection that is being established.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     address: Address,
-    /// Addresses of the host that were not tried yet; empty for a Unix socket.
+    /// Addresses of the host that are not tried yet; empty for a Unix socket.
     hosts: std::vec::IntoIter<SocketAddr>,
     /// Socket, in the epoll set, that connects to one of the host's addresses.
     socket: Option<OwnedFd>,
     last_error: Errno,
-    /// Time of the next attempt, for a Unix socket; `u64::MAX` for TCP.
+    /// Time of the next attempt, for a Unix socket, in ns; `u64::MAX` for TCP.
     pub(crate) retry_at_ns: u64,
 }
 
 impl Connecting {
-    /// Starts no connection yet: [`advance`](Self::advance) does.
+    /// Creates a connection attempt; [`advance`](Self::advance) starts it.
     ///
     /// # Blocking
     /// Blocks for the lookup of a host's name; a numeric address needs none.
@@ -54,7 +54,7 @@ impl Connecting {
     }
 
     /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None`
-    /// while it is not.
+    /// before.
     pub(crate) fn advance(
         &mut self,
         poll: &Poll,
@@ -92,7 +92,7 @@ impl Connecting {
         }
     }
 
-    /// Connects to the first of the host's addresses that accepts.
+    /// Connects to the first of the host's addresses that accepts a connection.
     fn advance_tcp(&mut self, poll: &Poll, source: EventSource) -> Result<Option<OwnedFd>, Failed> {
         loop {
             if let Some(fd) = self.socket.take() {
@@ -126,7 +126,7 @@ impl Connecting {
         }
     }
 
-    /// Returns the error of a connection that is not established in time.
+    /// Returns the error for a connection that was not established in time.
     pub(crate) fn timed_out(&self) -> EndpointError {
         refused("connect", &self.address)(self.last_error)
     }

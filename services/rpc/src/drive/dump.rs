@@ -6,20 +6,20 @@ use super::monitor::CallReport;
 use crate::Config;
 use serde::Serialize;
 
-/// Counters of an endpoint.
+/// Counters of calls, requests and connections of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Stats {
-    /// Connected peers.
+    /// Number of connected peers.
     pub peers_count: u32,
-    /// Calls started by this side.
+    /// Number of calls started by this endpoint.
     pub calls_count: u64,
-    /// Requests of peers that were handled or refused.
+    /// Number of peers' requests that were handled or refused.
     pub requests_count: u64,
-    /// Answers that arrived after their call had ended.
+    /// Number of answers that arrived after their call had been cancelled or had timed out.
     pub late_count: u64,
-    /// Connections that ended.
+    /// Number of connections that were closed.
     pub closed_count: u64,
-    /// Connections that were refused or failed in the handshake.
+    /// Number of connections that were refused or failed in the handshake.
     pub turned_away_count: u64,
     /// Number of times that the thread went to sleep.
     pub sleeps_count: u64,
@@ -29,7 +29,7 @@ pub struct Stats {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Dump {
-    /// Process id.
+    /// Process id of the endpoint.
     pub pid: u32,
     /// Resolved configuration: `listen` has the actual addresses.
     pub config: Config,
@@ -37,29 +37,30 @@ pub struct Dump {
     pub stats: Stats,
     /// Counters of bulk transfers.
     pub bulk: BulkStats,
-    /// Number of calls of this side that were started and not taken yet.
+    /// Number of calls of this endpoint that were started and whose result was not returned yet.
     pub calls_under_way_count: u32,
-    /// Number of requests that wait until their answers can be sent, or until a handler has
+    /// Number of requests that wait until their answers can be sent, or until a running handler has
     /// returned.
     pub requests_waiting_count: usize,
     /// Number of running timers.
     pub timers_count: usize,
     /// Connected peers.
     pub peers: Vec<PeerDump>,
-    /// Calls by procedure; empty without monitoring.
+    /// Statistics of calls by procedure; empty without monitoring.
     #[cfg(feature = "monitoring")]
     pub calls: Vec<CallReport>,
 }
 
-/// Snapshot of a peer.
+/// Snapshot of a connected peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PeerDump {
-    /// Index in the endpoint's table of peers.
+    /// Index of the peer in the endpoint's table.
     pub slot: u32,
     /// `true` if messages go through shared memory, `false` if they go over a stream.
     pub is_in_memory: bool,
-    /// Process id of the peer, if memory is shared with it and it is visible in this pid namespace.
+    /// Process id of the peer, if it shares memory with this endpoint and is visible in this pid
+    /// namespace.
     pub pid: Option<i32>,
     /// Number of bytes queued for sending to the peer.
     pub queued_bytes: usize,

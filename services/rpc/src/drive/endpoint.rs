@@ -2,11 +2,11 @@
 
 use super::calling::{self, STOP};
 use super::dump::{Dump, Stats};
-use super::event_loop::{CallbackInbox, Defer, EventLoop, Moment, RequestSink, sealed};
+use super::event_loop::{CallbackInbox, DeferringSink, EventLoop, Moment, RequestSink, sealed};
 use super::hooks::{Ending, Side};
 #[cfg(feature = "monitoring")]
 use super::monitor::{CallReport, Monitor, Observed};
-use super::pool::{Job, Pool, Work, caught};
+use super::pool::{Job, Pool, Work, catch_panic};
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
 use super::timing::Ends;
@@ -51,11 +51,11 @@ impl RequestSink for Handlers {
             Some(Handler::Inline(handler)) => {
                 stage::dispatched(header.call);
                 let mut context = Context { event_loop, peer };
-                caught(|| handler(&mut context, body, answer))
+                catch_panic(|| handler(&mut context, body, answer))
             }
             Some(Handler::Pooled(work)) if event_loop.config.pool_threads == 0 => {
                 stage::dispatched(header.call);
-                caught(|| work(body, answer))
+                catch_panic(|| work(body, answer))
             }
             Some(Handler::Pooled(work)) => {
                 stage::dispatched(header.call);
@@ -84,8 +84,8 @@ impl RequestSink for Handlers {
     }
 }
 
-/// Endpoint as seen by a running handler, which may call peers, its caller included. See
-/// [`Calling`](crate::Calling).
+/// Endpoint as available to a running handler, which may call peers, including the one that called
+/// it. See [`Calling`](crate::Calling).
 ///
 /// While a handler waits, answers are received, and requests are deferred until it has
 /// returned.
@@ -96,7 +96,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the caller.
+    /// Returns the peer that made the call.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
@@ -114,12 +114,12 @@ impl sealed::Driver for Context<'_> {
         self.event_loop
     }
 
-    fn turn_until(
+    fn run_until(
         &mut self,
         deadline_ns: u64,
         done: impl FnMut(&mut EventLoop, bool) -> bool,
     ) -> bool {
-        self.event_loop.turn_until(&mut Defer, deadline_ns, done)
+        self.event_loop.run_until(&mut DeferringSink, deadline_ns, done)
     }
 }
 
@@ -200,9 +200,9 @@ impl Endpoint {
         self.event_loop.listen(address)
     }
 
-    /// Sets the secret that both sides of every `tcp://` connection must prove to know, as
-    /// [`Config::secret_file`] does. It applies to handshakes from now on; a listener of this
-    /// endpoint accepts no connection before one of the endpoint's methods runs.
+    /// Sets the secret that both ends of every `tcp://` connection must prove to know, as
+    /// [`Config::secret_file`] does. It applies to later handshakes; a listener of this endpoint
+    /// accepts no connection before one of the endpoint's methods runs.
     ///
     /// # Errors
     /// [`EndpointError::Security`] for fewer than
@@ -294,8 +294,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Registers a procedure of bytes, which reads its arguments in place and appends its result to
-    /// the vector.
+    /// Registers a procedure of plain bytes, which reads its arguments in place and appends its
+    /// result to a vector.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are taken.
@@ -316,7 +316,7 @@ impl Endpoint {
     /// Registers a procedure that runs on the pool's threads, several at a time; if `pool_threads`
     /// is 0, in the endpoint's own thread. With the feature `fibers` and `pool_fibers` in the
     /// configuration, each request is a fiber on those threads, and other fibers run while it waits
-    /// by means of `handover_fiber`, for example for a [`Caller`](crate::Caller)'s result.
+    /// with `handover_fiber`, for example for a [`Caller`](crate::Caller)'s result.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are taken.
@@ -333,7 +333,7 @@ impl Endpoint {
         self.insert(name, provider, Handler::Pooled(Arc::new(work)))
     }
 
-    /// Removes a procedure. Returns `false` if there was none.
+    /// Removes a procedure. Returns `false` if it was not registered.
     pub fn unregister(&mut self, name: &str, provider: u16) -> bool {
         self.handlers.known.remove(name, provider).is_some()
     }
@@ -343,26 +343,26 @@ impl Endpoint {
     /// # Blocking
     /// Blocks for `timeout` at most, and as long as handlers run.
     pub fn progress(&mut self, timeout: Duration) -> bool {
-        self.event_loop.turn_until(&mut self.handlers, after(timeout), |_, did| did)
+        self.event_loop.run_until(&mut self.handlers, after(timeout), |_, did| did)
     }
 
-    /// Serves peers until told to stop by a [`Stopper`] or by [`Context::stop`].
+    /// Serves peers until a stop is requested by a [`Stopper`] or by [`Context::stop`].
     ///
     /// # Blocking
     /// Blocks until then.
     pub fn serve(&mut self) {
         self.event_loop
-            .turn_until(&mut self.handlers, u64::MAX, |event_loop, _| event_loop.take_stop());
+            .run_until(&mut self.handlers, u64::MAX, |event_loop, _| event_loop.take_stop());
     }
 
-    /// Serves peers until told to stop, or until that peer is disconnected. Returns `false` in the
-    /// second case.
+    /// Serves peers until a stop is requested, or until that peer is disconnected. Returns `false`
+    /// in the second case.
     ///
     /// # Blocking
     /// Blocks until then.
     pub fn serve_while_connected(&mut self, peer: Peer) -> bool {
         let (mut is_stopped, mut closed_count) = (false, None);
-        self.event_loop.turn_until(&mut self.handlers, u64::MAX, |event_loop, _| {
+        self.event_loop.run_until(&mut self.handlers, u64::MAX, |event_loop, _| {
             is_stopped = event_loop.take_stop();
             // Checked only after some connection has ended.
             let before = closed_count.replace(event_loop.closed_count());
@@ -400,14 +400,14 @@ impl Endpoint {
         &self.event_loop.inbox
     }
 
-    /// Ends the calls that other threads wait for with an error.
+    /// Fails the calls that other threads wait for.
     pub(super) fn break_promises(&mut self) {
         self.event_loop.break_promises();
     }
 
     // Observation.
 
-    /// Starts to record each call of either side by procedure, and calls `observer` when one has
+    /// Starts to record each call made or served by procedure, and calls `observer` when a call has
     /// ended. The observer runs in this endpoint's thread, and delays its calls.
     ///
     /// # Cost
@@ -428,7 +428,7 @@ impl Endpoint {
         })
     }
 
-    /// Sets the name of a peer's procedure for reports and observers, as a call carries only its
+    /// Sets the name of a peer's procedure for reports and observers, as a call contains only its
     /// hash. Has no effect without an observer or `monitoring`.
     #[cfg(feature = "monitoring")]
     pub fn name_method(&mut self, name: &str, provider: u16) {
@@ -437,8 +437,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the statistics of calls by procedure, recorded since an observer was set, or always
-    /// with `monitoring` in the configuration.
+    /// Returns the statistics of calls by procedure, recorded since an observer was set, or from
+    /// the start with `monitoring` in the configuration.
     #[cfg(feature = "monitoring")]
     #[must_use]
     pub fn calls_report(&self) -> Vec<CallReport> {
@@ -451,9 +451,9 @@ impl Endpoint {
         self.event_loop.dump()
     }
 
-    /// Passes a [`dump`](Self::dump) of this endpoint to `callback` whenever this process gets that
-    /// signal, for example `SIGUSR1`: when this endpoint is next in one of its methods and in no
-    /// handler. Only one signal at a time: a later call replaces an earlier one.
+    /// Passes a [`dump`](Self::dump) of this endpoint to `callback` whenever this process receives
+    /// that signal, for example `SIGUSR1`: when this endpoint is next in one of its methods and in
+    /// no handler. Only one signal at a time: a later call replaces an earlier one.
     ///
     /// # Errors
     /// [`EndpointError::Refused`] if the kernel does not let the process handle the signal.
@@ -488,12 +488,12 @@ impl sealed::Driver for Endpoint {
     }
 
     #[inline]
-    fn turn_until(
+    fn run_until(
         &mut self,
         deadline_ns: u64,
         done: impl FnMut(&mut EventLoop, bool) -> bool,
     ) -> bool {
-        self.event_loop.turn_until(&mut self.handlers, deadline_ns, done)
+        self.event_loop.run_until(&mut self.handlers, deadline_ns, done)
     }
 }
 
@@ -505,7 +505,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Tells the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`]
+    /// Requests the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`]
     /// returns at once.
     pub fn stop(&self) {
         self.inbox.stop();
@@ -529,7 +529,7 @@ fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result
     }
 }
 
-/// Adapter that appends to a vector in place.
+/// Adapter with which postcard appends to a vector in place.
 struct Append<'a>(&'a mut Vec<u8>);
 
 impl Extend<u8> for Append<'_> {

@@ -1,5 +1,5 @@
-//! Event loop of an endpoint: it owns the tables, and does what they ask for. The handlers are not
-//! part of it, so that a running handler can borrow the rest.
+//! Event loop of an endpoint: it owns the tables, and performs their system calls. The handlers are
+//! not part of it, so that a running handler can borrow the rest.
 //!
 //! Its methods are in one file for each layer, and call only those of the layers below: `wait`,
 //! `turn`, `events`, `posts`, `send`, and this one.
@@ -32,26 +32,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Turns between two reads of the clock while spinning.
-const TURNS_PER_CLOCK_READ: u32 = 64;
-/// Time between two calls of epoll while spinning or while there is always work: for closed
+/// Number of iterations between two reads of the clock while spinning.
+const ITERATIONS_PER_CLOCK_READ: u32 = 64;
+/// Time between two calls of epoll, in ns, while spinning or while there is always work: for closed
 /// connections, new connections and streams.
 const EPOLL_INTERVAL_NS: u64 = 1_000_000;
 /// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
 const RELEASE_MAX: Duration = Duration::from_millis(100);
 
-/// Target of log lines.
+/// Target of log messages.
 const LOG: &str = "handover_rpc";
 
-/// Queue from other threads, with closures to run between handlers.
+/// Queue of posts from other threads, with closures to run between handlers.
 pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
 
-/// Callback of a timer, or of the end of an endpoint.
+/// Callback of a timer, or of the drop of an endpoint.
 pub(crate) type Callback = Box<dyn FnOnce(&mut Moment<'_>) + Send>;
 
 /// Endpoint while none of its handlers runs, as passed to the callbacks of timers and of the
-/// endpoint's end: for calls ([`Calling`](crate::Calling)), bulk transfers ([`Bulk`](crate::Bulk)),
-/// and further timers ([`Timing`](crate::Timing)).
+/// endpoint's drop: for calls ([`Calling`](crate::Calling)), bulk transfers
+/// ([`Bulk`](crate::Bulk)), and further timers ([`Timing`](crate::Timing)).
 #[derive(Debug)]
 pub struct Moment<'a> {
     pub(crate) event_loop: &'a mut EventLoop,
@@ -66,7 +66,7 @@ pub(crate) mod sealed {
         fn event_loop(&mut self) -> &mut EventLoop;
         /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
         /// first.
-        fn turn_until(
+        fn run_until(
             &mut self,
             deadline_ns: u64,
             done: impl FnMut(&mut EventLoop, bool) -> bool,
@@ -81,10 +81,10 @@ pub(crate) trait RequestSink {
     fn handles_deferred(&self) -> bool;
 }
 
-/// Sink in use while a handler runs: it defers peers' requests.
-pub(crate) struct Defer;
+/// Request sink while a handler runs: it defers peers' requests.
+pub(crate) struct DeferringSink;
 
-impl RequestSink for Defer {
+impl RequestSink for DeferringSink {
     fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]) {
         event_loop.defer(peer, header, body);
     }
@@ -94,7 +94,7 @@ impl RequestSink for Defer {
     }
 }
 
-/// Endpoint except for its handlers.
+/// Event loop of an endpoint: its state except for its handlers.
 pub struct EventLoop {
     pub(crate) config: Config,
     pub(crate) security: Security,
@@ -102,7 +102,7 @@ pub struct EventLoop {
     pub(crate) peers: Peers,
     pub(crate) handshakes: Handshakes,
     listeners: Vec<Listener>,
-    /// Time to accept connections again, if listeners are paused.
+    /// Time at which paused listeners accept connections again.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
     promises: Promises,
@@ -110,17 +110,17 @@ pub struct EventLoop {
     pub(crate) timers: Timers<Callback>,
     pub(crate) hooks: CallHooks,
     pub(crate) inbox: Arc<CallbackInbox>,
-    /// Posts that were taken from the inbox and not handled yet.
+    /// Posts that were taken from the inbox and are not handled yet.
     posts: Vec<Post<Callback>>,
-    /// Closures of other threads to run between handlers.
+    /// Closures of other threads, to be run between handlers.
     errands: VecDeque<Callback>,
     pub(crate) pool: Option<Pool>,
     answers: Vec<PoolAnswer>,
     #[cfg(feature = "signal-dump")]
     signal: Option<SignalDump>,
-    /// Time of the next sweep for incomplete frames; `u64::MAX` while there are none.
+    /// Time of the next sweep for incomplete frames, in ns; `u64::MAX` while there are none.
     sweep_at_ns: u64,
-    /// `true` if there is something to do between handlers: deferred requests, or `has_callbacks`.
+    /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
     has_deferred: bool,
     /// `true` if timers are due, a dump was requested, or errands wait; `has_deferred` is set as
     /// well.
@@ -132,8 +132,8 @@ pub struct EventLoop {
     /// Body of the last received message.
     pub(crate) body: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
-    /// Turns since the clock was last read; longer work counts as several turns.
-    turns: u32,
+    /// Number of iterations since the clock was last read; longer work counts as several.
+    iterations: u32,
     polled_ticks: u64,
     poll_interval_ticks: u64,
     spin_ticks: u64,
@@ -187,7 +187,7 @@ impl EventLoop {
             events: Vec::new(),
             body: Vec::new(),
             scratch: Vec::new(),
-            turns: 0,
+            iterations: 0,
             polled_ticks: clock::ticks(),
             poll_interval_ticks: clock::ticks_from_ns(EPOLL_INTERVAL_NS),
             spin_ticks: clock::ticks_from_ns(config.spin_ns_max.into()),
@@ -221,7 +221,7 @@ impl EventLoop {
         }
     }
 
-    /// Passes a dump to the signal's callback whenever that signal comes.
+    /// Passes a dump to the signal's callback whenever that signal is received.
     #[cfg(feature = "signal-dump")]
     pub(crate) fn dump_on(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
         let added = self.poll.add(signal.socket(), EventSource::Signal);
@@ -246,7 +246,7 @@ impl EventLoop {
         self.listeners.iter().map(|listener| &listener.address)
     }
 
-    /// Returns `true` if the endpoint was told to stop since the last call.
+    /// Returns `true` if a stop was requested since the last call.
     #[inline]
     pub(crate) fn take_stop(&mut self) -> bool {
         std::mem::take(&mut self.stopped)
@@ -256,13 +256,13 @@ impl EventLoop {
         self.config.log_level >= level
     }
 
-    /// Marks that there is work to do between handlers, if there is any.
+    /// Records that there is work to do between handlers, if `any` is `true`.
     fn note_callbacks(&mut self, any: bool) {
         self.has_callbacks |= any;
         self.has_deferred |= any;
     }
 
-    /// Runs `exchange` with the parts that bulk transfers need.
+    /// Calls `exchange` with the parts that bulk transfers use.
     #[inline]
     pub(crate) fn exchange<R>(&mut self, exchange: impl FnOnce(&mut Exchange<'_>) -> R) -> R {
         let Self { bulk: tables, peers, config, .. } = self;
@@ -296,20 +296,20 @@ impl EventLoop {
             }
             self.calls.fail(peer, &why);
             for call in self.promises.ended(&self.calls) {
-                self.promises.keep(call, &mut self.calls, |timer| self.timers.cancel(timer));
+                self.promises.complete(call, &mut self.calls, |timer| self.timers.cancel(timer));
             }
             let Self { bulk: tables, peers, config, .. } = self;
             Exchange { tables, peers, config }.forget(peer, &why, socket);
             self.hooks.disconnected(peer);
             self.stats.closed_count += 1;
             if self.logs(LogLevel::Info) {
-                tracing::info!(target: LOG, slot = peer.slot, %why, "a connection has ended");
+                tracing::info!(target: LOG, slot = peer.slot, %why, "a connection was closed");
             }
         }
     }
 
-    /// Waits a short time for peers that may still write this side's memory, and leaks memory that
-    /// they have not released by then.
+    /// Waits a short time for peers that may still write local memory, and leaks memory that they
+    /// have not released by then.
     fn release_memories(&mut self) {
         if !self.bulk.has_lent_memory() {
             return;

@@ -20,7 +20,7 @@ use super::sm::Sm;
 use super::socket::{self, Received};
 use super::stream::Stream;
 use super::wire::Wire;
-use crate::config::{MESSAGE_BYTES_LEAST, SHARED_BYTES_LIMIT, SLOTS_LIMIT};
+use crate::config::{MESSAGE_BYTES_MIN, SHARED_BYTES_LIMIT, SLOTS_LIMIT};
 use crate::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role};
 use crate::raw::{Segment, SegmentError};
 use crate::{Address, AuthenticationError, Config, EndpointError, FrameError, Gone, Transport};
@@ -28,12 +28,12 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Length of a hello with its nonce, in bytes.
+/// Length of a [`Hello`] with its nonce, in bytes.
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
-/// Maximum number of bytes that a side sends before its first frame.
+/// Maximum number of bytes that each end sends before its first frame.
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
-/// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a connection that was refused before
-/// it is closed anyway.
+/// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a refused connection before it is
+/// closed anyway.
 const DISCARDS_MAX: usize = 16;
 const DISCARDED_BYTES: usize = 4096;
 
@@ -42,35 +42,35 @@ const DISCARDED_BYTES: usize = 4096;
 pub(crate) struct Handshake {
     wire: Wire,
     address: Address,
-    /// Segment that this side, the connector, shares.
+    /// Shared memory segment created by this end, the connector.
     segment: Option<Segment>,
     role: Role,
-    /// Hello and nonce of this side.
+    /// Hello and nonce sent by this end.
     own: [u8; OPENING_BYTES],
     received: [u8; HANDSHAKE_BYTES],
     received_bytes: usize,
     needed_bytes: usize,
     received_fds: Vec<OwnedFd>,
-    /// Reason of the refusal, once the peer was told that it is refused; the socket stays open so
-    /// that the peer can read this.
+    /// Reason of the refusal, once it was sent to the peer; the socket stays open so that the peer
+    /// can read it.
     refused: Option<Gone>,
 }
 
 /// Result of a handshake.
 #[derive(Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct HandshakeResult {
     pub(crate) link: AnyLink,
     pub(crate) message_bytes_max: u32,
 }
 
-/// Next step of a handshake.
+/// Next action of a handshake.
 enum HandshakeStep {
-    /// This number of further bytes of the peer is needed.
+    /// This number of further bytes from the peer is needed.
     Needs(usize),
     Done,
 }
 
-/// Returns this side's hello.
+/// Returns the hello that this endpoint sends.
 fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
     let is_sm = address.transport() == Transport::Sm;
     Hello {
@@ -121,7 +121,7 @@ impl Handshake {
         })
     }
 
-    /// Starts the handshake of a connection to that address, and sends this side's hello.
+    /// Starts the handshake of a connection to that address, and sends the hello.
     pub(crate) fn connected(
         wire: Wire,
         address: Address,
@@ -166,7 +166,7 @@ impl Handshake {
         self.wire.fd()
     }
 
-    /// Handles received bytes, and answers them. Returns `true` if the handshake is complete,
+    /// Handles received bytes, and replies to them. Returns `true` if the handshake is complete,
     /// `false` if more bytes are needed.
     pub(crate) fn advance(&mut self, config: &Config, security: &Security) -> Result<bool, Gone> {
         if self.refused.is_none() {
@@ -198,11 +198,11 @@ impl Handshake {
                 Ok(0) | Err(_) => break,
             }
         }
-        Err(self.why_late())
+        Err(self.timeout_error())
     }
 
-    /// Returns the reason for which this handshake ends at its deadline.
-    pub(crate) fn why_late(&mut self) -> Gone {
+    /// Returns the reason with which this handshake ends at its deadline.
+    pub(crate) fn timeout_error(&mut self) -> Gone {
         self.refused.take().unwrap_or(Gone::Silent)
     }
 
@@ -232,7 +232,7 @@ impl Handshake {
         }
     }
 
-    /// Handles the bytes of a step, which are complete.
+    /// Handles the bytes of the current stage, which are complete.
     fn step(&mut self, config: &Config, security: &Security) -> Result<HandshakeStep, Gone> {
         let is_connector = self.role == Role::Connector;
         let secret = security.secret(&self.address);
@@ -255,9 +255,11 @@ impl Handshake {
             }
             (OPENING_BYTES, Some(secret)) => {
                 match is_connector {
-                    true => {
-                        self.send(&secret.proof(self.role, self.connector(), self.acceptor()))?
-                    }
+                    true => self.send(&secret.proof(
+                        self.role,
+                        self.connector_opening(),
+                        self.acceptor_opening(),
+                    ))?,
                     false => self.send_opening(security)?,
                 }
                 Ok(HandshakeStep::Needs(PROOF_BYTES))
@@ -266,7 +268,7 @@ impl Handshake {
                 let mut proof = [0; PROOF_BYTES];
                 proof.copy_from_slice(&self.received[OPENING_BYTES..]);
                 let its = self.role.other();
-                if secret.accepts(&proof, its, self.connector(), self.acceptor()) {
+                if secret.accepts(&proof, its, self.connector_opening(), self.acceptor_opening()) {
                     return Ok(HandshakeStep::Done);
                 }
                 if !is_connector {
@@ -279,7 +281,7 @@ impl Handshake {
         }
     }
 
-    /// Decodes the peer's hello, which is complete.
+    /// Decodes the peer's hello, of which all bytes have arrived.
     fn peer_hello(&mut self, config: &Config) -> Result<Hello, Gone> {
         let mut bytes = [0; HELLO_BYTES];
         bytes.copy_from_slice(&self.received[..HELLO_BYTES]);
@@ -293,16 +295,16 @@ impl Handshake {
         })?)
     }
 
-    /// Returns the bytes that the connector has sent before the proofs.
-    fn connector(&self) -> &[u8] {
+    /// Returns the bytes that the connector sent before the proofs.
+    fn connector_opening(&self) -> &[u8] {
         match self.role {
             Role::Connector => &self.own,
             Role::Acceptor => &self.received[..OPENING_BYTES],
         }
     }
 
-    /// Returns the bytes that the acceptor has sent before the proofs.
-    fn acceptor(&self) -> &[u8] {
+    /// Returns the bytes that the acceptor sent before the proofs.
+    fn acceptor_opening(&self) -> &[u8] {
         match self.role {
             Role::Connector => &self.received[..OPENING_BYTES],
             Role::Acceptor => &self.own,
@@ -310,9 +312,13 @@ impl Handshake {
     }
 
     /// Finishes a complete handshake, and sends the acceptor's last message.
-    pub(crate) fn agree(mut self, config: &Config, security: &Security) -> Result<Agreed, Gone> {
+    pub(crate) fn agree(
+        mut self,
+        config: &Config,
+        security: &Security,
+    ) -> Result<HandshakeResult, Gone> {
         let its = self.peer_hello(config)?;
-        if its.message_bytes_max < MESSAGE_BYTES_LEAST {
+        if its.message_bytes_max < MESSAGE_BYTES_MIN {
             return Err(FrameError::Reserved.into());
         }
         let message_bytes_max = config.message_bytes_max.min(its.message_bytes_max);
@@ -327,7 +333,11 @@ impl Handshake {
             Transport::Tcp | Transport::Uds | Transport::Tls => {
                 match security.secret(&self.address) {
                     Some(secret) if is_acceptor => {
-                        self.send(&secret.proof(self.role, self.connector(), self.acceptor()))?;
+                        self.send(&secret.proof(
+                            self.role,
+                            self.connector_opening(),
+                            self.acceptor_opening(),
+                        ))?;
                     }
                     None if is_acceptor => self.send_opening(security)?,
                     Some(_) | None => {}
@@ -335,7 +345,7 @@ impl Handshake {
                 AnyLink::Other(Box::new(Stream::new(self.wire, message_bytes_max)))
             }
         };
-        Ok(Agreed { link, message_bytes_max })
+        Ok(HandshakeResult { link, message_bytes_max })
     }
 
     fn share(
@@ -364,7 +374,7 @@ impl Handshake {
         Ok(segment)
     }
 
-    /// Sends this side's hello, with its nonce if there is a secret.
+    /// Sends the hello, with its nonce if there is a secret.
     fn send_opening(&mut self, security: &Security) -> Result<(), Gone> {
         let own = self.own;
         match security.secret(&self.address) {
@@ -373,7 +383,7 @@ impl Handshake {
         }
     }
 
-    /// Sends all bytes. A new connection has room for them.
+    /// Sends all bytes; a new connection has space for them.
     fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         match self.wire.send(bytes)? {
             sent if sent == bytes.len() => Ok(()),
@@ -385,8 +395,8 @@ impl Handshake {
         &self.address
     }
 
-    /// Returns `true` if this side is the connector.
-    pub(crate) fn is_ours(&self) -> bool {
+    /// Returns `true` if this end is the connector.
+    pub(crate) fn is_connector(&self) -> bool {
         self.role == Role::Connector
     }
 }

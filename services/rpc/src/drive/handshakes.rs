@@ -1,4 +1,4 @@
-//! Table of the connections that are being established: to a peer, or in their handshake.
+//! Table of connections that are being established: connection attempts, and handshakes.
 
 use super::connect::Connecting;
 use super::handshake::Handshake;
@@ -12,7 +12,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Part of the handshake timeout after which a handshake may be ended to make room for another.
+/// Divisor of the handshake timeout: the part after which a handshake may be aborted in favour of
+/// another.
 const PATIENCE_PART: u64 = 16;
 
 #[derive(Debug)]
@@ -24,17 +25,17 @@ enum Stage {
 #[derive(Debug)]
 struct Entry {
     stage: Stage,
-    /// IP address of a peer that was accepted over TCP.
+    /// IP address of the peer, for a connection accepted over TCP.
     remote: Option<IpAddr>,
     deadline_ns: u64,
 }
 
 impl Entry {
-    /// Returns `true` if this side has begun the connection.
-    fn is_ours(&self) -> bool {
+    /// Returns `true` if this endpoint initiated the connection.
+    fn is_outgoing(&self) -> bool {
         match &self.stage {
             Stage::Connecting(_) => true,
-            Stage::Handshake(handshake) => handshake.is_ours(),
+            Stage::Handshake(handshake) => handshake.is_connector(),
         }
     }
 
@@ -46,20 +47,19 @@ impl Entry {
     }
 }
 
-/// Handshake that is over. The caller admits the peer, and then reports to
-/// [`Handshakes::finish`].
+/// Handshake that has finished. The caller adds the peer, and then calls [`Handshakes::finish`].
 pub(crate) struct Finished {
     pub(crate) number: u32,
-    /// Address to which this side has connected.
+    /// Address that this endpoint has connected to; `None` for an accepted connection.
     pub(crate) connected_to: Option<Address>,
     pub(crate) result: Result<Handshake, Gone>,
 }
 
-/// Handshakes under way by number.
+/// Handshakes under way, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     entries: Vec<Option<Entry>>,
-    /// Results of connections that this side has begun, by their number.
+    /// Results of connections that this endpoint initiated, by their number.
     results: Vec<(u32, Result<PeerKey, EndpointError>)>,
 }
 
@@ -73,7 +73,7 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns a number that no handshake has and no result that was not taken yet.
+    /// Returns an unused number: neither of a handshake nor of a result that was not taken yet.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
@@ -89,8 +89,8 @@ impl Handshakes {
         self.entries[at] = Some(entry);
     }
 
-    /// Starts to connect to that address. Returns the number of the handshake, which
-    /// [`advance`](Self::advance) is to be called for at once.
+    /// Starts to connect to that address. Returns the number of the handshake; the caller must call
+    /// [`advance`](Self::advance) for it at once.
     ///
     /// # Blocking
     /// Blocks for the lookup of the host's name.
@@ -150,7 +150,7 @@ impl Handshakes {
         Ok(number)
     }
 
-    /// Handles an event of that handshake.
+    /// Handles an event of the handshake `number`.
     pub(crate) fn advance(
         &mut self,
         number: u32,
@@ -182,7 +182,7 @@ impl Handshakes {
             Err(gone) => Err(gone),
         };
         let entry = self.remove(number)?;
-        let connected_to = entry.is_ours().then(|| entry.address().clone());
+        let connected_to = entry.is_outgoing().then(|| entry.address().clone());
         let Stage::Handshake(handshake) = entry.stage else { return None };
         Some(Finished { number, connected_to, result: result.map(|()| *handshake) })
     }
@@ -195,7 +195,7 @@ impl Handshakes {
         entry
     }
 
-    /// Keeps the result of a connection that this side has begun for
+    /// Stores the result of a connection that this endpoint initiated, for
     /// [`take_result`](Self::take_result).
     pub(crate) fn finish(
         &mut self,
@@ -213,14 +213,14 @@ impl Handshakes {
         self.results.push((number, result));
     }
 
-    /// Returns the result of a connection that this side has begun, once; `None` while it is under
-    /// way.
+    /// Returns the result of a connection that this endpoint initiated, once; `None` while it is
+    /// under way.
     pub(crate) fn take_result(&mut self, number: u32) -> Option<Result<PeerKey, EndpointError>> {
         let at = self.results.iter().position(|(it, _)| *it == number)?;
         Some(self.results.swap_remove(at).1)
     }
 
-    /// Returns the earliest deadline or attempt to connect.
+    /// Returns the time of the earliest deadline or connection attempt, in ns.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let next_ns = |entry: &Entry| match &entry.stage {
             Stage::Connecting(connecting) => connecting.retry_at_ns.min(entry.deadline_ns),
@@ -229,37 +229,37 @@ impl Handshakes {
         self.entries.iter().flatten().map(next_ns).min()
     }
 
-    /// Returns the numbers of the handshakes whose next attempt to connect is due.
-    pub(crate) fn due(&self, now_ns: u64) -> Vec<u32> {
+    /// Returns the numbers of the handshakes whose next connection attempt is due.
+    pub(crate) fn due_attempts(&self, now_ns: u64) -> Vec<u32> {
         let is_due = |entry: &Entry| matches!(&entry.stage, Stage::Connecting(it) if it.retry_at_ns <= now_ns);
         let entries = (0..).zip(&self.entries);
         entries.filter(|it| it.1.as_ref().is_some_and(is_due)).map(|it| it.0).collect()
     }
 
     /// Removes and returns a handshake whose deadline has passed.
-    pub(crate) fn pop_late(&mut self, now_ns: u64) -> Option<Finished> {
+    pub(crate) fn pop_timed_out(&mut self, now_ns: u64) -> Option<Finished> {
         let is_late = |it: &Option<Entry>| it.as_ref().is_some_and(|it| it.deadline_ns <= now_ns);
         // A table of fewer than 2^32 entries.
         let number = self.entries.iter().rposition(is_late)? as u32;
         let entry = self.remove(number)?;
-        let connected_to = entry.is_ours().then(|| entry.address().clone());
+        let connected_to = entry.is_outgoing().then(|| entry.address().clone());
         match entry.stage {
             Stage::Connecting(connecting) => {
                 self.results.push((number, Err(connecting.timed_out())));
-                self.pop_late(now_ns)
+                self.pop_timed_out(now_ns)
             }
             Stage::Handshake(mut handshake) => {
-                Some(Finished { number, connected_to, result: Err(handshake.why_late()) })
+                Some(Finished { number, connected_to, result: Err(handshake.timeout_error()) })
             }
         }
     }
 
-    /// Makes room for one more accepted connection. If there is none, ends the oldest handshake of
-    /// the address that has the most of them, once it has lasted for a part of its timeout; all
-    /// Unix sockets count as one address. Returns `true` if it has ended one.
+    /// Frees a slot for one more accepted connection. If there is none, aborts the oldest handshake
+    /// of the address that has the most of them, once it has lasted for a part of its timeout; all
+    /// Unix sockets count as one address. Returns `true` if it has aborted one.
     ///
     /// # Errors
-    /// The time to ask again.
+    /// The time at which to try again, in ns.
     pub(crate) fn make_room(&mut self, config: &Config, now_ns: u64) -> Result<bool, u64> {
         let handshakes_max = config.handshakes_max as usize;
         if self.entries.len() < handshakes_max {
@@ -269,7 +269,7 @@ impl Handshakes {
         // By address: the number of handshakes, and the deadline and the number of the oldest.
         let mut by_remote = HashMap::<Option<IpAddr>, (usize, Reverse<(u64, u32)>)>::new();
         for (number, entry) in (0..).zip(&self.entries) {
-            let Some(entry) = entry.as_ref().filter(|it| !it.is_ours()) else { continue };
+            let Some(entry) = entry.as_ref().filter(|it| !it.is_outgoing()) else { continue };
             let oldest = Reverse((entry.deadline_ns, number));
             let its = by_remote.entry(entry.remote).or_insert((0, oldest));
             (its.0, its.1) = (its.0 + 1, its.1.max(oldest));
@@ -309,7 +309,7 @@ mod tests {
         let [one, other] = [1, 2].map(|it| Some(IpAddr::from([127, 0, 0, it])));
         let mut peers = Vec::new();
         for (remote, began_ms) in [(other, 0), (one, 100), (one, 200)] {
-            assert_eq!(handshakes.make_room(&config, 0), Ok(false), "there is room");
+            assert_eq!(handshakes.make_room(&config, 0), Ok(false), "no slot was free");
             let (peer, socket) = UnixStream::pair().expect("a pair");
             let from = (Address::Tcp("localhost:1".into()), remote);
             let parts = (&poll, &config, &security);

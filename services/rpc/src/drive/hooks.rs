@@ -1,4 +1,4 @@
-//! Hooks at the beginning and the end of calls. Without the feature `monitoring` they compile to
+//! Hooks at the start and the end of calls. Without the feature `monitoring` they compile to
 //! nothing; with it, a call without monitoring checks a pointer.
 
 #[cfg(feature = "monitoring")]
@@ -20,11 +20,11 @@ pub enum Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// With a result; for a one-way call, it was sent or handled, or given to the pool.
+    /// The call returned a result; a one-way call was sent or handled, or passed to the pool.
     Result,
-    /// With a refusal of any kind.
+    /// The call was refused, for whatever reason.
     Refused,
-    /// With the end of its connection.
+    /// The connection was closed.
     Gone,
     /// The caller cancelled it, or its deadline passed.
     GivenUp,
@@ -46,7 +46,7 @@ impl From<Result<(), Refusal>> for Ending {
     }
 }
 
-/// Monitor of an endpoint's calls, if there is one.
+/// Monitor of an endpoint's calls; `None` without monitoring.
 #[derive(Debug, Default)]
 pub(crate) struct CallHooks {
     #[cfg(feature = "monitoring")]

@@ -1,10 +1,10 @@
-//! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and the
-//! request to stop.
+//! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and stop
+//! requests.
 
 use super::pool::PoolAnswer;
 use super::promises::{Answer, Promise};
 use crate::engine::PeerKey;
-use crate::mailbox::{Mailbox, PostError, Receiver};
+use crate::mailbox::{Mailbox, PostError, ReceiverState};
 use crate::{CallError, Method};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -12,10 +12,10 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Work of another thread for the endpoint's thread. `E` is a closure to run between handlers.
+/// Request of another thread to the endpoint's thread. `E` is a closure to run between handlers.
 pub(crate) enum Post<E> {
     Call(PostedCall),
-    /// Cancels the call that is to set this answer.
+    /// Cancels the call that would set this answer.
     Cancel(Arc<Answer>),
     Errand(E),
 }
@@ -33,7 +33,7 @@ pub(crate) struct PostedCall {
 pub(crate) struct Inbox<E> {
     mailbox: Mailbox<PoolAnswer, Post<E>>,
     event: OwnedFd,
-    /// Maximum number of calls and errands of other threads that may wait.
+    /// Maximum number of queued calls and closures of other threads.
     posts_max: usize,
 }
 
@@ -52,12 +52,12 @@ impl<E> Inbox<E> {
         self.notify(self.mailbox.push(answer));
     }
 
-    /// Accepts posts from now on.
+    /// Starts to accept posts.
     pub(crate) fn open(&self) {
         self.mailbox.open();
     }
 
-    /// Refuses posts from now on, and drops those that were not taken.
+    /// Refuses later posts, and drops those that were not taken.
     pub(crate) fn close(&self) {
         drop(self.mailbox.close());
     }
@@ -69,8 +69,8 @@ impl<E> Inbox<E> {
         self.post_within(self.posts_max, post)
     }
 
-    /// Posts the end of a call that was posted before. Exempt from the limit: there are no more of
-    /// these than of calls.
+    /// Queues the cancellation of a call that was posted before. Exempt from the limit: there are
+    /// no more of these than of calls.
     pub(crate) fn post_end(&self, post: Post<E>) -> Result<(), CallError> {
         self.post_within(usize::MAX, post)
     }
@@ -88,20 +88,21 @@ impl<E> Inbox<E> {
         self.notify(self.mailbox.stop());
     }
 
-    fn notify(&self, receiver: Receiver) {
-        if receiver == Receiver::Asleep {
+    fn notify(&self, receiver: ReceiverState) {
+        if receiver == ReceiverState::Asleep {
             // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
             // already pending.
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Announces that this side sleeps, to be followed by one more turn.
+    /// Announces that the endpoint's thread is about to sleep; the caller then runs one more
+    /// iteration.
     pub(crate) fn declare_sleep(&self) {
         self.mailbox.declare_sleep();
     }
 
-    /// Announces that this side is awake.
+    /// Announces that the endpoint's thread is awake.
     pub(crate) fn declare_awake(&self) {
         self.mailbox.declare_awake();
     }
@@ -115,7 +116,7 @@ impl<E> Inbox<E> {
         self.mailbox.take(answers, posts);
     }
 
-    /// Returns `true` if the endpoint was told to stop since the last call.
+    /// Returns `true` if a stop was requested since the last call.
     pub(crate) fn take_stop(&self) -> bool {
         self.mailbox.take_stop()
     }

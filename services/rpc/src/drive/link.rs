@@ -8,27 +8,28 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Connection after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
+/// Connection of any transport, after its handshake. Never blocks, except in
+/// [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
-    /// Sends a frame, or queues it until there is room. The caller has checked its length.
+    /// Sends a frame, or queues it until there is space. The caller has checked its length.
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
 
-    /// Queues a frame for the next [`flush`](Self::flush), or sends it where that costs no system
+    /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system
     /// call.
     fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
         self.send(header, body)
     }
 
     /// Returns the next frame; its body replaces the contents of `body`. With `eager`, reads even
-    /// if no notification has come.
+    /// without a notification.
     ///
     /// After an error, no more frames come.
     fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, Gone>;
 
-    /// Sends queued frames while there is room. Returns `true` if any bytes were sent.
+    /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, Gone>;
 
-    /// Returns the number of queued bytes.
+    /// Returns the number of bytes queued for sending.
     fn queued_bytes(&self) -> usize;
 
     /// Returns the descriptor for the epoll set.
@@ -41,60 +42,60 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// frames.
     fn in_memory(&self) -> bool;
 
-    /// Sleeps until something has come, and reads it in the same system call. Returns `false` if
-    /// nothing was read: at once where this is not possible, or at the limit that
+    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing
+    /// was read: at once where this is not possible, or at the limit that
     /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
 
-    /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose end another
+    /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose exit another
     /// descriptor may report.
     fn limit_wait_in_read(&mut self) {}
 
-    /// Sends queued frames if this needs no waiting. Called before the connection is closed.
+    /// Sends queued frames as far as this needs no waiting. Called before the connection is closed.
     fn close(&mut self);
 
     /// Returns `true` if a frame has arrived in part, or the receive buffer is larger than usual;
-    /// then [`sweep`](Self::sweep) must be called now and then.
+    /// then [`sweep`](Self::sweep) must be called periodically.
     fn wants_sweep(&self) -> bool {
         false
     }
 
-    /// Frees memory that was not needed lately. Returns the number of consecutive sweeps that have
-    /// found the same frame incomplete.
+    /// Frees memory that was not used since the last sweep. Returns the number of consecutive
+    /// sweeps that have found the same frame incomplete.
     fn sweep(&mut self) -> u32 {
         0
     }
 
-    /// Returns the size of the receive buffer, in bytes, without shared memory.
+    /// Returns the size of the receive buffer, in bytes; 0 for shared memory.
     fn receive_buffer_bytes(&self) -> usize {
         0
     }
 
     // Bulk transfers. The default methods are those of a transport without shared memory.
 
-    /// Returns the peer's process id in this pid namespace; `None` if the peer has none here, or
-    /// shares no memory.
+    /// Returns the peer's process id in this pid namespace; `None` if the peer is not visible here,
+    /// or shares no memory.
     fn process(&self) -> Option<i32> {
         None
     }
 
     /// Passes a file to the peer, before the frames that are sent after it. Returns `false` if
-    /// there is no room now.
+    /// there is no space now.
     fn send_file(&mut self, _file: BorrowedFd<'_>) -> bool {
         false
     }
 
-    /// Returns the file with this id if it was passed before the frame that refers to it. Files come in the
-    /// order of their frames, so files before it are dropped.
+    /// Returns the file with this id if it was passed before the frame that refers to it. Files
+    /// arrive in the order of their frames, so files before it are dropped.
     fn take_file(&mut self, _file: FileId) -> Option<OwnedFd> {
         None
     }
 
-    /// Sends data from that memory behind the frames of [`queue`](Self::queue), or queues a copy of
+    /// Sends data from that memory after the frames of [`queue`](Self::queue), or queues a copy of
     /// a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not
-    /// take. Returns `false`, and sends nothing, if frames or data wait for room.
+    /// accept. Returns `false`, and sends nothing, if frames or data are queued already.
     fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
     -> Result<bool, Gone>;
 
@@ -182,7 +183,7 @@ impl AnyLink {
     }
 }
 
-/// Frames that wait for room, one after another.
+/// Queue of frames that wait for space to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     bytes: Vec<u8>,
@@ -190,7 +191,7 @@ pub(crate) struct SendQueue {
     start: usize,
 }
 
-/// Maximum capacity that an empty queue keeps, in bytes.
+/// Maximum capacity of an empty queue, in bytes.
 const KEPT_BYTES: usize = 1 << 16;
 
 impl SendQueue {
@@ -206,7 +207,7 @@ impl SendQueue {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends that many zeros, and returns them to be overwritten.
+    /// Appends `bytes_count` zeros, and returns them to be overwritten.
     pub(crate) fn push_zeros(&mut self, bytes_count: usize) -> &mut [u8] {
         let end = self.bytes.len();
         self.bytes.resize(end + bytes_count, 0);

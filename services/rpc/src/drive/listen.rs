@@ -1,4 +1,4 @@
-//! Sockets that listen.
+//! Listening sockets.
 
 use super::random::random;
 use super::socket;
@@ -11,18 +11,18 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Length of a listener's queue of connections that were not accepted; the kernel limits it to
-/// `net.core.somaxconn`.
+/// Maximum length of a listener's queue of connections that are not accepted yet; the kernel limits
+/// it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Listening socket. Dropping it removes the file that it made.
+/// Listening socket. Dropping it removes the file that it created.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// File of a `uds://PATH`. Dropped before the descriptor, which keeps its inode number from
-    /// being reused for another file.
+    /// Socket file of a `uds://PATH`. Dropped before the descriptor, which keeps its inode number
+    /// from being reused for another file.
     _file: Option<SocketFile>,
     pub(crate) fd: OwnedFd,
-    /// Resolved address.
+    /// Resolved address of the listener.
     pub(crate) address: Address,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 struct SocketFile {
     path: String,
-    /// Device and inode numbers of the socket's file, once it exists.
+    /// Device and inode numbers of the socket's file, once it is created.
     made: Option<(u64, u64)>,
     _lock: OwnedFd,
 }
 
 impl SocketFile {
-    /// Locks the path before its file is made.
+    /// Locks the path before its socket file is created.
     fn lock(path: &str) -> Result<Self, (&'static str, Errno)> {
         let lock_path = lock_path(path);
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -83,12 +83,12 @@ fn lock_path(path: &str) -> String {
     format!("{path}.lock")
 }
 
-/// Returns the device and inode numbers.
+/// Returns the device and inode numbers of a file.
 fn identity(of: &Stat) -> (u64, u64) {
     (of.st_dev, of.st_ino)
 }
 
-/// Mode 0600.
+/// Mode 0600: only the owner may read and write the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
 pub(crate) fn refused(
@@ -99,8 +99,8 @@ pub(crate) fn refused(
     move |errno| EndpointError::Refused { call, place: place.clone(), errno }
 }
 
-/// Returns the socket address. `sm://` names are abstract socket names: the kernel frees them with
-/// their process.
+/// Returns the socket address of an `sm://` or `uds://` address. `sm://` names are abstract socket
+/// names: the kernel frees them with their process.
 pub(crate) fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
     match address {
         Address::Sm(name) => {
@@ -154,8 +154,8 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     Ok(Listener { fd, address, _file: file })
 }
 
-/// Removes the socket file of a killed process, which nobody listens at. A file that is not a
-/// socket, to which connecting is refused as well, is kept: bind() reports that the path is taken.
+/// Removes the socket file of a killed process, at which nobody listens. A file that is not a
+/// socket, to which connecting is refused as well, is kept: bind() reports that the path is in use.
 fn remove_stale(path: &str, at: &SocketAddrUnix) {
     let is_socket =
         lstat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket);
@@ -187,7 +187,7 @@ fn listen_tcp(place: &str, of: fn(String) -> Address) -> Result<Listener, Endpoi
 }
 
 /// Accepts the next connection, and returns it with the peer's IP address, if it has one; returns
-/// `None` if there is no connection.
+/// `None` if no connection is pending.
 pub(crate) fn accept(listener: &Listener) -> Result<Option<(OwnedFd, Option<IpAddr>)>, Errno> {
     loop {
         match acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {

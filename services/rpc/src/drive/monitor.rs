@@ -8,18 +8,18 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Latency limit of the histograms: longer calls count as an hour.
+/// Latency limit of the histograms, in ns: longer calls count as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Significant digits of latencies.
+/// Number of significant digits of latencies.
 const DIGITS: u8 = 2;
 
-/// Call that has ended, as seen by this side.
+/// Call that has ended, as seen by this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed<'a> {
-    /// Role of this endpoint.
+    /// Role of this endpoint in the call.
     pub side: Side,
-    /// The procedure.
+    /// Procedure that was called.
     pub method: Method,
     /// Name of the procedure, if it is registered here or was named by
     /// [`Endpoint::name_method`](crate::Endpoint::name_method).
@@ -30,9 +30,9 @@ pub struct Observed<'a> {
     pub arguments_bytes: usize,
     /// Length of the result, or of the refusal's text, in bytes.
     pub result_bytes: usize,
-    /// On the caller's side, time from the start of the call to the arrival of the answer. On the
-    /// server's side, time from the start of the handling to the answer, including the wait in the
-    /// pool's queue, but not a wait before that as a deferred request.
+    /// Duration of the call, in ns. For the caller, from the start of the call to the arrival of
+    /// the answer. For the server, from the start of the handling to the answer, including the wait
+    /// in the pool's queue, but not a wait before that as a deferred request.
     pub took_ns: u64,
     /// Outcome of the call.
     pub ending: Ending,
@@ -41,25 +41,26 @@ pub struct Observed<'a> {
 /// Callback for each call that has ended.
 pub(crate) type Observer = dyn FnMut(&Observed<'_>) + Send;
 
-/// Statistics of one procedure's calls, on one side.
+/// Statistics of one procedure's calls, in one role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CallReport {
-    /// Role of this endpoint.
+    /// Role of this endpoint in the calls.
     pub side: Side,
-    /// Name of the procedure, or the hexadecimal hash of its name if this side does not know it.
+    /// Name of the procedure, or the hexadecimal hash of its name if this endpoint does not know
+    /// it.
     pub name: String,
-    /// Provider.
+    /// Provider number of the procedure.
     pub provider: u16,
-    /// Calls that have ended.
+    /// Number of calls that have ended.
     pub count: u64,
-    /// Calls that ended without a result.
+    /// Number of calls that ended without a result.
     pub failed_count: u64,
-    /// Total bytes of arguments.
+    /// Total length of arguments, in bytes.
     pub arguments_bytes: u64,
-    /// Total bytes of results and refusals.
+    /// Total length of results and refusals, in bytes.
     pub result_bytes: u64,
-    /// Latencies.
+    /// Quantiles of the calls' latencies, in ns.
     pub latency_ns: Quantiles,
 }
 
@@ -100,8 +101,8 @@ struct CallCounts {
     latencies: Histogram<u64>,
 }
 
-/// Key of a call that has begun. The role is part of the key because both ends may be in one
-/// endpoint.
+/// Key of a call that has started. The role is part of the key because caller and server may be the
+/// same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     side: Side,
@@ -110,7 +111,7 @@ struct Key {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct ActiveCall {
     method: Method,
     arguments_bytes: usize,
     at_ticks: u64,
@@ -119,7 +120,7 @@ struct Begun {
 /// Statistics of calls, and the calls under way.
 #[derive(Default)]
 pub(crate) struct Monitor {
-    under_way: HashMap<Key, Begun>,
+    under_way: HashMap<Key, ActiveCall>,
     calls: HashMap<(Side, Method), CallCounts>,
     names: HashMap<Method, String>,
     observer: Option<Box<Observer>>,
@@ -151,7 +152,7 @@ impl Monitor {
         bytes: usize,
     ) {
         let (method, at_ticks) = (Method::of_word(method), clock::ticks());
-        let begun = Begun { method, arguments_bytes: bytes, at_ticks };
+        let begun = ActiveCall { method, arguments_bytes: bytes, at_ticks };
         self.under_way.insert(Key { side, peer, call }, begun);
     }
 
@@ -169,7 +170,7 @@ impl Monitor {
         self.count(side, peer, begun, bytes, ending);
     }
 
-    /// Records the end of all calls on a connection that has ended.
+    /// Records the end of all calls on a closed connection.
     #[cold]
     pub(crate) fn disconnected(&mut self, peer: PeerKey) {
         let ended: Vec<Key> =
@@ -179,16 +180,24 @@ impl Monitor {
         }
     }
 
-    fn count(&mut self, side: Side, peer: PeerKey, begun: Begun, bytes: usize, ending: Ending) {
-        let Begun { method, arguments_bytes, at_ticks } = begun;
+    fn count(
+        &mut self,
+        side: Side,
+        peer: PeerKey,
+        begun: ActiveCall,
+        bytes: usize,
+        ending: Ending,
+    ) {
+        let ActiveCall { method, arguments_bytes, at_ticks } = begun;
         let took_ns = clock::ns(clock::ticks().saturating_sub(at_ticks));
         let calls = self.calls.entry((side, method)).or_insert_with(|| CallCounts {
             failed_count: 0,
             arguments_bytes: 0,
             result_bytes: 0,
             // These constants are valid bounds for the histogram.
-            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS)
-                .unwrap_or_else(|_| unreachable!("1..=an hour, to two digits")),
+            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).unwrap_or_else(|_| {
+                unreachable!("the bounds of a latency histogram are constants")
+            }),
         });
         calls.failed_count += u64::from(ending != Ending::Result);
         calls.arguments_bytes += arguments_bytes as u64;
@@ -210,7 +219,7 @@ impl Monitor {
         }
     }
 
-    /// Returns the statistics of all procedures, sorted by side, name and provider.
+    /// Returns the statistics of all procedures, sorted by role, name and provider.
     pub(crate) fn report(&self) -> Vec<CallReport> {
         let name_of = |method: Method| match self.names.get(&method) {
             Some(name) => name.clone(),
@@ -243,7 +252,7 @@ mod tests {
     const ECHO: Method = Method::named("echo").of_provider(2);
 
     #[test]
-    fn calls_are_counted_by_side_and_named_if_the_name_is_known() {
+    fn calls_are_counted_by_role_and_named_if_the_name_is_known() {
         let mut monitor = Monitor::default();
         monitor.name("echo", 2);
         for (side, bytes) in [(Side::Caller, 5), (Side::Server, 7)] {

@@ -1,4 +1,4 @@
-//! Table of the connected peers: their links, and their requests that wait.
+//! Table of the connected peers: their links, and their deferred requests.
 //!
 //! Each peer has its own queue of requests that wait until a running handler has returned, or until
 //! the peer reads its answers. A peer that does not read its answers delays only its own requests.
@@ -20,9 +20,9 @@ use std::os::fd::OwnedFd;
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
 /// Number of streams from which on epoll reports all of them.
 const FEW_STREAMS_EXCEEDED: usize = EAGER_STREAMS_MAX + 1;
-/// Maximum number of sweeps that may find the same frame incomplete.
+/// Maximum number of consecutive sweeps that may find the same frame incomplete.
 pub(crate) const SWEEPS_MAX: u32 = 8;
-/// Bytes that a deferred request counts for, in addition to its body.
+/// Number of bytes that a deferred request counts as, in addition to its body.
 const REQUEST_BYTES: usize = 128;
 const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_BYTES / 2);
 
@@ -41,19 +41,19 @@ pub(crate) struct PeerSlot {
     /// `true` if the socket is in the epoll set.
     pub(crate) in_epoll: bool,
     pub(crate) deferred: Backlog<DeferredRequest>,
-    /// `true` if the peer is in `Peers::turns`.
-    has_turn: bool,
+    /// `true` if the peer is in `Peers::scheduled`.
+    is_scheduled: bool,
     /// Process descriptor of a Unix socket's peer, watched as long as the connection lasts: a child
-    /// that the peer has forked may hold the socket open after the peer has ended.
+    /// that the peer has forked may hold the socket open after the peer has exited.
     process: Option<OwnedFd>,
 }
 
-/// Connection that was removed from the table. Its calls and transfers are still to be ended.
+/// Connection that was removed from the table, with calls and transfers that are still to be ended.
 #[derive(Debug)]
 pub(crate) struct ClosedPeer {
     pub(crate) peer: PeerKey,
     pub(crate) why: Gone,
-    /// Duplicate of the socket, which shows when the peer has closed it too.
+    /// Duplicate of the socket, which shows when the peer has closed its end too.
     pub(crate) socket: Option<OwnedFd>,
     /// Process descriptor, still in the epoll set.
     pub(crate) process: Option<OwnedFd>,
@@ -66,17 +66,17 @@ pub(crate) struct Peers {
     free: Vec<u32>,
     /// Slots of the connected peers.
     pub(crate) active: Vec<u32>,
-    /// By slot, a bit of each peer that may have sent something: set for peers in shared memory as
-    /// long as they are connected, and for streams from a notification until everything was read.
-    /// So a turn does not visit the others, of which there may be thousands.
+    /// Bitmap by slot of the peers that may have sent data: set for peers in shared memory as long
+    /// as they are connected, and for streams from a notification until everything was read. So an
+    /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
     pub(crate) streams_count: usize,
     /// `true` if frames may be queued for sending.
     pub(crate) any_queued: bool,
-    /// `true` if frames are queued that are to be sent in this turn.
+    /// `true` if frames are queued that are to be sent in this iteration.
     is_flush_due: bool,
-    /// Peers that have deferred requests which may be handled now, each once.
-    turns: VecDeque<PeerKey>,
+    /// Peers with deferred requests that may be handled now, each once.
+    scheduled: VecDeque<PeerKey>,
     closed: Vec<ClosedPeer>,
 }
 
@@ -158,8 +158,8 @@ impl Peers {
 
     // Beginning and end of connections.
 
-    /// Adds the peer of a complete handshake, if both sides agree and there is room. Another peer
-    /// may be closed meanwhile.
+    /// Adds the peer of a complete handshake, if there is a free slot. Another peer may be closed
+    /// meanwhile.
     pub(crate) fn admit(
         &mut self,
         handshake: Handshake,
@@ -178,7 +178,7 @@ impl Peers {
                 in_memory: false,
                 in_epoll: true,
                 deferred: Backlog::default(),
-                has_turn: false,
+                is_scheduled: false,
                 process: None,
             });
             // Fewer than peers_max, which is a u32.
@@ -244,7 +244,7 @@ impl Peers {
         }
     }
 
-    /// Closes the process descriptor of one peer. Returns `false` if there is none.
+    /// Closes the process descriptor of one peer. Returns `false` if no peer has one.
     #[cold]
     pub(crate) fn unwatch_one_process(&mut self, poll: &Poll) -> bool {
         let process = self.slots.iter_mut().find_map(|at| at.process.take());
@@ -263,7 +263,7 @@ impl Peers {
         let at = &mut self.slots[peer.slot as usize];
         at.link = None;
         at.deferred = Backlog::default();
-        at.has_turn = false;
+        at.is_scheduled = false;
         at.generation = at.generation.wrapping_add(1) & GENERATION_MASK;
         self.closed.push(ClosedPeer { peer, why, socket, process: at.process.take() });
         self.streams_count -= usize::from(!at.in_memory);
@@ -277,15 +277,15 @@ impl Peers {
         !self.closed.is_empty()
     }
 
-    /// Returns a connection that was closed, once: its calls and transfers are to be ended.
+    /// Removes and returns a connection that was closed, whose calls and transfers are to be ended;
+    /// `None` if there is no further one.
     pub(crate) fn pop_closed(&mut self) -> Option<ClosedPeer> {
         self.closed.pop()
     }
 
-    /// Frees buffers that were not needed lately and, if there is a limit, closes connections whose
-    /// peers do not finish a frame. The limit counts sweeps, not time: while this endpoint is not
-    /// driven, peers are not blamed for bytes that were not read. Returns `true` if another sweep
-    /// is needed.
+    /// Frees unused buffers and, if there is a limit, closes connections whose peers do not finish
+    /// a frame. The limit counts sweeps, not time: while this endpoint is not driven, peers are not
+    /// blamed for bytes that were not read. Returns `true` if another sweep is needed.
     #[cold]
     pub(crate) fn sweep(&mut self, has_limit: bool) -> bool {
         let mut wanted = false;
@@ -317,7 +317,7 @@ impl Peers {
         self.receivable[word] |= 1 << (slot % 64);
     }
 
-    /// Records that everything was read that a stream has sent.
+    /// Records that everything that a stream has sent was read.
     #[inline]
     pub(crate) fn set_drained(&mut self, slot: u32) {
         if !self.slots[slot as usize].in_memory {
@@ -331,7 +331,7 @@ impl Peers {
         }
     }
 
-    /// Returns the first slot from `from` on of a peer that may have sent something.
+    /// Returns the first slot from `from` on of a peer that may have sent data.
     #[inline]
     pub(crate) fn next_receivable(&self, from: u32) -> Option<u32> {
         let mut word = from as usize / 64;
@@ -346,7 +346,7 @@ impl Peers {
 
     // Sending.
 
-    /// Sends a frame, or queues it. If this fails, closes the connection.
+    /// Sends a frame, or queues it; closes the connection if this fails.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -369,7 +369,7 @@ impl Peers {
         }
     }
 
-    /// Checks that a message of that length may be sent to that peer.
+    /// Checks that a message of that length may be sent to that peer now.
     #[inline]
     pub(crate) fn check_send(
         &self,
@@ -391,8 +391,9 @@ impl Peers {
         Ok(())
     }
 
-    /// Has queued frames sent in this turn, and in the next ones those for which there is no room.
-    pub(crate) fn flush_in_turn(&mut self) {
+    /// Requests that queued frames are sent in this iteration; those for which there is no space
+    /// are sent in the next ones.
+    pub(crate) fn request_flush(&mut self) {
         self.is_flush_due = true;
         self.any_queued = true;
     }
@@ -424,13 +425,14 @@ impl Peers {
     // Deferred requests.
 
     /// Returns `true` if so many bytes are queued for that peer that its requests must wait.
-    /// Answers of the peer are still read: otherwise two choked sides could block each other for
-    /// ever.
+    /// Answers of the peer are still read: otherwise two choked endpoints could block each other
+    /// for ever.
     pub(crate) fn is_choked(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
 
-    /// Returns `true` if requests of that peer wait, so that a new one must wait behind them.
+    /// Returns `true` if requests of that peer are deferred, so that a new one must be queued
+    /// behind them.
     #[inline]
     pub(crate) fn has_deferred(&self, peer: PeerKey) -> bool {
         !self.slots[peer.slot as usize].deferred.is_empty()
@@ -452,34 +454,34 @@ impl Peers {
         // One-way requests have no number.
         let call = (header.kind == Kind::Request).then_some(header.call);
         deferred.push(call, bytes, DeferredRequest { header, body: body.to_vec() });
-        self.give_turn(peer, queued_bytes_max);
+        self.schedule(peer, queued_bytes_max);
         true
     }
 
-    /// Lets deferred requests of that peer be handled, if there are any and the peer is not choked.
-    pub(crate) fn give_turn(&mut self, peer: PeerKey, queued_bytes_max: u32) {
+    /// Schedules the deferred requests of that peer, if there are any and the peer is not choked.
+    pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
         if self.is_choked(peer, queued_bytes_max) {
             return; // This function is called again when queued bytes were sent.
         }
         let at = &mut self.slots[peer.slot as usize];
-        if at.generation == peer.generation && !at.deferred.is_empty() && !at.has_turn {
-            at.has_turn = true;
-            self.turns.push_back(peer);
+        if at.generation == peer.generation && !at.deferred.is_empty() && !at.is_scheduled {
+            at.is_scheduled = true;
+            self.scheduled.push_back(peer);
         }
     }
 
-    /// Returns the number of peers whose deferred requests may be handled.
+    /// Returns the number of peers whose deferred requests may be handled now.
     #[inline]
-    pub(crate) fn turns_count(&self) -> usize {
-        self.turns.len()
+    pub(crate) fn scheduled_count(&self) -> usize {
+        self.scheduled.len()
     }
 
-    /// Returns the next peer whose deferred requests may be handled.
-    pub(crate) fn pop_turn(&mut self) -> Option<PeerKey> {
-        let peer = self.turns.pop_front()?;
+    /// Removes and returns the next peer whose deferred requests may be handled.
+    pub(crate) fn pop_scheduled(&mut self) -> Option<PeerKey> {
+        let peer = self.scheduled.pop_front()?;
         let at = &mut self.slots[peer.slot as usize];
         if at.generation == peer.generation {
-            at.has_turn = false;
+            at.is_scheduled = false;
         }
         Some(peer)
     }
@@ -503,8 +505,8 @@ impl Peers {
 }
 
 /// Starts to watch the process of a peer on a Unix socket. Returns `None` for a peer in this
-/// process, and if no descriptor is available: then only the end of the socket shows the end of the
-/// peer.
+/// process, and if no descriptor is available: then only the end of the stream shows the exit of
+/// the peer.
 fn watched_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
     let (pid, _) = peer_credentials(link.socket()).ok()?;
     if pid == i32::try_from(std::process::id()).ok() {

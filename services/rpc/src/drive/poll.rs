@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 pub(crate) enum EventSource {
     /// Socket of a peer: readable, writable, or closed.
     Peer(PeerKey),
-    /// Process descriptor of a peer: the process has ended.
+    /// Process descriptor of a peer: the process has exited.
     Process(PeerKey),
     /// Eventfd that other threads of this process write to wake this one.
     Inbox,
@@ -19,7 +19,7 @@ pub(crate) enum EventSource {
     #[cfg(feature = "signal-dump")]
     Signal,
     Listener(u32),
-    /// Connection source handshake is under way.
+    /// Socket of a connection whose handshake is under way.
     Handshake(u32),
 }
 
@@ -27,12 +27,12 @@ const TAG_SHIFT: u32 = 62;
 /// Low bits of the signal's value; those of the inbox are zero.
 #[cfg(feature = "signal-dump")]
 const SIGNAL: u32 = 1;
-/// Tag bit of a process, beside the tag of the inbox. The generation and SLOT_BITS bits of the
-/// slot are below it.
+/// Tag bit of a process, in addition to the tag of the inbox. The generation and SLOT_BITS bits of
+/// the slot are below it.
 const PROCESS: u64 = 1 << 61;
 const SLOT_BITS: u32 = 21;
 const _: () = assert!(PEERS_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
-/// Bits of a generation that are kept in the packed value.
+/// Mask of a generation's bits that are part of the packed value.
 pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
 
 impl EventSource {
@@ -74,7 +74,7 @@ impl EventSource {
     }
 }
 
-/// Edge-triggered, so nothing need be drained before sleeping.
+/// Returns the epoll flags of a source: edge-triggered, so nothing need be drained before sleeping.
 // OUT of a Unix socket is reported whenever its peer has read, which wakes a waiting caller shortly
 // before the answer comes: a round trip took 1.16 x one between two blocking reads with OUT at the
 // server only, and 1.46 x with OUT at both. 2026-11.
@@ -113,8 +113,8 @@ impl Poll {
         self.0.remove(fd)
     }
 
-    /// Waits for events, without limit if `timeout_ns` is `None`. Appends the owner of each ready
-    /// descriptor, and `true` if its other end has closed.
+    /// Waits for events, without limit if `timeout_ns` is `None`. Appends the source of each ready
+    /// descriptor, and `true` if its other end was closed.
     pub(crate) fn wait(
         &self,
         timeout_ns: Option<u64>,

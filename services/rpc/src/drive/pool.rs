@@ -12,10 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Maximum number of waiting requests of a peer, in terms of the room that is left for others.
+/// Maximum number of waiting requests of a peer, as a multiple of the free slots left for others.
 const ROOM_MULTIPLE: usize = 4;
 
-/// Pooled handler: appends the result, or the text of a refusal, to the vector.
+/// Handler for the pool: appends the result, or the text of a refusal, to the vector.
 pub(crate) type Work = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
 
 /// Request for the pool.
@@ -36,16 +36,16 @@ pub(crate) struct PoolAnswer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Requests of all peers, which take turns with one request each.
+/// Queue of the requests of all peers, which are served in turn with one request each.
 #[derive(Default)]
 struct PoolQueue {
     peers: HashMap<PeerKey, PeerJobs>,
-    /// Peers with requests that may begin, each once.
-    turns: VecDeque<PeerKey>,
+    /// Peers with requests that may start, each once.
+    scheduled: VecDeque<PeerKey>,
     jobs_count: usize,
-    /// Bytes of the jobs and their arguments.
+    /// Total size of the jobs and their arguments, in bytes.
     bytes: usize,
-    /// Number of fibers: each has a stack, even if its request was taken back. 0 for threads.
+    /// Number of fibers: each has a stack, even if its request was withdrawn. 0 for threads.
     fibers_count: usize,
     /// Number of fibers that have not taken a request yet.
     #[cfg(feature = "fibers")]
@@ -57,11 +57,11 @@ struct PoolQueue {
 #[derive(Default)]
 struct PeerJobs {
     jobs: Backlog<Job>,
-    /// `true` if the peer is in `PoolQueue::turns`.
-    has_turn: bool,
-    /// Bytes of answers that the endpoint has not taken yet.
+    /// `true` if the peer is in `PoolQueue::scheduled`.
+    is_scheduled: bool,
+    /// Number of bytes of answers that the endpoint has not taken yet.
     finished_bytes: usize,
-    /// Bytes queued for sending to the peer, as last reported by the endpoint.
+    /// Number of bytes queued for sending to the peer, as last reported by the endpoint.
     queued_bytes: usize,
 }
 
@@ -85,33 +85,34 @@ impl PoolQueue {
         self.jobs_count += 1;
         self.bytes += bytes;
         let position = self.peers.entry(peer).or_default().jobs.push(call, bytes, job);
-        self.give_turn(peer, choked_bytes);
+        self.schedule(peer, choked_bytes);
         position
     }
 
-    /// Lets a request of that peer begin in turn, if it has one and is not choked. Returns `true`
-    /// if the peer had no turn before and has one now.
-    fn give_turn(&mut self, peer: PeerKey, choked_bytes: usize) -> bool {
+    /// Schedules a request of that peer, if it has one and is not choked. Returns `true` if the
+    /// peer was not scheduled before and is now.
+    fn schedule(&mut self, peer: PeerKey, choked_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
-        let begins = !its.has_turn && !its.jobs.is_empty() && its.unsent_bytes() <= choked_bytes;
+        let begins =
+            !its.is_scheduled && !its.jobs.is_empty() && its.unsent_bytes() <= choked_bytes;
         if begins {
-            its.has_turn = true;
-            self.turns.push_back(peer);
+            its.is_scheduled = true;
+            self.scheduled.push_back(peer);
         }
         begins
     }
 
     fn take(&mut self, choked_bytes: usize) -> Option<Job> {
         loop {
-            let peer = self.turns.pop_front()?;
+            let peer = self.scheduled.pop_front()?;
             let Some(its) = self.peers.get_mut(&peer) else { continue };
-            its.has_turn = false;
+            its.is_scheduled = false;
             if its.unsent_bytes() > choked_bytes {
                 continue; // update_unsent() gives the peer a turn when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
             self.took(&job);
-            self.give_turn(peer, choked_bytes);
+            self.schedule(peer, choked_bytes);
             return Some(job);
         }
     }
@@ -127,7 +128,7 @@ struct PoolShared {
     has_work: Condvar,
     /// Passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
-    /// Limit of unsent answer bytes of a peer, above which none of its requests begins.
+    /// Limit of unsent answer bytes of a peer, above which none of its requests is started.
     choked_bytes: usize,
     /// Limit of unsent answer bytes of a peer, above which the answers of its running requests are
     /// dropped.
@@ -142,7 +143,7 @@ enum Workers {
     Fibers(Runtime),
 }
 
-/// Pool of threads or fibers. Dropping it ends them after their current handlers.
+/// Pool of threads or fibers. Dropping it stops them after their current handlers.
 pub(crate) struct Pool {
     shared: Arc<PoolShared>,
     workers: Workers,
@@ -199,13 +200,13 @@ impl Pool {
             }
             match started.recv() {
                 Ok(pinned) => pinned.map_err(std::io::Error::other)?,
-                Err(_) => return Err(std::io::Error::other("a thread of the pool has ended")),
+                Err(_) => return Err(std::io::Error::other("a thread of the pool has exited")),
             }
         }
         Ok(pool)
     }
 
-    /// Queues a request, or returns it if too many wait.
+    /// Queues a request, or returns it if too many are queued.
     ///
     /// A peer may have [`ROOM_MULTIPLE`] times as many requests waiting as there is room left (a
     /// dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one
@@ -247,7 +248,7 @@ impl Pool {
         let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
         its.finished_bytes = its.finished_bytes.saturating_sub(taken_bytes);
         its.queued_bytes = queued_bytes;
-        if !queue.give_turn(peer, self.shared.choked_bytes) {
+        if !queue.schedule(peer, self.shared.choked_bytes) {
             return Vec::new();
         }
         // The fibers that were spawned for these requests have found the peer choked, and ended.
@@ -287,7 +288,7 @@ impl Pool {
         }
     }
 
-    /// Removes a request that has not begun.
+    /// Removes a request that has not started.
     pub(crate) fn cancel(&self, peer: PeerKey, call: u64) {
         let mut queue = locked(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);
@@ -367,7 +368,7 @@ fn work(shared: &PoolShared) {
     }
 }
 
-/// Body of a fiber: handles one request, if there is one that was not taken back and whose peer is
+/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer is
 /// not choked.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
@@ -377,7 +378,7 @@ fn work_once(shared: &Arc<PoolShared>) {
         let job = queue.take(shared.choked_bytes);
         // The fibers of a choked peer have ended, so each fiber that begins provides for the next
         // request.
-        let lacks_fiber = queue.fresh_fibers_count == 0 && !queue.turns.is_empty();
+        let lacks_fiber = queue.fresh_fibers_count == 0 && !queue.scheduled.is_empty();
         if lacks_fiber {
             queue.add_fiber();
         }
@@ -408,7 +409,7 @@ fn spawn_next(shared: &Arc<PoolShared>) -> bool {
 
 fn handle(job: Job, shared: &PoolShared) {
     let mut body = Vec::new();
-    let mut answer = caught(|| (job.work)(&job.arguments, &mut body));
+    let mut answer = catch_panic(|| (job.work)(&job.arguments, &mut body));
     let Job { peer, call, one_way, .. } = job;
     if one_way {
         return;
@@ -440,8 +441,8 @@ fn fibers(config: &Config) -> std::io::Result<Runtime> {
     Runtime::new(config).map_err(std::io::Error::other)
 }
 
-/// Runs a handler, and turns its panic into a refusal for its caller alone.
-pub(crate) fn caught(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
+/// Runs a handler, and converts its panic into a refusal for its caller alone.
+pub(crate) fn catch_panic(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
     // The handler borrows only its own state and the answer's vector, and the answer is discarded
     // after a panic.
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or(Err(Refusal::Panicked))

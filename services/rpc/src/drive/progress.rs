@@ -1,4 +1,4 @@
-//! Endpoint driven by its own thread, through which other threads and fibers call.
+//! Endpoint driven by a thread of its own, through which other threads and fibers call.
 
 use super::calling::{decoded, encoded};
 use super::endpoint::{Endpoint, Stopper};
@@ -29,7 +29,7 @@ pub struct Progress {
 }
 
 impl Endpoint {
-    /// Starts a thread that serves this endpoint until told to stop. Other threads call through a
+    /// Starts a thread that serves this endpoint until it is stopped. Other threads call through a
     /// [`Caller`].
     ///
     /// ```
@@ -94,21 +94,21 @@ impl Progress {
         self.caller.clone()
     }
 
-    /// Returns a handle that stops the thread, from any thread.
+    /// Returns a handle with which any thread can stop the endpoint's thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Returns `true` if the thread has ended: by a [`Stopper`], by a handler, or by a peer that
-    /// may stop it.
+    /// Returns `true` if the thread has exited: stopped by a [`Stopper`], by a handler, or by a
+    /// peer that may stop it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops the thread and gives the endpoint back. Calls that are under way through [`Caller`]s
-    /// end with [`CallError::Ended`].
+    /// Stops the thread and returns the endpoint. Calls that are under way through [`Caller`]s end
+    /// with [`CallError::Ended`].
     ///
     /// # Panics
     /// Panics if something in the thread has panicked, other than a handler.
@@ -125,7 +125,7 @@ impl Progress {
                 endpoint
             }
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => unreachable!("only this and dropping take it"),
+            None => unreachable!("the thread handle was already taken"),
         }
     }
 }
@@ -140,9 +140,10 @@ impl Drop for Progress {
     }
 }
 
-/// Handle for calls through an endpoint that runs in its own thread: from any thread, and from any
-/// fiber of `handover_fiber`, whose worker runs other fibers meanwhile. A handler in the endpoint's
-/// own thread must use its [`Context`](crate::Context) instead, as it would wait for itself.
+/// Handle for calls through an endpoint that runs in a thread of its own: from any thread, and from
+/// any fiber of `handover_fiber`, whose worker runs other fibers meanwhile. A handler in the
+/// endpoint's own thread must use its [`Context`](crate::Context) instead, as it would wait for
+/// itself.
 #[derive(Clone)]
 pub struct Caller {
     inbox: Arc<CallbackInbox>,
@@ -247,7 +248,7 @@ impl Caller {
     ) -> Result<T, CallError> {
         let (promise, answer) = promise();
         self.inbox.post(Post::Errand(Box::new(move |moment| {
-            promise.keep(Ok(Mutex::new(Some(errand(moment)))));
+            promise.set(Ok(Mutex::new(Some(errand(moment)))));
         })))?;
         match answer.wait() {
             // Only this call takes the value.
@@ -257,8 +258,8 @@ impl Caller {
     }
 }
 
-/// Call that was started by a [`Caller`]. Dropping it drops the result; unlike
-/// [`cancel`](Self::cancel), it does not tell the peer.
+/// Handle of a call that was started by a [`Caller`]. Dropping it drops the result; unlike
+/// [`cancel`](Self::cancel), it does not notify the peer.
 ///
 /// It is also a future, for any executor:
 ///
@@ -269,7 +270,7 @@ impl Caller {
 ///     let one = caller.start(peer, double, &number)?;
 ///     let other = caller.start(peer, double, &number)?;
 ///     let (one, other): (u64, u64) = (one.await?, other.await?);
-///     Ok(one + other) // Both were under way at the same time.
+///     Ok(one + other) // Both calls were under way at the same time.
 /// }
 /// ```
 pub struct Pending<R> {
@@ -285,7 +286,7 @@ impl<R> fmt::Debug for Pending<R> {
 }
 
 impl<R: DeserializeOwned> Pending<R> {
-    /// Waits for the result.
+    /// Waits for the result of the call.
     ///
     /// # Errors
     /// The errors of [`Caller::call`].
@@ -296,7 +297,7 @@ impl<R: DeserializeOwned> Pending<R> {
         read(self.answer.wait())
     }
 
-    /// Returns the result if it has arrived.
+    /// Returns the result of the call; `None` if it has not arrived.
     ///
     /// # Errors
     /// The errors of [`Caller::call`].
@@ -306,8 +307,8 @@ impl<R: DeserializeOwned> Pending<R> {
 }
 
 impl<R> Pending<R> {
-    /// Cancels the call. If the result has not arrived, the peer is told, and drops the request if
-    /// its handler has not begun.
+    /// Cancels the call. If the result has not arrived, the peer is notified, and drops the request
+    /// if its handler has not started.
     pub fn cancel(self) {
         if self.answer.get().is_some() {
             return;

@@ -1,4 +1,4 @@
-//! Results that other threads and fibers wait for.
+//! Results of calls that other threads and fibers wait for.
 
 use super::timers::Timer;
 use crate::CallError;
@@ -14,17 +14,17 @@ use std::sync::OnceLock as Eventual;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// Answer that a thread or a fiber waits for.
+/// Result that a thread or fiber waits for; set once.
 pub(crate) struct Answer<T = Vec<u8>> {
     result: Eventual<Result<T, CallError>>,
-    /// Waker of a future that waits for the answer.
+    /// Waker of a future that waits for the result.
     waker: Mutex<Option<Waker>>,
     /// Number of the call once it is under way; only the endpoint's thread reads and writes it.
     call: AtomicU64,
 }
 
 impl<T> Answer<T> {
-    /// Returns the result if it was set.
+    /// Returns the result; `None` if it is not set yet.
     pub(crate) fn get(&self) -> Option<&Result<T, CallError>> {
         #[cfg(feature = "fibers")]
         return self.result.test();
@@ -37,7 +37,7 @@ impl<T> Answer<T> {
         self.result.wait()
     }
 
-    /// Returns the result, or has `waker` woken when it is set.
+    /// Returns the result; if it is not set, stores `waker` to be woken when it is.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
         // Wakers are the user's code: cloned before the lock is taken, and dropped after it is
         // released.
@@ -52,7 +52,7 @@ impl<T> Answer<T> {
         result
     }
 
-    /// Returns the number of the call; [`ONE_WAY`] before it has started.
+    /// Returns the number of the call; [`ONE_WAY`] before the call has started.
     pub(crate) fn call(&self) -> u64 {
         // Relaxed: only the endpoint's thread reads and writes it.
         self.call.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ pub(crate) fn promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
 }
 
 impl<T> Promise<T> {
-    /// Stores the number of the call, for a cancellation.
+    /// Stores the number of the call, for a later cancellation.
     pub(crate) fn set_call(&self, call: u64) {
         if let Some(to) = &self.0 {
             // Relaxed: only the endpoint's thread reads and writes it.
@@ -86,7 +86,7 @@ impl<T> Promise<T> {
         }
     }
 
-    pub(crate) fn keep(mut self, answer: Result<T, CallError>) {
+    pub(crate) fn set(mut self, answer: Result<T, CallError>) {
         if let Some(to) = self.0.take() {
             to.set(answer);
         }
@@ -131,7 +131,7 @@ impl Promises {
     /// Passes the outcome of a call that has ended to the thread that waits for it, if there is
     /// one.
     #[cold]
-    pub(crate) fn keep(
+    pub(crate) fn complete(
         &mut self,
         call: u64,
         calls: &mut Calls,
@@ -144,7 +144,7 @@ impl Promises {
             && let Some((_, promise, timer)) = self.calls.remove(&call)
         {
             timer.map(cancel);
-            promise.keep(answer);
+            promise.set(answer);
         }
     }
 }

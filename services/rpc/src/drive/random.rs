@@ -3,14 +3,14 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns a random number of the kernel, which needs no descriptor for it.
+/// Returns a random number from the kernel, without using a descriptor.
 pub(crate) fn random() -> Result<u128, Errno> {
     let mut bytes = [0; 16];
     random_bytes(&mut bytes)?;
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// Fills `bytes`, at most 256 of them, with random numbers of the kernel.
+/// Fills `bytes`, at most 256 of them, with random numbers from the kernel.
 pub(crate) fn random_bytes(bytes: &mut [u8]) -> Result<(), Errno> {
     #[cfg(test)]
     if simulated::fill(bytes) {
@@ -23,7 +23,7 @@ pub(crate) fn random_bytes(bytes: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
-/// Source of the random numbers in a thread of the simulation: they follow from its seed.
+/// Random numbers of a thread in the simulation, determined by its seed.
 #[cfg(test)]
 pub(crate) mod simulated {
     use handover_base::random::SplitMix64;

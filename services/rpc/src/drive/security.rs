@@ -6,7 +6,7 @@ use crate::raw::peer_credentials;
 use crate::{Address, AuthenticationError, Config, EndpointError, Gone, UdsPeers};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Credentials of an endpoint.
+/// Credentials of an endpoint: its shared secret and its TLS certificates.
 #[derive(Debug, Default)]
 pub(crate) struct Security {
     secret: Option<Secret>,
@@ -15,7 +15,7 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// Reads the files that the configuration names.
+    /// Reads the credentials from the files that the configuration names.
     pub(crate) fn new(config: &Config) -> Result<Self, EndpointError> {
         let mut new = Self::default();
         if let Some(path) = &config.secret_file {
@@ -43,7 +43,8 @@ impl Security {
         Ok(())
     }
 
-    /// Returns the secret that both sides of a connection at that address must know.
+    /// Returns the secret that both ends of a connection at that address must know; `None` if there
+    /// is none.
     pub(crate) fn secret(&self, address: &Address) -> Option<&Secret> {
         match address {
             Address::Tcp(_) => self.secret.as_ref(),
@@ -51,7 +52,7 @@ impl Security {
         }
     }
 
-    /// Refuses a `tls://` address if this endpoint has no certificate or no TLS.
+    /// Returns an error for a `tls://` address if this endpoint has no certificate or no TLS.
     pub(crate) fn check_listen(&self, address: &Address) -> Result<(), EndpointError> {
         match address {
             #[cfg(feature = "tls")]
@@ -65,7 +66,8 @@ impl Security {
         }
     }
 
-    /// Returns the byte stream of a connection that was accepted at that address.
+    /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the
+    /// address.
     pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, Gone> {
         match address {
             #[cfg(feature = "tls")]
@@ -74,7 +76,8 @@ impl Security {
         }
     }
 
-    /// Returns the byte stream of a connection to that address.
+    /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to
+    /// the address.
     pub(crate) fn connect(&self, fd: OwnedFd, address: &Address) -> Result<Wire, EndpointError> {
         match address {
             #[cfg(feature = "tls")]

@@ -1,4 +1,4 @@
-//! Signal on which a snapshot of the endpoint is passed to a callback.
+//! Signal at which a snapshot of the endpoint is passed to a callback.
 
 use super::dump::Dump;
 use crate::EndpointError;
@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 
 pub(crate) struct SignalDump {
     id: SigId,
-    /// Receives one byte for each signal.
+    /// Socket that receives one byte for each signal.
     socket: UnixStream,
     pub(crate) callback: Box<dyn FnMut(&Dump) + Send>,
-    /// `true` if the signal has come and the callback was not called yet.
+    /// `true` if the signal was received and the callback was not called yet.
     pub(crate) is_due: bool,
 }
 
@@ -42,7 +42,7 @@ impl SignalDump {
         &self.socket
     }
 
-    /// Reads the bytes of the signals that have come.
+    /// Reads the bytes of the signals received so far.
     pub(crate) fn read(&mut self) {
         let mut bytes = [0; 64];
         while let Ok(1..) = self.socket.read(&mut bytes) {

@@ -1,5 +1,5 @@
-//! Shared memory transport: messages in the segment, and a socket that wakes a sleeping side and
-//! reports the end of the peer's process.
+//! Shared memory transport: messages in the segment, and a socket that wakes a sleeping peer and
+//! reports the exit of its process.
 //!
 //! A message is published by its sequence number alone, on the same cache line as its header and
 //! the first 32 bytes of its body. A sender reads only now and then how far the peer has read; both
@@ -21,35 +21,35 @@ use handover_notify::Sleep;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Byte that wakes the peer; the value does not matter.
+/// Byte sent to wake the peer; the value does not matter.
 const RING: u8 = b'!';
-/// Alignment of long bodies, so that each begins on its own cache line.
+/// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
-/// Minimum free space in the unread part of the buffer from which long bodies are placed without
-/// asking how far the peer has read, in bytes.
+/// Free space in the unread part of the buffer, in bytes, above which long bodies are stored
+/// without checking how far the peer has read.
 const FRESH_BYTES: u64 = 1 << 15;
 
 #[derive(Debug)]
 pub(crate) struct Sm {
     segment: Segment,
-    /// 0 for the connector's side, 1 for the acceptor's.
+    /// Index of this end: 0 for the connector, 1 for the acceptor.
     own: usize,
     /// `true` if the peer never sleeps.
     its_spins: bool,
     body_bytes_max: u32,
     sent: u64,
-    /// Number of messages that the peer had taken when last read.
+    /// Number of messages that the peer had consumed when last checked.
     acked: u64,
     received: u64,
-    /// Start of the next long body and of the oldest one that may still be read; both count on over
-    /// all laps.
+    /// Offset of the next long body and of the oldest one that may still be read; both keep
+    /// increasing across laps of the buffer.
     body_head: u64,
     body_tail: u64,
     /// Long bodies that may still be read: the number of the message, and the end of the body.
     bodies: VecDeque<(u64, u64)>,
     queue: SendQueue,
-    /// A byte on this socket wakes the peer; its end is the end of the connection. It is not an
-    /// eventfd, since a peer could make a write to a shared eventfd block.
+    /// Socket on which a byte wakes the peer; its end of stream is the end of the connection. It is
+    /// not an eventfd, since a peer could make a write to a shared eventfd block.
     socket: OwnedFd,
     /// Files that were received, in order.
     files: VecDeque<(FileId, OwnedFd)>,
@@ -59,9 +59,9 @@ pub(crate) struct Sm {
     pid: Option<i32>,
 }
 
-/// Maximum number of received files that no frame has referred to.
+/// Maximum number of received files that no frame has referred to yet.
 const FILES_MAX: usize = 2 * SEGMENTS_MAX;
-/// Maximum number of reads of the socket in a row, so that a peer that sends bytes all the time
+/// Maximum number of consecutive reads of the socket, so that a peer that sends bytes all the time
 /// does not keep others waiting.
 const READS_MAX: usize = 64;
 
@@ -128,7 +128,7 @@ impl Sm {
         self.files.pop_front().map(|it| it.1)
     }
 
-    /// Publishes a message. Returns `false` if there is no room for it.
+    /// Publishes a message. Returns `false` if there is no space for it.
     #[inline]
     fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, Gone> {
         if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
@@ -197,14 +197,14 @@ impl Sm {
         Ok(())
     }
 
-    /// Returns `true` if a message with such a body would be published now.
+    /// Returns `true` if a message with a body of `bytes` bytes can be published now.
     fn has_room(&mut self, bytes: usize) -> Result<bool, Gone> {
         self.update_progress()?;
         let has_slot = self.sent - self.acked < u64::from(self.segment.slots_count());
         Ok(has_slot && (bytes <= INLINE_BYTES || self.next_range(bytes).is_some()))
     }
 
-    /// Allocates space for a long body and returns its offset; `None` if there is no room.
+    /// Allocates space for a long body and returns its offset; `None` if there is no space.
     fn allocate(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
         if self.body_head >= FRESH_BYTES {
             self.update_progress()?;
@@ -218,7 +218,7 @@ impl Sm {
         Ok(self.allocate_known(bytes))
     }
 
-    /// Allocates space for a long body, given the last known read position of the peer.
+    /// Allocates space for a long body, based on the last known read position of the peer.
     fn allocate_known(&mut self, bytes: usize) -> Option<u32> {
         let (start, end) = self.next_range(bytes)?;
         self.body_head = end;
@@ -227,8 +227,8 @@ impl Sm {
         Some((start % u64::from(self.segment.shared_bytes())) as u32)
     }
 
-    /// Returns the start and end of the next long body if there is room; both count on over all
-    /// laps.
+    /// Returns the start and end of the next long body; both keep increasing across laps of the
+    /// buffer. `None` if there is no space.
     fn next_range(&self, bytes: usize) -> Option<(u64, u64)> {
         let shared_bytes = u64::from(self.segment.shared_bytes());
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
@@ -245,7 +245,7 @@ impl Sm {
         self.poll_next(1)
     }
 
-    /// Polls for a message `polls` times, and does nothing else. Returns `true` if a message has
+    /// Polls for a message `polls` times, without other work. Returns `true` if a message has
     /// arrived.
     #[inline]
     pub(crate) fn poll_next(&self, polls: u32) -> bool {
@@ -282,7 +282,7 @@ impl Sm {
         self.segment.claim(self.own, self.sent);
     }
 
-    /// Marks the message as read.
+    /// Marks the current message as read.
     #[inline]
     fn mark_read(&mut self) {
         self.received += 1;
@@ -290,7 +290,7 @@ impl Sm {
         self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
     }
 
-    /// Polls for a message `polls` times. Takes the message if it is that call's result and its
+    /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its
     /// body is in the slot.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
@@ -311,7 +311,7 @@ impl Sm {
         }
     }
 
-    /// Wakes the peer if it waits for room.
+    /// Wakes the peer if it waits for space.
     #[inline]
     fn notify_room(&self) {
         let wants_room = &self.segment.side(1 - self.own).status.wants_room;
@@ -322,7 +322,7 @@ impl Sm {
         }
     }
 
-    /// Announces that this side is about to sleep, so that a peer that sends wakes it. The caller
+    /// Announces that this end is about to sleep, so that a peer that sends wakes it. The caller
     /// polls once more afterwards.
     pub(crate) fn declare_sleep(&mut self) {
         if self.unread {
@@ -331,7 +331,7 @@ impl Sm {
         self.segment.side(self.own).status.asleep.declare(Sleep::Elsewhere);
     }
 
-    /// Announces that this side is awake.
+    /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
         self.segment.side(self.own).status.asleep.withdraw();
     }
@@ -485,7 +485,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_file_is_known_by_what_it_is_and_not_by_when_it_came() {
+    fn passed_file_is_identified_by_its_inode_and_not_its_order() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let (segment, _file) = Segment::create(2, 4096).expect("memory");
         let mut sm = Sm::new(segment, 0, false, 64, ours.into());
@@ -496,9 +496,9 @@ mod tests {
             assert_eq!(socket::send_fds(theirs.as_fd(), &[RING], &[file]), Ok(1));
         };
         [0, 1, 2].into_iter().for_each(pass);
-        assert!(sm.take_file(id(3)).is_none(), "it was lost on its way");
+        assert!(sm.take_file(id(3)).is_none(), "a file that was never sent was returned");
         assert!(sm.take_file(id(1)).is_some_and(|it| file_id(it.as_fd()) == Some(id(1))));
-        assert!(sm.take_file(id(0)).is_none(), "nobody wanted it");
+        assert!(sm.take_file(id(0)).is_none(), "a file was returned after a later one was taken");
         pass(3);
         assert!(sm.take_file(id(2)).is_some() && sm.take_file(id(3)).is_some());
         // More files than are kept: the oldest are dropped first.

@@ -18,9 +18,9 @@ pub(crate) const FDS_COUNT: usize = 1;
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// No bytes have arrived; epoll reports when some do.
+    /// No bytes are available; epoll reports when some arrive.
     Nothing,
-    /// The peer has ended the stream.
+    /// The peer has closed the stream.
     End,
     /// `count` bytes, at least one, were read. `drained`: no more bytes are available now.
     Bytes { count: usize, drained: bool },
@@ -49,24 +49,24 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     }
 }
 
-/// Receives, and waits until something has come if [`blocks`] has made the socket blocking.
+/// Receives bytes; blocks until some arrive if [`set_blocking`] has made the socket blocking.
 #[inline]
 pub(crate) fn wait(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
 /// Makes [`wait`] block on this socket; all other functions here still do not.
-pub(crate) fn blocks(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = fcntl_getfl(fd)?;
     fcntl_setfl(fd, flags - OFlags::NONBLOCK)
 }
 
 /// Makes [`wait`] fail with `EAGAIN` after `longest` without data.
-pub(crate) fn bound_wait(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
+pub(crate) fn set_wait_timeout(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
     sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(longest))
 }
 
-/// Sends bytes. Returns the number that the kernel took, 0 if it has no room.
+/// Sends bytes. Returns the number that the kernel accepted, 0 if it has no space.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
@@ -79,12 +79,12 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Sends several pieces; see [`send`].
+/// Sends several pieces in one system call; see [`send`].
 pub(crate) fn send_parts(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
     send_with(fd, parts, &mut SendAncillaryBuffer::default())
 }
 
-/// Sends bytes with descriptors; see [`send`].
+/// Sends bytes together with descriptors; see [`send`].
 pub(crate) fn send_fds(
     fd: BorrowedFd<'_>,
     bytes: &[u8],
@@ -113,7 +113,7 @@ fn send_with(
     }
 }
 
-/// Receives bytes and the descriptors that came with them; see [`receive`]. The kernel closes
+/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes
 /// descriptors beyond FDS_COUNT.
 pub(crate) fn receive_fds(
     fd: BorrowedFd<'_>,
@@ -140,13 +140,13 @@ pub(crate) fn receive_fds(
 
 /// Idle time after which keepalive probes are sent.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-/// Time between two keepalive probes, and number of unanswered probes after which the connection
-/// ends.
+/// Time between two keepalive probes, and number of unanswered probes after which the kernel closes
+/// the connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// Makes a TCP socket send small messages at once, and notice within half a minute that the peer's
-/// machine is gone. Other sockets reject these options and do not need them.
+/// Makes a TCP socket send small messages at once, and detect within half a minute that the peer's
+/// machine is unreachable. Other sockets reject these options and do not need them.
 pub(crate) fn set_options(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);

@@ -10,17 +10,17 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Maximum length of a body that is copied behind its header and sent with it in one piece, in
+/// Maximum length of a body that is copied after its header and sent with it in one piece, in
 /// bytes.
 const TOGETHER_BYTES: usize = 4096;
-/// Least bulk data that is read without a copy, in bytes. Less is read with what follows it, in one
-/// system call.
+/// Minimum number of bytes of bulk data that are read without a copy. Fewer are read with what
+/// follows them, in one system call.
 const DIRECT_BYTES_MIN: u64 = 1 << 14;
-/// Buffer behind the target of bulk data in a read, in bytes: enough to find the next frame, but
-/// little of the data that may follow.
+/// Size of the buffer after the target of bulk data in a read, in bytes: enough to find the next
+/// frame, but little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// Longest wait in a read if another event, too, can report the peer's end: after that, the thread
+/// Maximum wait in a read if another event, too, can report the peer's exit: after that, the thread
 /// waits in epoll for everything together.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
@@ -29,17 +29,17 @@ pub(crate) struct Stream {
     wire: Wire,
     inbound: Inbound,
     queue: SendQueue,
-    /// `true` if there may be something to read.
+    /// `true` if there may be data to read.
     readable: bool,
-    /// `true` if the socket may have room. If not, epoll reports when it has.
+    /// `true` if the socket may have space to send. If not, epoll reports when it has.
     writable: bool,
     /// `true` if this thread can wait in the system call that reads.
     waits: bool,
     /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its
     /// header.
     together: Vec<u8>,
-    /// Bulk data under way that the kernel has not taken completely. Queued frames are sent after
-    /// it.
+    /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent
+    /// after it.
     outgoing: Option<UnsentData>,
     incoming: Option<ArrivingData>,
     /// Number of frames received. The header and the end of bulk data count as one each.
@@ -52,7 +52,7 @@ pub(crate) struct Stream {
 
 #[derive(Debug)]
 struct UnsentData {
-    /// Number of bytes of [`Stream::together`] that were sent. They go first.
+    /// Number of bytes of [`Stream::together`] that were sent. They are sent first.
     head_sent: usize,
     memory: BulkMemory,
     offset: u64,
@@ -63,7 +63,7 @@ struct UnsentData {
 struct ArrivingData {
     header: Header,
     into: Option<(BulkMemory, u64)>,
-    /// Number of bytes still to come.
+    /// Number of bytes that are still to arrive.
     bytes: u64,
 }
 
@@ -79,7 +79,7 @@ impl ArrivingData {
 impl Stream {
     pub(crate) fn new(wire: Wire, body_bytes_max: u32) -> Self {
         let inbound = Inbound::new(body_bytes_max);
-        let waits = matches!(wire, Wire::Socket(_)) && socket::blocks(wire.fd()).is_ok();
+        let waits = matches!(wire, Wire::Socket(_)) && socket::set_blocking(wire.fd()).is_ok();
         // The first frame may have arrived during the handshake.
         Self {
             wire,
@@ -202,11 +202,11 @@ impl Link for Stream {
         if !self.waits || self.incoming.is_some() {
             return false;
         }
-        let room = self.inbound.room();
-        let room_bytes = room.len();
-        match socket::wait(self.wire.fd(), room) {
+        let free = self.inbound.free_space();
+        let room_bytes = free.len();
+        match socket::wait(self.wire.fd(), free) {
             Ok(count @ 1..) => {
-                self.inbound.filled(count);
+                self.inbound.mark_received(count);
                 self.readable = count == room_bytes;
             }
             // No data within the time limit.
@@ -218,7 +218,7 @@ impl Link for Stream {
     }
 
     fn limit_wait_in_read(&mut self) {
-        self.waits &= socket::bound_wait(self.wire.fd(), WAIT_MAX).is_ok();
+        self.waits &= socket::set_wait_timeout(self.wire.fd(), WAIT_MAX).is_ok();
     }
 
     fn wants_sweep(&self) -> bool {
@@ -298,26 +298,26 @@ impl Stream {
 
     /// Reads available bytes into bulk memory or the receive buffer.
     fn fill(&mut self) -> Result<Received, Gone> {
-        let room = self.inbound.room();
+        let free = self.inbound.free_space();
         if let Some(incoming) = self.incoming.as_mut().filter(|it| it.bytes >= DIRECT_BYTES_MIN)
             && let Some((memory, offset)) = &incoming.into
         {
-            let spare_bytes = room.len().min(SPARE_BYTES);
-            let spare = &mut room[..spare_bytes];
+            let spare_bytes = free.len().min(SPARE_BYTES);
+            let spare = &mut free[..spare_bytes];
             if let Some(received) = self.wire.receive_memory(memory, *offset, incoming.bytes, spare)
             {
                 let received = received?;
                 if let Received::Bytes { count, .. } = received {
                     let direct = incoming.bytes.min(count as u64);
                     incoming.skip(direct);
-                    self.inbound.filled(count - direct as usize); // At most count.
+                    self.inbound.mark_received(count - direct as usize); // At most count.
                 }
                 return Ok(received);
             }
         }
-        let received = self.wire.receive(room)?;
+        let received = self.wire.receive(free)?;
         if let Received::Bytes { count, .. } = received {
-            self.inbound.filled(count);
+            self.inbound.mark_received(count);
         }
         Ok(received)
     }

@@ -4,7 +4,7 @@ use crate::TimersFull;
 use handover_timer::{TimerId, Wheel};
 use std::fmt;
 
-/// Timer that was started. It is only a number: dropping it does not cancel the timer.
+/// Handle of a timer: a number, so that dropping it does not cancel the timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timer {
     id: TimerId,
@@ -47,7 +47,7 @@ impl<C> Timers<C> {
         started.map(|id| Timer { id }).map_err(|_| TimersFull { timers_max })
     }
 
-    /// Returns `true` if no other timer can be started.
+    /// Returns `true` if no further timer can be started.
     pub(crate) fn is_full(&self, timers_max: u32) -> bool {
         self.count() >= timers_max as usize
     }
@@ -60,12 +60,13 @@ impl<C> Timers<C> {
         self.wheel.as_ref().map_or(0, Wheel::len)
     }
 
-    /// Returns the time at which the next timer is due.
+    /// Returns the time at which the next timer is due, in ns; `None` if no timer is running.
     pub(crate) fn next_ns(&mut self) -> Option<u64> {
         self.wheel.as_mut()?.next_deadline_ns()
     }
 
-    /// Removes and returns the callback of a timer that is due.
+    /// Removes the next timer that is due at `now_ns`, and returns its callback; `None` if none is
+    /// due.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<C> {
         self.wheel.as_mut()?.pop_due(now_ns).map(|it| it.payload)
     }

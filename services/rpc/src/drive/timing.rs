@@ -1,7 +1,7 @@
-//! Timers of an endpoint, and callbacks at its end.
+//! Timers of an endpoint, and callbacks at its drop.
 
 use super::calling;
-use super::event_loop::{Callback, Defer, EventLoop, Moment, sealed};
+use super::event_loop::{Callback, DeferringSink, EventLoop, Moment, sealed};
 use super::timers::Timer;
 use crate::clock::after;
 use crate::engine::PeerKey;
@@ -10,8 +10,8 @@ use std::fmt;
 use std::time::Duration;
 
 impl Moment<'_> {
-    /// Connects to a peer, as [`Endpoint::connect`](crate::Endpoint::connect) does; requests are
-    /// deferred meanwhile.
+    /// Connects to a peer, as [`Endpoint::connect`](crate::Endpoint::connect) does; peers' requests
+    /// are deferred meanwhile.
     ///
     /// # Errors
     /// The errors of [`Endpoint::connect`](crate::Endpoint::connect).
@@ -33,12 +33,12 @@ impl sealed::Driver for Moment<'_> {
         self.event_loop
     }
 
-    fn turn_until(
+    fn run_until(
         &mut self,
         deadline_ns: u64,
         done: impl FnMut(&mut EventLoop, bool) -> bool,
     ) -> bool {
-        self.event_loop.turn_until(&mut Defer, deadline_ns, done)
+        self.event_loop.run_until(&mut DeferringSink, deadline_ns, done)
     }
 }
 
@@ -52,7 +52,7 @@ impl sealed::Driver for Moment<'_> {
 /// let mut endpoint = Endpoint::new(Config::default())?;
 /// endpoint.start_timer(Duration::from_millis(1), |moment| moment.stop())?;
 /// let never = endpoint.start_timer(Duration::from_secs(3600), |_| unreachable!())?;
-/// endpoint.serve(); // Until the first has told it to stop.
+/// endpoint.serve(); // Until the first timer stops it.
 /// assert!(endpoint.cancel_timer(never) && !endpoint.cancel_timer(never));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -86,12 +86,12 @@ pub trait Timing: sealed::Driver {
 
 impl<T: sealed::Driver + ?Sized> Timing for T {}
 
-/// Callbacks at an endpoint's end. This is the last field of the endpoint, and so is dropped last.
+/// Callbacks at an endpoint's drop. This is the last field of the endpoint, and so is dropped last.
 #[derive(Default)]
 pub(crate) struct Ends {
-    /// Run while peers are still connected.
+    /// Callbacks that run while peers are still connected.
     pub(crate) before: Vec<Callback>,
-    /// Run when no peer is connected any more.
+    /// Callbacks that run after all peers are disconnected.
     pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
 }
 

@@ -1,4 +1,4 @@
-//! TLS over a nonblocking socket, by rustls.
+//! TLS over a nonblocking socket, with rustls.
 
 use super::socket::{self, Received};
 use crate::{EndpointError, Gone, TlsFiles};
@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// TLS configurations of an endpoint, for either side.
+/// TLS configurations of an endpoint, for accepting and for connecting.
 #[derive(Debug, Default)]
 pub(crate) struct TlsSetup {
     pub(crate) server: Option<Arc<ServerConfig>>,
@@ -98,17 +98,17 @@ fn failed(error: rustls::Error) -> Gone {
     Gone::Tls(error.to_string().into())
 }
 
-/// Length of a record's header, the last two bytes of which are the length of the rest (RFC 8446,
-/// section 5.1).
+/// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC
+/// 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
 /// Parser of record boundaries in the incoming stream: rustls reports only complete records.
 #[derive(Debug, Default)]
 struct Records {
     header: [u8; RECORD_HEADER_BYTES],
-    /// Header bytes that have arrived; 0 between two records.
+    /// Number of header bytes that have arrived; 0 between two records.
     header_bytes: usize,
-    /// Bytes after the header that are still to come.
+    /// Number of bytes after the header that are still to arrive.
     rest_bytes: usize,
 }
 
@@ -137,7 +137,7 @@ impl Records {
     }
 }
 
-/// TLS session of a connection, on either side. The handshake proceeds during receive().
+/// TLS session of a connection, as client or server. The handshake proceeds during receive().
 pub(crate) struct TlsSession {
     fd: OwnedFd,
     connection: Connection,
@@ -155,8 +155,8 @@ impl TlsSession {
         self.fd.as_fd()
     }
 
-    /// Sends bytes. Returns the number taken: rustls buffers at most 64 KiB, encrypted or until the
-    /// handshake is done.
+    /// Sends bytes. Returns the number accepted: rustls buffers at most 64 KiB, encrypted or until
+    /// the handshake is done.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         let mut taken = 0;
         loop {
@@ -221,13 +221,13 @@ impl TlsSession {
         self.connection.wants_write()
     }
 
-    /// Returns `true` if a record has arrived in part.
+    /// Returns `true` if a part of a record has arrived.
     pub(crate) fn is_within_record(&self) -> bool {
         self.incoming.is_within_one()
     }
 }
 
-/// Sends close_notify, so that the peer can tell an orderly end from a truncated stream.
+/// Sends close_notify, so that the peer can distinguish an orderly end from a truncated stream.
 impl Drop for TlsSession {
     fn drop(&mut self) {
         self.connection.send_close_notify();
@@ -236,7 +236,7 @@ impl Drop for TlsSession {
     }
 }
 
-/// Socket as read by rustls.
+/// Socket from which rustls reads.
 struct RecordReader<'a> {
     fd: BorrowedFd<'a>,
     records: &'a mut Records,
@@ -250,7 +250,7 @@ impl Read for RecordReader<'_> {
     }
 }
 
-/// Socket as written by rustls.
+/// Socket to which rustls writes.
 struct RecordWriter<'a>(BorrowedFd<'a>);
 
 impl Write for RecordWriter<'_> {
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_followed_however_they_are_cut() {
+    fn record_boundaries_are_found_in_any_split_of_the_stream() {
         // Records of 3, 0 and 300 bytes.
         let lengths = [3u16, 0, 300];
         let stream: Vec<u8> = lengths

@@ -7,7 +7,7 @@ use crate::raw::{receive_into, send_from};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes of bulk memory that are copied at a time: the maximum content of a TLS record.
+/// Maximum number of bytes of bulk memory copied at a time: the maximum content of a TLS record.
 #[cfg(any(feature = "tls", test))]
 const PIECE_BYTES: usize = 1 << 14;
 
@@ -32,7 +32,7 @@ impl Wire {
         }
     }
 
-    /// Returns the socket of a connection without TLS.
+    /// Returns the socket of a connection without TLS; `None` for TLS.
     pub(crate) fn into_socket(self) -> Option<OwnedFd> {
         match self {
             Wire::Socket(fd) => Some(fd),
@@ -43,7 +43,7 @@ impl Wire {
         }
     }
 
-    /// Sends bytes. Returns the number taken, 0 if there is no room.
+    /// Sends bytes. Returns the number accepted, 0 if there is no space.
     #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         match self {
@@ -55,7 +55,7 @@ impl Wire {
         }
     }
 
-    /// Sends two pieces; see [`send`](Self::send).
+    /// Sends a head and a body; see [`send`](Self::send).
     pub(crate) fn send_two(&mut self, head: &[u8], body: &[u8]) -> Result<usize, Gone> {
         match self {
             Wire::Socket(fd) => {
@@ -87,7 +87,7 @@ impl Wire {
         }
     }
 
-    /// Sends a head and a range of memory by way of a copy; see [`send_memory`](Self::send_memory).
+    /// Sends a head and a range of memory through a copy; see [`send_memory`](Self::send_memory).
     #[cfg(any(feature = "tls", test))]
     fn send_copied(
         &mut self,
@@ -141,7 +141,7 @@ impl Wire {
         }
     }
 
-    /// Sends bytes that were taken and kept. Returns `true` if any were sent.
+    /// Sends bytes that were accepted and buffered. Returns `true` if any were sent.
     pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
         match self {
             Wire::Socket(_) => Ok(false),
@@ -152,7 +152,7 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while a TLS record has arrived in part; it cannot be decrypted before it is
+    /// Returns `true` while a part of a TLS record has arrived; it cannot be decrypted before it is
     /// complete.
     pub(crate) fn is_within_record(&self) -> bool {
         match self {
@@ -164,7 +164,7 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while bytes were taken that the kernel has no room for.
+    /// Returns `true` while bytes are buffered for which the kernel has no space.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
         match self {

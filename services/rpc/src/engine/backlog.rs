@@ -1,9 +1,9 @@
-//! Queue of one peer's requests that wait for their turn.
+//! Queue of the waiting requests of one peer.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Requests of one peer in the order of their arrival. A request can be withdrawn by the number of
-/// its call without a scan of the others.
+/// Queue of one peer's requests in the order of their arrival. A request can be withdrawn by its
+/// call number without a scan of the others.
 ///
 /// ```
 /// use handover_rpc::engine::Backlog;
@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 /// ```
 #[derive(Debug)]
 pub struct Backlog<T> {
-    /// Requests by their place in the order of arrival.
+    /// Requests by their position in the order of arrival.
     requests: BTreeMap<u64, Waiting<T>>,
-    /// Place in that order by the number of the call.
+    /// Position in that order by call number.
     by_call: HashMap<u64, u64>,
     next: u64,
     bytes: usize,
@@ -29,7 +29,7 @@ pub struct Backlog<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    /// Number of the call; `None` for a one-way request.
+    /// Call number of the request; `None` for a one-way request.
     call: Option<u64>,
     bytes: usize,
     request: T,
@@ -42,7 +42,7 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Appends a request that counts as `bytes` bytes. Returns its place in the order. Of two
+    /// Appends a request that counts as `bytes` bytes. Returns its position in the order. Of two
     /// requests with one call number, only the later can be withdrawn by that number.
     pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
         let place = self.next;
@@ -55,31 +55,31 @@ impl<T> Backlog<T> {
         place
     }
 
-    /// Removes and returns the oldest request.
+    /// Removes and returns the oldest request; `None` if there is none.
     pub fn pop(&mut self) -> Option<T> {
         let (place, waiting) = self.requests.pop_first()?;
         Some(self.taken(place, waiting))
     }
 
-    /// Removes and returns the request at that place, if it is still there.
+    /// Removes and returns the request at that position; `None` if it was already removed.
     pub fn remove(&mut self, place: u64) -> Option<T> {
         let waiting = self.requests.remove(&place)?;
         Some(self.taken(place, waiting))
     }
 
-    /// Removes and returns the request of that call, if it is still there.
+    /// Removes and returns the request with that call number; `None` if it was already removed.
     pub fn cancel(&mut self, call: u64) -> Option<T> {
         let place = *self.by_call.get(&call)?;
         self.remove(place)
     }
 
-    /// Returns `true` if a request of that call waits.
+    /// Returns `true` if a request with that call number is in the queue.
     #[must_use]
     pub fn contains(&self, call: u64) -> bool {
         self.by_call.contains_key(&call)
     }
 
-    /// Iterates over the requests in their order.
+    /// Iterates over the requests, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.requests.values().map(|it| &it.request)
     }
@@ -107,7 +107,7 @@ impl<T> Backlog<T> {
         self.requests.is_empty()
     }
 
-    /// Returns the sum of the bytes that the requests count as.
+    /// Returns the total number of bytes that the requests count as.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

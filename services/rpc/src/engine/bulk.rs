@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of segments of a memory.
 pub const SEGMENTS_MAX: usize = 64;
 
-/// Rights of the holder of a handle.
+/// Access rights that a handle gives to its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Rights {
-    /// The holder may pull.
+    /// The holder may pull from the memory.
     Read,
-    /// The holder may push.
+    /// The holder may push into the memory.
     Write,
     /// The holder may pull and push.
     ReadWrite,
@@ -63,7 +63,7 @@ impl BulkHandle {
         self.bytes
     }
 
-    /// Returns the rights of the holder.
+    /// Returns the access rights of the holder.
     #[must_use]
     pub fn rights(&self) -> Rights {
         self.rights
@@ -80,26 +80,26 @@ pub fn is_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
 /// lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
-    /// Device number of the file system.
+    /// Device number of the file's file system.
     pub device: u64,
-    /// Inode number.
+    /// Inode number of the file.
     pub inode: u64,
 }
 
-/// Location of a segment, for a peer that shares memory with its owner.
+/// Location of a memory segment, for a peer that shares memory with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Located {
-    /// In one of the files that are passed. If that file did not arrive, the segment cannot be
-    /// mapped.
+    /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot
+    /// be mapped.
     File {
         /// Length of the segment, in bytes.
         bytes: u64,
         /// Identity of the file.
         file: FileId,
     },
-    /// In the owner's address space.
+    /// Segment in the owner's address space.
     Process {
-        /// Start address.
+        /// Start address of the segment.
         address: u64,
         /// Length of the segment, in bytes.
         bytes: u64,
@@ -116,51 +116,51 @@ impl Located {
     }
 }
 
-/// A random word in the owner's address space. A peer that reads the expected word there has the
-/// right process, and permission to read its memory.
+/// Check word: a random word in the owner's address space. A peer that reads the expected word
+/// there accesses the right process, and may read its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
     /// Address of the word.
     pub address: u64,
-    /// Expected value.
+    /// Expected value of the word.
     pub word: u128,
 }
 
-/// Message about a bulk transfer. The asker is the side that pulls or pushes; the owner is the side
+/// Message about a bulk transfer. The asker is the peer that pulls or pushes; the owner is the peer
 /// whose memory it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BulkMessage {
-    /// Asks the owner for access to the memory.
+    /// Asker to owner: requests access to the memory.
     Attach(BulkHandle),
-    /// Tells the asker the location of the memory.
+    /// Owner to asker: grants access, with the location of the memory.
     Attached {
-        /// Id of the handle.
+        /// Id of the memory's handle.
         id: u64,
-        /// Locations of its segments.
+        /// Locations of the memory's segments.
         segments: Vec<Located>,
         /// Check word for segments in the owner's address space.
         proof: Proof,
     },
-    /// Refuses an `Attach`.
+    /// Owner to asker: refuses an `Attach`.
     AttachRefused {
-        /// Id of the handle.
+        /// Id of the memory's handle.
         id: u64,
-        /// Reason.
+        /// Reason of the refusal.
         why: BulkRefusal,
     },
-    /// Tells the asker that the memory is being withdrawn.
+    /// Owner to asker: the memory is being withdrawn.
     Detach {
-        /// Id of the handle.
+        /// Id of the memory's handle.
         id: u64,
     },
-    /// Tells the owner that this side no longer uses the memory.
+    /// Asker to owner: the memory is no longer used.
     Detached {
-        /// Id of the handle.
+        /// Id of the memory's handle.
         id: u64,
     },
-    /// Asks the owner for the data of a range.
+    /// Asker to owner: requests the data of a range.
     Read {
-        /// The asker's number of the transfer.
+        /// Number of the transfer, assigned by the asker.
         transfer: u64,
         /// Memory to read.
         handle: BulkHandle,
@@ -169,9 +169,9 @@ pub enum BulkMessage {
         /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// Announces data for a range to the owner.
+    /// Asker to owner: announces data for a range.
     Write {
-        /// The asker's number of the transfer.
+        /// Number of the transfer, assigned by the asker.
         transfer: u64,
         /// Memory to write.
         handle: BulkHandle,
@@ -180,32 +180,33 @@ pub enum BulkMessage {
         /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// Tells the asker that all data has arrived, or was copied.
+    /// Owner to asker: all data has arrived, or was copied.
     Done {
-        /// Number of the `Write` or the `Help`.
+        /// Transfer number of the `Write` or the `Help`.
         transfer: u64,
     },
-    /// Refuses a transfer.
+    /// Owner to asker: refuses a transfer.
     Refused {
-        /// Number of the `Read`, the `Write` or the `Help`.
+        /// Transfer number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
-        /// Reason.
+        /// Reason of the refusal.
         why: BulkRefusal,
     },
-    /// Tells the owner that a transfer is no longer wanted.
+    /// Asker to owner: cancels a transfer.
     Cancel {
-        /// Number of the `Read`, the `Write` or the `Help`.
+        /// Transfer number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
     },
-    /// Asks the owner to copy a range itself, between its memory and the asker's.
+    /// Asker to owner: requests the owner to copy a range itself, between its memory and the
+    /// asker's.
     Help {
-        /// The asker's number of the transfer.
+        /// Number of the transfer, assigned by the asker.
         transfer: u64,
-        /// The owner's memory.
+        /// Handle of the owner's memory.
         handle: BulkHandle,
         /// Offset of the range in the owner's memory, in bytes.
         offset: u64,
-        /// The asker's memory.
+        /// Handle of the asker's memory.
         into: BulkHandle,
         /// Offset of the range in the asker's memory, in bytes.
         into_offset: u64,
@@ -216,8 +217,8 @@ pub enum BulkMessage {
     },
 }
 
-/// Exclusive upper limit of transfer numbers. In data frames, the bit above them tells which side's
-/// number it is.
+/// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer
+/// assigned the number.
 pub const TRANSFER_LIMIT: u64 = 1 << 63;
 
 impl BulkMessage {
@@ -264,15 +265,15 @@ pub fn total_bytes(segments: &[Located]) -> Option<u64> {
     })
 }
 
-/// State of incoming data, which must arrive in order and not exceed the agreed length.
+/// Check of incoming data, which must arrive in order and not exceed the agreed length.
 ///
 /// ```
 /// use handover_rpc::engine::Arrival;
 /// let mut arrival = Arrival::new(10);
-/// assert!(!arrival.accepts(0, 11), "more than was agreed");
-/// assert!(arrival.accepts(0, 6) && !arrival.is_whole());
-/// assert!(!arrival.accepts(0, 4), "it has come");
-/// assert!(arrival.accepts(6, 4) && arrival.is_whole());
+/// assert!(!arrival.accepts(0, 11), "more than the agreed length");
+/// assert!(arrival.accepts(0, 6) && !arrival.is_complete());
+/// assert!(!arrival.accepts(0, 4), "this range has arrived already");
+/// assert!(arrival.accepts(6, 4) && arrival.is_complete());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
@@ -281,13 +282,13 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Starts an arrival of `bytes` bytes.
+    /// Starts to check data of `bytes` bytes in total.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self { came_bytes: 0, bytes }
     }
 
-    /// Returns `true` if this piece is the next one, and then counts it as arrived.
+    /// Returns `true` if this piece is the next one, and counts it as arrived.
     pub fn accepts(&mut self, offset: u64, bytes: u64) -> bool {
         let fits = offset == self.came_bytes && is_within(offset, bytes, self.bytes);
         if fits {
@@ -298,7 +299,7 @@ impl Arrival {
 
     /// Returns `true` if all data has arrived.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.came_bytes == self.bytes
     }
 }
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_comes_back() {
+    fn encoded_message_decodes_to_the_same_message() {
         let transfer = TRANSFER_LIMIT - 1;
         let (handle, offset, bytes) = (handle(), 7, u64::MAX);
         let file = FileId { device: 1, inode: u64::MAX };
@@ -345,12 +346,16 @@ mod tests {
             let mut encoded = message.encode(Vec::new());
             assert_eq!(BulkMessage::decode(&encoded), Ok(message));
             encoded.push(0);
-            assert_eq!(BulkMessage::decode(&encoded), Err(FrameError::Bulk), "with more behind it");
+            assert_eq!(
+                BulkMessage::decode(&encoded),
+                Err(FrameError::Bulk),
+                "a message followed by further bytes was decoded"
+            );
         }
     }
 
     #[test]
-    fn the_longest_message_is_as_long_as_may_be() {
+    fn longest_message_fits_the_limit() {
         let (file, word) = (FileId { device: u64::MAX, inode: u64::MAX }, u128::MAX);
         let segments = vec![Located::File { bytes: u64::MAX, file }; SEGMENTS_MAX];
         let proof = Proof { address: u64::MAX, word };
@@ -359,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_no_message() {
+    fn invalid_message_is_refused() {
         let proof = Proof { address: 0, word: 0 };
         let attached = |segments| BulkMessage::Attached { id: 0, segments, proof };
         let file = FileId { device: 1, inode: 2 };
@@ -376,13 +381,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_is_within_as_whole_numbers_say(offset: u64, bytes: u64, total: u64) {
+        fn range_check_agrees_with_128_bit_arithmetic(offset: u64, bytes: u64, total: u64) {
             let end = u128::from(offset) + u128::from(bytes);
             prop_assert_eq!(is_within(offset, bytes, total), end <= u128::from(total));
         }
 
         #[test]
-        fn rubbish_is_refused_or_comes_back(bytes: Vec<u8>) {
+        fn random_bytes_are_refused_or_encode_to_the_same_bytes(bytes: Vec<u8>) {
             if let Ok(message) = BulkMessage::decode(&bytes) {
                 prop_assert_eq!(BulkMessage::decode(&message.encode(Vec::new())), Ok(message));
             }
@@ -400,7 +405,7 @@ mod tests {
                     came += bytes;
                 }
                 prop_assert!(came <= total);
-                prop_assert_eq!(arrival.is_whole(), came == total);
+                prop_assert_eq!(arrival.is_complete(), came == total);
             }
         }
     }

@@ -1,24 +1,24 @@
-//! Table of the calls that wait for answers.
+//! Table of calls that wait for answers.
 
 use super::frame::Refusal;
 use crate::{CallError, Failure, Gone};
 
-/// Key of a peer of an endpoint: the index of its slot, and how often the slot was reused.
+/// Key of a peer of an endpoint: the index of its slot, and the number of earlier uses of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerKey {
-    /// Index in the table of peers.
+    /// Index of the peer's slot in the table.
     pub slot: u32,
     /// Number of earlier uses of the slot.
     pub generation: u32,
 }
 
-/// Number of a call: the index of its slot in the caller's table, and how often the slot was
-/// reused. Sent in frames.
+/// Identifier of a call, encoded in frames: the index of its slot in the caller's table, and the
+/// number of earlier uses of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
 impl CallId {
-    /// Returns the number as it is sent.
+    /// Returns the call ID as encoded in a frame.
     #[inline]
     #[must_use]
     pub fn word(self) -> u64 {
@@ -37,7 +37,7 @@ impl CallId {
     }
 }
 
-/// Call number of a request without an answer.
+/// Call number in the frame of a request without an answer.
 pub const ONE_WAY: u64 = u64::MAX;
 
 /// Outcome of a call.
@@ -47,7 +47,7 @@ pub enum Outcome {
     Result,
     /// The peer refused the call; the body may contain the reason.
     Refused(Refusal),
-    /// The connection ended before the answer came.
+    /// The connection was closed before the answer arrived.
     Gone(Gone),
 }
 
@@ -93,20 +93,20 @@ enum SlotState {
 struct CallSlot {
     generation: u32,
     peer: PeerKey,
-    /// Deadline of the call; `u64::MAX` is none.
+    /// Deadline of the call, in ns; `u64::MAX` for none.
     deadline_ns: u64,
     state: SlotState,
-    /// Result. Its memory is kept for the slot's next call.
+    /// Body of the answer. Its memory is reused for the slot's next call.
     body: Vec<u8>,
 }
 
-/// Maximum capacity of a result buffer that is kept when a call is over.
+/// Maximum capacity of a result buffer that is kept for the next call, in bytes.
 const BODY_KEPT_BYTES: usize = 1 << 16;
-/// Maximum capacity of all result buffers in free slots together.
+/// Maximum total capacity of the result buffers in free slots, in bytes.
 const BODIES_KEPT_BYTES: usize = 1 << 20;
 const NONE: u32 = u32::MAX;
 
-/// Table of one caller's calls that are under way.
+/// Table of one endpoint's calls that are under way.
 ///
 /// A call keeps its slot until it is taken or forgotten. An answer that comes later finds another
 /// generation in the slot, and is dropped. An answer counts only if it comes from the peer that was
@@ -116,7 +116,7 @@ const NONE: u32 = u32::MAX;
 /// use handover_rpc::engine::{Calls, Outcome, PeerKey};
 /// let (peer, other) = (PeerKey { slot: 0, generation: 0 }, PeerKey { slot: 1, generation: 0 });
 /// let mut calls = Calls::new(10);
-/// let id = calls.start(peer, u64::MAX).expect("there is room");
+/// let id = calls.start(peer, u64::MAX).expect("free slot");
 /// assert!(!calls.complete(id.word(), other, Outcome::Result, b"forged"));
 /// assert!(calls.complete(id.word(), peer, Outcome::Result, b"42"));
 /// assert_eq!(calls.take(id, |outcome, body| (outcome, body.to_vec())),
@@ -142,7 +142,7 @@ impl Calls {
         Self { slots: Vec::new(), free: NONE, calls_max, under_way: 0, late: 0, kept_bytes: 0 }
     }
 
-    /// Starts a call to that peer. Returns `None` if `calls_max` calls are in the table.
+    /// Adds a call to that peer. Returns `None` if `calls_max` calls are in the table.
     #[inline]
     pub fn start(&mut self, peer: PeerKey, deadline_ns: u64) -> Option<CallId> {
         if self.free == NONE {
@@ -150,7 +150,9 @@ impl Calls {
         }
         let index = self.free;
         let slot = &mut self.slots[index as usize];
-        let SlotState::Free { next } = slot.state else { unreachable!("in the free list") };
+        let SlotState::Free { next } = slot.state else {
+            unreachable!("a slot of the free list is in use")
+        };
         self.free = next;
         self.under_way += 1;
         self.kept_bytes -= slot.body.capacity();
@@ -197,28 +199,29 @@ impl Calls {
         true
     }
 
-    /// Returns `true` if the outcome has arrived; `None` if there is no such call.
+    /// Returns `true` if the outcome has arrived; `None` if the call is not in the table.
     #[inline]
     #[must_use]
     pub fn is_done(&self, id: CallId) -> Option<bool> {
         self.slot(id).map(|slot| matches!(slot.state, SlotState::Done(_)))
     }
 
-    /// Returns `true` if that peer was called and has not answered yet.
+    /// Returns `true` if the call was made to that peer and is not answered yet.
     #[inline]
     #[must_use]
     pub fn is_pending(&self, id: CallId, peer: PeerKey) -> bool {
         self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, SlotState::Pending))
     }
 
-    /// Returns the deadline, `u64::MAX` for none; `None` if there is no such call.
+    /// Returns the deadline of a call in ns, `u64::MAX` for none; `None` if the call is not in the
+    /// table.
     #[inline]
     #[must_use]
     pub fn deadline_ns(&self, id: CallId) -> Option<u64> {
         self.slot(id).map(|slot| slot.deadline_ns)
     }
 
-    /// Returns the peer that was called.
+    /// Returns the peer that was called; `None` if the call is not in the table.
     #[must_use]
     pub fn peer(&self, id: CallId) -> Option<PeerKey> {
         self.slot(id).map(|slot| slot.peer)
@@ -239,8 +242,8 @@ impl Calls {
         Some(read)
     }
 
-    /// Removes a call in any state; a later answer is dropped. Returns `false` if there is no such
-    /// call.
+    /// Removes a call in any state; a later answer is dropped. Returns `false` if the call is not
+    /// in the table.
     #[inline]
     pub fn forget(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();
@@ -285,7 +288,7 @@ impl Calls {
         self.under_way
     }
 
-    /// Returns the number of answers that no call waited for.
+    /// Returns the number of answers that arrived for no pending call.
     #[must_use]
     pub fn late_count(&self) -> u64 {
         self.late
@@ -302,10 +305,12 @@ mod tests {
     fn calls_max_is_enforced_and_slots_are_reused() {
         let mut calls = Calls::new(2);
         let (one, two) = (calls.start(PEER, 5), calls.start(PEER, 6));
-        let (Some(one), Some(two)) = (one, two) else { panic!("there is room for two") };
+        let (Some(one), Some(two)) = (one, two) else {
+            panic!("a table for two calls refused the second")
+        };
         assert_eq!(calls.start(PEER, 7), None);
         assert!(calls.forget(one) && !calls.forget(one));
-        let three = calls.start(PEER, 8).expect("one was forgotten");
+        let three = calls.start(PEER, 8).expect("slot of a forgotten call");
         assert_ne!(three, one);
         assert_eq!([calls.deadline_ns(one), calls.deadline_ns(three)], [None, Some(8)]);
         assert_eq!((calls.is_done(two), calls.count()), (Some(false), 2));

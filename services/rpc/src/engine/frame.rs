@@ -12,8 +12,8 @@ use crate::FrameError;
 /// Version of the protocol. Peers of different versions refuse each other.
 pub const VERSION: u16 = 3;
 
-/// Body length that every [`Kind::Bulk`] frame may have, in bytes, even if a smaller message limit
-/// was agreed.
+/// Maximum body length of a [`Kind::Bulk`] frame, in bytes, even if a smaller message limit was
+/// agreed.
 pub const BULK_BYTES_MAX: u32 = 2048;
 
 /// Length of a header, in bytes.
@@ -27,17 +27,17 @@ pub enum Kind {
     Request = 1,
     /// Arguments of a call without an answer.
     OneWay = 2,
-    /// A result.
+    /// Result of a call.
     Response = 3,
-    /// No result: the header's `method` is the code of a [`Refusal`].
+    /// Refusal of a call: the header's `method` is the code of a [`Refusal`].
     Refusal = 4,
-    /// The caller no longer wants the answer to that call.
+    /// Cancellation: the caller no longer waits for the answer to that call.
     Cancel = 5,
     /// The sender closes the connection in an orderly way.
     Bye = 6,
     /// Message about a bulk transfer: the body is a [`BulkMessage`](super::BulkMessage).
     Bulk = 7,
-    /// Piece of a bulk transfer: `method` is its offset, `call` the number of the transfer.
+    /// Piece of a bulk transfer: `method` is its offset, `call` the transfer number.
     Data = 8,
 }
 
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// Reason for which a peer returns no result.
+/// Reason why a peer returns no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
@@ -67,11 +67,11 @@ pub enum Refusal {
     BadArguments = 2,
     /// The handler panicked.
     Panicked = 3,
-    /// The handler's own error; the body is a [`Failure`](crate::Failure).
+    /// The handler returned an error; the body is a [`Failure`](crate::Failure).
     Failed = 4,
-    /// The result is longer than was agreed.
+    /// The result is longer than the agreed maximum.
     TooLong = 5,
-    /// Too many requests wait.
+    /// Too many requests are waiting.
     Full = 6,
     /// The handler has run, and its result was dropped because the caller does not read its
     /// answers.
@@ -79,7 +79,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of that code; an unknown code, of a later version, counts as
+    /// Returns the refusal with that code; an unknown code, of a later version, counts as
     /// [`Panicked`](Self::Panicked).
     #[must_use]
     pub fn of(code: u64) -> Self {
@@ -95,13 +95,13 @@ impl Refusal {
     }
 }
 
-/// Header before each body.
+/// Header of a frame, sent before its body.
 ///
 /// ```
 /// use handover_rpc::engine::{Header, Kind};
 /// let header = Header { body_bytes: 5, kind: Kind::Request, method: 7, call: 9 };
 /// assert_eq!(Header::decode(&header.encode(), 100), Ok(header));
-/// assert!(Header::decode(&header.encode(), 4).is_err(), "longer than agreed");
+/// assert!(Header::decode(&header.encode(), 4).is_err(), "the body exceeds the agreed maximum");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
@@ -109,21 +109,21 @@ pub struct Header {
     pub body_bytes: u32,
     /// Kind of the frame.
     pub kind: Kind,
-    /// Word of the procedure; in a refusal, its code; in data, the offset.
+    /// Hash of the procedure's name and provider; in a refusal, its code; in data, the offset.
     pub method: u64,
-    /// The caller's number of the call.
+    /// Call number, assigned by the caller.
     pub call: u64,
 }
 
 impl Header {
-    /// Returns the header as three words, for shared memory.
+    /// Returns the header encoded as three words, for shared memory.
     #[inline]
     #[must_use]
     pub fn words(&self) -> [u64; 3] {
         [u64::from(self.body_bytes) | (self.kind as u64) << 32, self.method, self.call]
     }
 
-    /// Decodes three words of a peer.
+    /// Decodes a header from three words of a peer.
     ///
     /// # Errors
     /// [`FrameError`] if they are not a header, or if the body is longer than `body_bytes_max`.
@@ -157,7 +157,7 @@ impl Header {
         bytes
     }
 
-    /// Decodes bytes of a peer.
+    /// Decodes a header from bytes of a peer.
     ///
     /// # Errors
     /// The errors of [`from_words`](Self::from_words).
@@ -170,23 +170,24 @@ impl Header {
     }
 }
 
-/// Length of a [`Hello`], in bytes.
+/// Length of an encoded [`Hello`], in bytes.
 pub const HELLO_BYTES: usize = 24;
 
 const MAGIC: [u8; 8] = *b"handover";
 
-/// First message of each side of a connection.
+/// First message that each end of a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Maximum body length that this side accepts, in bytes.
+    /// Maximum body length that the sender accepts, in bytes.
     pub message_bytes_max: u32,
-    /// Message slots in each direction of shared memory; 0 without shared memory.
+    /// Number of message slots in each direction of shared memory; 0 without shared memory.
     pub slots_count: u32,
-    /// Bytes for long bodies in each direction of shared memory; 0 without shared memory.
+    /// Size of the buffer for long bodies in each direction of shared memory, in bytes; 0 without
+    /// shared memory.
     pub shared_bytes: u32,
-    /// `true` if this side never sleeps and need not be woken.
+    /// `true` if the sender never sleeps and need not be woken.
     pub spins: bool,
-    /// `true` if this side has a shared [`Secret`](super::Secret) that the peer has to prove: a
+    /// `true` if the sender has a shared [`Secret`](super::Secret) that the peer has to prove: a
     /// nonce follows.
     pub has_secret: bool,
 }
@@ -206,7 +207,7 @@ impl Hello {
         bytes
     }
 
-    /// Decodes bytes of a peer.
+    /// Decodes a hello from bytes of a peer.
     ///
     /// # Errors
     /// [`FrameError::Magic`] and [`FrameError::Version`] if the peer speaks another protocol or
@@ -242,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_a_header_comes_back_and_nothing_else_is_one(words: [u64; 3], bytes_max: u32) {
+        fn words_decode_to_a_header_that_encodes_to_them_or_are_refused(words: [u64; 3], bytes_max: u32) {
             if let Ok(header) = Header::from_words(words, bytes_max) {
                 prop_assert_eq!(header.words(), words);
                 prop_assert!(header.body_bytes <= bytes_max.max(BULK_BYTES_MAX));
@@ -251,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn every_header_is_understood(
+        fn encoded_header_decodes_to_the_same_header(
             kind in 1u8..=8, body_bytes: u32, method: u64, call: u64,
         ) {
             let kind = Kind::of(kind).expect("one of ours");
@@ -260,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn a_greeting_comes_back(
+        fn encoded_hello_decodes_to_the_same_hello(
             message_bytes_max: u32, slots_count: u32, shared_bytes: u32, spins: bool,
             has_secret: bool,
         ) {
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_apart_from_another_protocol() {
+    fn other_version_and_other_protocol_are_different_errors() {
         let hello = Hello {
             message_bytes_max: 1,
             slots_count: 2,

@@ -4,9 +4,9 @@ use super::frame::{HEADER_BYTES, Header, Kind};
 use crate::FrameError;
 
 /// Size of the receive buffer until a longer frame needs more, in bytes.
-const ROOM_BYTES: usize = 1 << 16;
+const USUAL_BYTES: usize = 1 << 16;
 
-/// Receive buffer of a stream, with the bytes that are not decoded yet.
+/// Receive buffer of a stream, which splits the received bytes into frames.
 ///
 /// ```
 /// use handover_rpc::engine::{Header, Inbound, Kind};
@@ -14,8 +14,8 @@ const ROOM_BYTES: usize = 1 << 16;
 /// let mut inbound = Inbound::new(100);
 /// for byte in header.encode().into_iter().chain(*b"hi") {
 ///     assert_eq!(inbound.frame()?, None);
-///     inbound.room()[0] = byte;
-///     inbound.filled(1);
+///     inbound.free_space()[0] = byte;
+///     inbound.mark_received(1);
 /// }
 /// assert_eq!(inbound.frame()?, Some((header, &b"hi"[..])));
 /// # Ok::<(), handover_rpc::FrameError>(())
@@ -23,12 +23,12 @@ const ROOM_BYTES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Inbound {
     bytes: Vec<u8>,
-    /// End of the decoded bytes.
+    /// End of the bytes that were already decoded.
     start: usize,
     /// End of the received bytes.
     end: usize,
     body_bytes_max: u32,
-    /// `true` if a frame of at least `ROOM_BYTES` bytes was returned since the last call of
+    /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of
     /// `shrink`.
     had_long: bool,
 }
@@ -42,7 +42,7 @@ impl Inbound {
 
     /// Returns the free part of the buffer, for the next bytes; it is never empty. The buffer grows
     /// with the received bytes, not with the length that a header announces.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn free_space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
@@ -50,18 +50,21 @@ impl Inbound {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             if self.end > self.bytes.len() / 2 || self.bytes.is_empty() {
-                self.bytes.resize((2 * self.bytes.len()).max(ROOM_BYTES), 0);
+                self.bytes.resize((2 * self.bytes.len()).max(USUAL_BYTES), 0);
             }
         }
         &mut self.bytes[self.end..]
     }
 
-    /// Marks `bytes_count` bytes of [`room`](Self::room) as received.
+    /// Marks the first `bytes_count` bytes of [`free_space`](Self::free_space) as received.
     ///
     /// # Panics
-    /// Panics if `bytes_count` is more than the room.
-    pub fn filled(&mut self, bytes_count: usize) {
-        assert!(bytes_count <= self.bytes.len() - self.end, "more than there is room for");
+    /// Panics if `bytes_count` exceeds the length of the free part.
+    pub fn mark_received(&mut self, bytes_count: usize) {
+        assert!(
+            bytes_count <= self.bytes.len() - self.end,
+            "{bytes_count} bytes received, more than the buffer has free"
+        );
         self.end += bytes_count;
     }
 
@@ -84,7 +87,7 @@ impl Inbound {
         // A u32 fits a usize on the supported targets.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
         self.start += HEADER_BYTES + body.len();
-        self.had_long |= body.len() >= ROOM_BYTES;
+        self.had_long |= body.len() >= USUAL_BYTES;
         Ok(Some((header, body)))
     }
 
@@ -106,16 +109,16 @@ impl Inbound {
     /// Returns `true` if the buffer has grown beyond its usual size.
     #[must_use]
     pub fn is_grown(&self) -> bool {
-        self.bytes.len() > ROOM_BYTES
+        self.bytes.len() > USUAL_BYTES
     }
 
     /// Frees a buffer that has [grown](Self::is_grown), if the pending bytes fit into one of the
     /// usual size and no long frame was returned since the last call.
     pub fn shrink(&mut self) {
         let pending_bytes = self.pending_bytes();
-        if !std::mem::take(&mut self.had_long) && self.is_grown() && pending_bytes < ROOM_BYTES / 2
+        if !std::mem::take(&mut self.had_long) && self.is_grown() && pending_bytes < USUAL_BYTES / 2
         {
-            let mut bytes = vec![0; if pending_bytes == 0 { 0 } else { ROOM_BYTES }];
+            let mut bytes = vec![0; if pending_bytes == 0 { 0 } else { USUAL_BYTES }];
             bytes[..pending_bytes].copy_from_slice(&self.bytes[self.start..self.end]);
             self.bytes = bytes;
             (self.start, self.end) = (0, pending_bytes);
@@ -135,29 +138,33 @@ mod tests {
 
     fn receive(inbound: &mut Inbound, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let room = inbound.room();
-            let count = room.len().min(bytes.len());
-            room[..count].copy_from_slice(&bytes[..count]);
-            inbound.filled(count);
+            let free = inbound.free_space();
+            let count = free.len().min(bytes.len());
+            free[..count].copy_from_slice(&bytes[..count]);
+            inbound.mark_received(count);
             bytes = &bytes[count..];
         }
     }
 
     #[test]
-    fn memory_of_a_long_frame_is_given_back_when_no_other_has_come() {
+    fn memory_of_a_long_frame_is_freed_unless_another_one_arrives() {
         let mut inbound = Inbound::new(1 << 20);
         let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
         let frame = [&long.encode()[..], &[7; 1 << 20]].concat();
         for _ in 0..2 {
             receive(&mut inbound, &frame[..frame.len() / 2]);
             inbound.shrink();
-            assert_eq!(inbound.frame(), Ok(None), "and half of it is kept");
+            assert_eq!(
+                inbound.frame(),
+                Ok(None),
+                "a frame was returned although only half of it has arrived"
+            );
             receive(&mut inbound, &frame[frame.len() / 2..]);
             assert!(
                 matches!(inbound.frame(), Ok(Some((_, body))) if body == &frame[HEADER_BYTES..])
             );
             inbound.shrink();
-            assert!(inbound.is_grown(), "there has been a long one just now");
+            assert!(inbound.is_grown(), "the buffer was freed right after a long frame");
         }
         let short = Header { body_bytes: 0, ..long };
         receive(&mut inbound, &short.encode());
@@ -166,7 +173,7 @@ mod tests {
         assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, 0));
         receive(&mut inbound, &short.encode());
         assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
-        assert_eq!(inbound.capacity_bytes(), ROOM_BYTES);
+        assert_eq!(inbound.capacity_bytes(), USUAL_BYTES);
     }
 
     #[test]
@@ -180,7 +187,7 @@ mod tests {
         receive(&mut inbound, &bytes[..1]);
         inbound.shrink();
         inbound.shrink();
-        assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, ROOM_BYTES));
+        assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, USUAL_BYTES));
         receive(&mut inbound, &bytes[1..]);
         assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
     }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 const PROVIDER_BITS: u32 = 16;
 
-/// Procedure name and provider in one word: 48 bits of the name's hash, 16 bits of the provider.
+/// Identifier of a procedure in one word: 48 bits of its name's hash, 16 bits of the provider.
 ///
 /// A provider is one of several services of a kind in one process, each with its own state.
 ///
@@ -20,7 +20,7 @@ const PROVIDER_BITS: u32 = 16;
 pub struct Method(u64);
 
 impl Method {
-    /// Creates the method of that name for provider 0. Usable in constants.
+    /// Returns the method with that name and provider 0. Usable in constants.
     #[must_use]
     pub const fn named(name: &str) -> Self {
         // FNV-1a (Fowler, Noll, Vo): names are few, and `Methods::insert` refuses collisions.
@@ -32,26 +32,26 @@ impl Method {
         Self((hash ^ hash >> 48) << PROVIDER_BITS)
     }
 
-    /// Returns the method of the same name for that provider.
+    /// Returns the method with the same name and that provider.
     #[must_use]
     pub const fn of_provider(self, provider: u16) -> Self {
         Self(self.0 >> PROVIDER_BITS << PROVIDER_BITS | provider as u64)
     }
 
-    /// Returns the provider.
+    /// Returns the provider number.
     #[must_use]
     pub const fn provider(self) -> u16 {
         // Truncates to the lower 16 bits, which hold the provider.
         self.0 as u16
     }
 
-    /// Creates the method that was sent as that word.
+    /// Returns the method encoded as that word.
     #[cfg(feature = "monitoring")]
     pub(crate) const fn of_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Returns the word as it is sent.
+    /// Returns the method as encoded in a frame.
     #[inline]
     #[must_use]
     pub const fn word(self) -> u64 {
@@ -62,10 +62,10 @@ impl Method {
 /// Table of registered handlers by name and provider.
 #[derive(Debug)]
 pub struct Methods<H> {
-    places: HashMap<u64, usize, BuildHasherDefault<Spread>>,
-    /// Names and handlers by place; a removed entry leaves its place empty.
+    places: HashMap<u64, usize, BuildHasherDefault<WordHasher>>,
+    /// Names and handlers by index; a removed entry leaves its index vacant.
     known: Vec<Option<(String, H)>>,
-    /// Word and place of the last lookup: most callers repeat the same call.
+    /// Word and index of the last lookup: most callers repeat the same call.
     last: Option<(u64, usize)>,
 }
 
@@ -88,7 +88,7 @@ impl<H> Methods<H> {
                 Err(RegisterError::Taken { name: name.into(), provider })
             }
             Some((other, _)) => {
-                Err(RegisterError::Alike { name: name.into(), other: other.clone() })
+                Err(RegisterError::HashCollision { name: name.into(), other: other.clone() })
             }
             None => {
                 let free = self.known.iter().position(Option::is_none);
@@ -103,7 +103,8 @@ impl<H> Methods<H> {
         }
     }
 
-    /// Returns the handler of that word, which may come from an untrusted peer.
+    /// Returns the handler of the method encoded as `word`, which may come from an untrusted peer;
+    /// `None` if it is not registered.
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
         let place = match self.last {
@@ -125,7 +126,7 @@ impl<H> Methods<H> {
         })
     }
 
-    /// Removes and returns the handler of that name and provider.
+    /// Removes and returns the handler of that name and provider; `None` if it is not registered.
     pub fn remove(&mut self, name: &str, provider: u16) -> Option<H> {
         let word = Method::named(name).of_provider(provider).word();
         let place = self.places.remove(&word)?;
@@ -135,12 +136,12 @@ impl<H> Methods<H> {
     }
 }
 
-/// Hasher for words that are hashes already: it only spreads them over all bits. Peers can look
+/// Hasher for words that are hashes already: it only distributes them over all bits. Peers can look
 /// words up but not insert any, so they cannot provoke collisions.
 #[derive(Debug, Default)]
-pub struct Spread(u64);
+pub struct WordHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for WordHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_registered_once_for_each_provider() {
+    fn name_is_registered_at_most_once_per_provider() {
         let mut methods = Methods::default();
         assert_eq!(methods.insert("echo", 0, 'a'), Ok(()));
         assert_eq!(methods.insert("echo", 1, 'b'), Ok(()));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn hash_equals_the_published_test_vectors() {
         // FNV-1a of the empty text and of "a", folded as in `Method::named`.
         let folded = |hash: u64| (hash ^ hash >> 48) << 16;
         assert_eq!(Method::named("").word(), folded(0xcbf2_9ce4_8422_2325));

@@ -1,4 +1,4 @@
-//! Shared secret of both sides of a connection, and proofs of knowing it.
+//! Shared secret of both ends of a connection, and proofs of its knowledge.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -7,26 +7,26 @@ use std::fmt;
 /// Minimum length of a shared secret, in bytes.
 pub const SECRET_BYTES_MIN: usize = 16;
 
-/// Length of the random number that each side contributes to a handshake, in bytes.
+/// Length of the random number that each end contributes to a handshake, in bytes.
 pub const NONCE_BYTES: usize = 32;
 
 /// Length of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// Value sent in place of a proof by a side that rejects the peer's proof. Finding a secret whose
+/// Value sent in place of a proof by an end that rejects the peer's proof. Finding a secret whose
 /// HMAC-SHA-256 is this value is infeasible.
 pub const NO_PROOF: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
 
 /// Prefix that separates these proofs from every other use of the same secret.
 const DOMAIN: &[u8] = b"handover-rpc shared secret 1";
 
-/// Side of a connection. The role is part of a proof, so a proof cannot be reflected.
+/// Role in a connection. It is part of a proof, so that a proof cannot be reflected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// The side that has connected; it sends its proof first.
+    /// The peer that initiated the connection; it sends its proof first.
     Connector = 1,
-    /// The side that has accepted the connection.
+    /// The peer that accepted the connection.
     Acceptor = 2,
 }
 
@@ -41,7 +41,7 @@ impl Role {
     }
 }
 
-/// Secret shared by both sides of a connection.
+/// Secret shared by both ends of a connection.
 ///
 /// A proof is HMAC-SHA-256 over the role and the opening bytes of both sides, which contain a fresh
 /// random number of each: recorded proofs and those of other connections are not accepted.
@@ -76,14 +76,14 @@ impl Secret {
         mac
     }
 
-    /// Returns the proof of the side with that role, over the opening bytes of the connector and of
+    /// Returns the proof of the peer with that role, over the opening bytes of the connector and of
     /// the acceptor. Each opening has a fixed length.
     #[must_use]
     pub fn proof(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
         self.over(role, connector, acceptor).finalize().into_bytes().into()
     }
 
-    /// Returns `true` if `proof` is that of the side with that role. Takes constant time.
+    /// Returns `true` if `proof` is that of the peer with that role. Takes constant time.
     #[must_use]
     pub fn accepts(
         &self,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proof_is_hmac_sha_256_as_rfc_4231_has_it() {
+    fn proof_equals_the_hmac_sha_256_of_rfc_4231() {
         // The RFC's second test case, whose key is shorter than this library takes.
         let mut mac: Hmac<Sha256> = Hmac::new_from_slice(b"Jefe").expect("any length");
         mac.update(b"what do ya want for nothing?");

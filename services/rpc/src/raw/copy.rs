@@ -48,16 +48,16 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Sto
     }
 }
 
-/// Minimum length for which streaming is worth its fence.
+/// Minimum length, in bytes, for which streaming stores are worth their fence.
 const STREAMED_BYTES_MIN: usize = 1024;
 const LINE_BYTES: usize = 64;
-/// Bytes that the streaming loops copy in whole: a multiple of what each does in one turn.
+/// Number of bytes that one iteration of the streaming loops copies.
 const BLOCK_BYTES: usize = 256;
 
-/// Copies one or more whole blocks to an address that is aligned to a line.
+/// Function that copies one or more complete blocks to an address aligned to a cache line.
 type Streaming = unsafe fn(*const u8, *mut u8, usize);
 
-/// Widest non-temporal store of the processor.
+/// Width of the widest non-temporal store of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
     Lines,
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_of_lines_are_streamed_as_whole_ones_are() {
+    fn half_line_streaming_copies_the_same_bytes_as_full_lines() {
         if !is_x86_feature_detected!("avx2") {
             return;
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_and_alignment_is_copied_and_nothing_beside_it() {
+    fn every_length_and_alignment_copies_exactly_the_range() {
         let from: Vec<u8> = (0..5000u32).map(|at| (at * 31 / 8) as u8).collect();
         for store in [Store::Cached, Store::Streaming] {
             for bytes in [0, 1, 63, 64, 255, 1023, 1024, 1025, 1300, 4096, 4800] {

@@ -4,7 +4,7 @@ use super::region::Region;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Piece of a region.
+/// Contiguous piece of a memory region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) region: &'a Region,
@@ -27,7 +27,7 @@ fn of(count: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Sends `head`, then the pieces. Returns the number of bytes that the kernel took, 0 if the
+/// Sends `head`, then the pieces. Returns the number of bytes that the kernel accepted, 0 if the
 /// socket's buffer is full.
 pub(crate) fn send<'a>(
     fd: BorrowedFd<'_>,
@@ -59,7 +59,7 @@ pub(crate) fn send<'a>(
 }
 
 /// Receives into the pieces, then, if all of them fit the call, into `spare`. Returns the number of
-/// bytes received, and the number asked for.
+/// bytes received, and the number requested.
 pub(crate) fn receive<'a>(
     fd: BorrowedFd<'_>,
     runs: impl Iterator<Item = Run<'a>>,
@@ -94,7 +94,7 @@ pub(crate) fn receive<'a>(
 
 /// Address in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Elsewhere {
+pub(crate) struct RemoteAddress {
     pub(crate) pid: i32,
     pub(crate) address: u64,
 }
@@ -103,7 +103,7 @@ pub(crate) struct Elsewhere {
 /// the same system call, and therefore from the same process. Returns the number of bytes copied,
 /// and the word, which is `None` if the call did not copy everything.
 pub(crate) fn read_process(
-    from: Elsewhere,
+    from: RemoteAddress,
     into: Run<'_>,
     word_address: u64,
 ) -> Result<(usize, Option<u128>), Errno> {
@@ -123,8 +123,8 @@ pub(crate) fn read_process(
     Ok((count.min(into.bytes), is_whole.then(|| u128::from_ne_bytes(word))))
 }
 
-/// Reads a word of another process's memory.
-pub(crate) fn read_process_word(from: Elsewhere) -> Result<u128, Errno> {
+/// Reads the word at an address of another process's memory.
+pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
     let mut word = [0; size_of::<u128>()];
     let ours = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
     let theirs = libc::iovec { iov_base: from.address as *mut _, iov_len: word.len() };
@@ -140,7 +140,7 @@ pub(crate) fn read_process_word(from: Elsewhere) -> Result<u128, Errno> {
 
 /// Copies this piece into another process's memory. Returns the number of bytes copied. The caller
 /// has just read the check word there, and so knows that the pid still belongs to the peer.
-pub(crate) fn write_process(from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
+pub(crate) fn write_process(from: Run<'_>, to: RemoteAddress) -> Result<usize, Errno> {
     let start = from.region.at(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };

@@ -19,18 +19,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// Minimum length of a mapping for which huge pages are requested.
+/// Minimum length of a mapping, in bytes, for which huge pages are requested.
 const HUGE_BYTES: usize = 1 << 21;
 
 #[derive(Debug)]
 enum RegionKind {
-    /// Mapped by this process. The file is there if this process created the memory to share it.
+    /// Memory mapped by this process. The file is there if this process created the memory to share
+    /// it.
     Mapped(Option<OwnedFd>),
     /// Memory of a vector with that capacity.
     Plain(usize),
 }
 
-/// Region of memory.
+/// Contiguous region of memory for bulk transfers.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
@@ -45,14 +46,14 @@ unsafe impl Send for Region {}
 // kernel.
 unsafe impl Sync for Region {}
 
-/// Failed system call and its error number.
+/// Name of a failed system call, and its error number.
 pub(crate) type Refused = (&'static str, Errno);
 
 fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
     move |errno| (call, errno)
 }
 
-/// Returns the identity of the file if fstat succeeds.
+/// Returns the identity of the file; `None` if fstat fails.
 pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
     let stat = fstat(file).ok()?;
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
@@ -124,7 +125,7 @@ impl Region {
         Self::mapped(file.as_fd(), bytes, true)
     }
 
-    /// Maps a file that a peer has passed and announced with that length.
+    /// Maps a file that a peer has passed, of the length that the peer announced.
     pub(crate) fn map(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {
         match is_sound(file, bytes)? {
             true => Self::mapped(file, bytes, writable),
@@ -151,7 +152,7 @@ impl Region {
         Ok(Self { start, bytes, writable, kind: RegionKind::Mapped(None) })
     }
 
-    /// Takes over the memory of a vector.
+    /// Takes ownership of a vector's memory.
     pub(crate) fn plain(vec: Vec<u8>) -> Self {
         let mut vec = ManuallyDrop::new(vec);
         let (bytes, capacity) = (vec.len(), vec.capacity());
@@ -181,7 +182,7 @@ impl Region {
         self.bytes
     }
 
-    /// Returns the file if other processes can map this memory.
+    /// Returns the file; `None` if other processes cannot map this memory.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             RegionKind::Mapped(Some(file)) => Some(file.as_fd()),
@@ -197,7 +198,7 @@ impl Region {
         Some(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
     }
 
-    /// Returns the identity of the file if there is one and fstat succeeds.
+    /// Returns the identity of the file; `None` if there is no file or fstat fails.
     pub(crate) fn file_id(&self) -> Option<FileId> {
         file_id(self.file()?)
     }
@@ -213,7 +214,11 @@ impl Region {
     #[inline]
     pub(super) fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.bytes), "outside of this memory");
+        assert!(
+            end.is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at {offset}: outside of this memory of {}",
+            self.bytes
+        );
         // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes`
         // long.
         unsafe { self.start.add(offset) }
@@ -222,11 +227,11 @@ impl Region {
     /// Returns the address of a range for writing; see [`at`](Self::at).
     #[inline]
     pub(super) fn at_mut(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(self.writable, "this memory is for reading");
+        assert!(self.writable, "write to memory that is mapped read-only");
         self.at(offset, bytes)
     }
 
-    /// Copies bytes out.
+    /// Copies the bytes from `offset` on to `into`.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         // SAFETY: at() has checked that `into.len()` bytes are readable at `from`; `into` is a
@@ -234,7 +239,7 @@ impl Region {
         unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), Store::Cached) }
     }
 
-    /// Copies bytes in.
+    /// Copies `bytes` into the region from `offset` on.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.at_mut(offset, bytes.len());
         // SAFETY: at_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a
@@ -292,7 +297,7 @@ mod tests {
             assert_eq!(
                 rustix::io::read(&watch, &mut events),
                 Err(Errno::AGAIN),
-                "a file was named"
+                "the memory's file had a name in the folder"
             );
         }
         assert_eq!(folder.read_dir().expect("it is there").count(), 0);

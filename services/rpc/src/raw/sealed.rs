@@ -37,12 +37,20 @@ mod tests {
         let usual = MemfdFlags::empty();
         let sealed = memory(usual, 1 << 21, SealFlags::SHRINK);
         assert_eq!(is_sound(&sealed, 1 << 21), Ok(true));
-        assert_eq!(is_sound(&sealed, (1 << 21) + 1), Ok(false), "too short");
+        assert_eq!(
+            is_sound(&sealed, (1 << 21) + 1),
+            Ok(false),
+            "a file that is too short was accepted"
+        );
         let open = memory(usual, 1 << 21, SealFlags::GROW);
-        assert_eq!(is_sound(&open, 1 << 21), Ok(false), "it could be cut off");
+        assert_eq!(
+            is_sound(&open, 1 << 21),
+            Ok(false),
+            "a file that can be truncated was accepted"
+        );
         let null = std::fs::File::open("/dev/null").expect("there is one");
-        assert_eq!(is_sound(&null, 0), Ok(false), "no memory");
+        assert_eq!(is_sound(&null, 0), Ok(false), "a file that is not memory was accepted");
         let huge = memory(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, 1 << 21, SealFlags::SHRINK);
-        assert_eq!(is_sound(&huge, 1 << 21), Ok(false), "of huge pages");
+        assert_eq!(is_sound(&huge, 1 << 21), Ok(false), "a file of huge pages was accepted");
     }
 }

@@ -1,4 +1,4 @@
-//! Shared memory segment of two processes: a status of each side, and a ring of messages in each
+//! Shared memory segment of two processes: a status of each end, and a ring of messages in each
 //! direction.
 //!
 //! ```text
@@ -28,22 +28,22 @@ const WORDS_INLINE: usize = 12;
 /// Maximum length of a body that is stored in its slot, in bytes.
 pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
 
-/// Status of a side. On its own cache lines, as it is read far more often than written.
+/// Status of one end. On its own cache lines, as it is read far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Status {
-    /// State of this side: awake or asleep. All zeroes, as of a new file, are awake.
+    /// Whether this end is awake or asleep. All zeroes, as in a new file, mean awake.
     pub(crate) asleep: ParkWord,
-    /// 1 if this side has more to send than there is room for. The peer that resets it to 0 wakes
-    /// this side.
+    /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes
+    /// this end.
     pub(crate) wants_room: AtomicU32,
 }
 
-/// Read position of a side.
+/// Read position of one end.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct ReadProgress {
-    /// Number of the other side's messages that this side has taken.
+    /// Number of the peer's messages that this end has read.
     pub(crate) taken: AtomicU64,
 }
 
@@ -58,10 +58,10 @@ pub(crate) struct SegmentSide {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Slot {
-    /// Number of messages up to and including this one; a smaller value is of an earlier lap.
+    /// Number of messages up to and including this one; a smaller value belongs to an earlier lap.
     pub(crate) sequence: AtomicU64,
     pub(crate) header: [AtomicU64; 3],
-    /// Body, or the offset of a long body.
+    /// Body of the message, or the offset of a long body.
     pub(crate) inline: [AtomicU64; WORDS_INLINE],
 }
 
@@ -69,7 +69,7 @@ const SIDE_BYTES: usize = size_of::<SegmentSide>();
 const SLOT_BYTES: usize = size_of::<Slot>();
 const _: () = assert!(SIDE_BYTES == 256 && SLOT_BYTES == 128);
 
-/// Returns the size of a segment of that layout, in bytes.
+/// Returns the size of a segment with that layout, in bytes.
 fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
     2 * (SIDE_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
@@ -86,7 +86,7 @@ fn refused(call: &'static str) -> impl Fn(Errno) -> SegmentError {
     move |errno| SegmentError::Refused(call, errno)
 }
 
-/// Mapped segment.
+/// Shared memory segment that this process has mapped.
 #[derive(Debug)]
 pub(crate) struct Segment {
     start: NonNull<u8>,
@@ -141,7 +141,7 @@ impl Segment {
         Ok(Self { start, slots_count, shared_bytes })
     }
 
-    /// Returns the status of a side: 0 is the connector, 1 the acceptor.
+    /// Returns the status of an end: 0 is the connector, 1 the acceptor.
     #[inline]
     pub(crate) fn side(&self, side: usize) -> &SegmentSide {
         assert!(side < 2);
@@ -153,7 +153,7 @@ impl Segment {
         unsafe { at.cast::<SegmentSide>().as_ref() }
     }
 
-    /// Returns the slot for the message of that number in the direction in which `side` sends.
+    /// Returns the slot for the message `number` in the direction in which `side` sends.
     #[inline]
     pub(crate) fn slot(&self, side: usize, number: u64) -> &Slot {
         assert!(side < 2);
@@ -179,14 +179,14 @@ impl Segment {
     /// accesses no more than these.
     fn body(&self, side: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
-        assert!(side < 2 && end <= self.shared_bytes as usize, "outside of what is shared");
+        assert!(side < 2 && end <= self.shared_bytes as usize, "outside of the shared bytes");
         let bodies = 2 * (SIDE_BYTES + self.slots_count as usize * SLOT_BYTES);
         // SAFETY: `side < 2` and `offset + bytes <= shared_bytes` were asserted, so the address
         // lies within the last 2 * shared_bytes of the mapping.
         unsafe { self.start.add(bodies + side * self.shared_bytes as usize + offset as usize) }
     }
 
-    /// Copies a long body to the segment, for the other side to read.
+    /// Copies a long body to the segment, for the peer to read.
     ///
     /// # Panics
     /// Panics if the range lies outside of the buffer for long bodies.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_shrink_or_is_too_short_is_not_mapped() {
+    fn file_that_could_shrink_or_is_too_short_is_not_mapped() {
         let (_, short) = Segment::create(2, 4096).expect("a memfd");
         assert_eq!(Segment::map(&short, 4, 4096).err(), Some(SegmentError::NotSealed));
         let open = memfd_create("open", MemfdFlags::CLOEXEC).expect("a memfd");
@@ -278,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "outside of what is shared")]
-    fn a_body_outside_of_what_is_shared_is_not_read() {
+    #[should_panic(expected = "outside of the shared bytes")]
+    fn body_outside_of_the_shared_bytes_is_not_read() {
         let (segment, _) = Segment::create(2, 4096).expect("a memfd");
         segment.read_body(1, 4095, 2, &mut Vec::new());
     }

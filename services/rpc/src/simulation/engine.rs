@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 const BODY_MAX: u32 = 300;
 const SERVER: PeerKey = PeerKey { slot: 0, generation: 0 };
 
-/// Bytes under way, each with its arrival time.
+/// Bytes in flight in one direction, each with its arrival time.
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<(u64, u8)>,
@@ -23,13 +23,13 @@ impl Pipe {
         self.bytes.extend(frame.map(|byte| (self.arrives_ns, byte)));
     }
 
-    /// Receives bytes that have arrived, at most `count`.
+    /// Moves at most `count` bytes that have arrived to the receive buffer.
     fn receive(&mut self, now_ns: u64, count: usize, into: &mut Inbound) {
         for _ in 0..count {
             match self.bytes.front() {
                 Some(&(at_ns, byte)) if at_ns <= now_ns => {
-                    into.room()[0] = byte;
-                    into.filled(1);
+                    into.free_space()[0] = byte;
+                    into.mark_received(1);
                     self.bytes.pop_front();
                 }
                 _ => return,
@@ -38,8 +38,8 @@ impl Pipe {
     }
 }
 
-/// Answers a request: refuses it if its first byte is below 20, and returns the reversed body
-/// otherwise.
+/// Returns the server's answer to a request: a refusal if the first byte is below 20, the reversed
+/// body otherwise.
 fn answer(body: &[u8]) -> Result<Vec<u8>, Refusal> {
     match body.first() {
         Some(0..=19) => Err(Refusal::Failed),
@@ -84,7 +84,7 @@ proptest! {
             let step = steps.get(turn).unwrap_or(&idle);
             now_ns += 700;
             if turn < steps.len() && !cut {
-                let id = calls.start(SERVER, u64::MAX).expect("there is room");
+                let id = calls.start(SERVER, u64::MAX).expect("free slot");
                 let body_bytes = step.body.len() as u32;
                 let header = Header { body_bytes, kind: Kind::Request, method: 7, call: id.word() };
                 there.send(header, &step.body, now_ns + step.delay_ns);
@@ -97,7 +97,7 @@ proptest! {
                 }
             }
             there.receive(now_ns, step.pieces, &mut at_server);
-            while let Some((header, body)) = at_server.frame().expect("only whole frames are sent") {
+            while let Some((header, body)) = at_server.frame().expect("valid frame") {
                 let (kind, method, body) = match answer(body) {
                     Ok(body) => (Kind::Response, 0, body),
                     Err(refusal) => (Kind::Refusal, refusal as u64, Vec::new()),
@@ -106,7 +106,7 @@ proptest! {
                 back.send(header, &body, now_ns + step.delay_ns / 2);
             }
             back.receive(now_ns, step.pieces, &mut at_client);
-            while let Some((header, body)) = at_client.frame().expect("only whole frames are sent") {
+            while let Some((header, body)) = at_client.frame().expect("valid frame") {
                 let outcome = match header.kind {
                     Kind::Response => Outcome::Result,
                     _ => Outcome::Refused(Refusal::of(header.method)),
@@ -155,8 +155,8 @@ proptest! {
         let read = |pieces: usize| -> (Vec<(Header, Vec<u8>)>, Option<FrameError>) {
             let (mut inbound, mut found) = (Inbound::new(BODY_MAX), Vec::new());
             for piece in stream.chunks(pieces) {
-                inbound.room()[..piece.len()].copy_from_slice(piece);
-                inbound.filled(piece.len());
+                inbound.free_space()[..piece.len()].copy_from_slice(piece);
+                inbound.mark_received(piece.len());
                 loop {
                     match inbound.frame() {
                         Ok(Some((header, body))) => found.push((header, body.to_vec())),

@@ -12,14 +12,14 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Length of a hello with its nonce and a proof, in bytes; every window holds as much.
+/// Length of a hello with its nonce and a proof, in bytes; every window holds at least as many.
 const HANDSHAKE_BYTES: u64 = 24 + 32 + 32;
 
 thread_local! {
     static FLOODED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records why an endpoint of this thread closes a connection; it drops the port next.
+/// Records why an endpoint of this thread closes a connection; the caller drops the port next.
 pub fn closing(why: &Gone) {
     FLOODED.set(*why == Gone::Flooded);
 }
@@ -33,7 +33,7 @@ impl Random {
         Self(SplitMix64::new(seed))
     }
 
-    /// Returns a number below `end`, or 0.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.next_u64() % end.max(1)
     }
@@ -44,11 +44,12 @@ impl Random {
     }
 }
 
-/// Properties of a network.
+/// Properties of a simulated network.
 #[derive(Debug, Clone, Copy)]
-pub struct Weather {
+pub struct NetworkProperties {
     pub delay_ns_max: u64,
-    /// Bytes that each direction holds, the connector's first; further ones find no room.
+    /// Number of bytes that each direction holds, the connector's first; further ones are not
+    /// accepted.
     pub window_bytes: [u64; 2],
     /// Maximum number of bytes in one send or receive.
     pub piece_bytes_max: u64,
@@ -57,49 +58,49 @@ pub struct Weather {
 /// Way in which a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Bytes sent before still arrive, followed by the end.
+    /// Bytes that were sent before still arrive, followed by the end of the stream.
     Closed,
-    /// No more bytes arrive, and both sides get an error.
+    /// No more bytes arrive, and both ends get an error.
     Reset,
 }
 
-/// One direction of a connection.
+/// One direction of a simulated connection.
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Bytes under way, with their arrival times.
+    /// Bytes in flight, with their arrival times.
     pieces: VecDeque<(u64, VecDeque<u8>)>,
     bytes: u64,
     /// Number of bytes sent so far.
     sent_bytes: u64,
     last_ns: u64,
-    /// Arrival time of the end, after all bytes.
+    /// Arrival time of the end of the stream, after all bytes; `None` while the connection is open.
     end_ns: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Streams {
     random: Random,
-    weather: Weather,
-    /// Direction of each side's sent bytes.
+    weather: NetworkProperties,
+    /// Direction of the bytes that each end sends.
     pipes: [Pipe; 2],
     reset: bool,
-    /// `true` if no more bytes arrive and neither side is told.
+    /// `true` if no more bytes arrive and neither end is notified.
     silent: bool,
-    /// `true` if one side was disconnected because it does not read.
+    /// `true` if a peer was disconnected because it does not read.
     flooded: bool,
-    /// `true` for a side whose process has ended: it reads nothing, and what it still sends does
+    /// `true` for an end whose process was killed: it reads nothing, and what it still sends does
     /// not arrive.
     gone: [bool; 2],
 }
 
-/// Connection as seen by the tests.
+/// Simulated connection as accessed by the tests.
 #[derive(Debug, Clone)]
 pub struct Cable(Arc<Mutex<Streams>>);
 
-/// Connection as seen by one side.
+/// One end of a simulated connection, as accessed by an endpoint.
 pub struct Port {
     cable: Cable,
-    /// 0 for the connector's side, 1 for the acceptor's.
+    /// Index of this end: 0 for the connector, 1 for the acceptor.
     side: usize,
     /// Descriptor for the epoll set, which never reports it.
     fd: OwnedFd,
@@ -112,8 +113,8 @@ impl fmt::Debug for Port {
 }
 
 impl Cable {
-    /// Creates a connection. Returns its ends with the connector's first.
-    pub fn new(seed: u64, weather: Weather) -> (Self, [Port; 2]) {
+    /// Creates a connection. Returns its two ends, the connector's first.
+    pub fn new(seed: u64, weather: NetworkProperties) -> (Self, [Port; 2]) {
         let streams = Streams {
             random: Random::new(seed),
             weather,
@@ -143,12 +144,12 @@ impl Cable {
         }
     }
 
-    /// Stops all arrivals without telling either side.
+    /// Stops all arrivals without notifying either end.
     pub fn silence(&self) {
         self.streams().silent = true;
     }
 
-    /// Kills the process at that side, so that the other side gets the end.
+    /// Kills the process at the end `side`, so that its peer gets the end of the stream.
     pub fn kill(&self, side: usize, how: End) {
         self.end(how);
         self.streams().gone[side] = true;
@@ -163,7 +164,8 @@ impl Cable {
         self.streams().flooded
     }
 
-    /// Returns the time at which that side can know of the connection's end.
+    /// Returns the time at which the end `side` can detect that the connection was closed; `None`
+    /// if it is open.
     pub fn end_ns(&self, side: usize) -> Option<u64> {
         let streams = self.streams();
         if streams.silent && !streams.reset {

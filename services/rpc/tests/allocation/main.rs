@@ -70,7 +70,7 @@ fn calls_never_allocate(address: &str) {
 
 // One test: two at once would have four threads that spin.
 #[test]
-fn a_call_in_shared_memory_or_over_a_socket_allocates_nothing() {
+fn call_over_shared_memory_or_a_socket_allocates_nothing() {
     for address in ["sm://", "tcp://127.0.0.1:0", "uds://"] {
         calls_never_allocate(address);
     }

@@ -115,7 +115,7 @@ fn killed_soon(other: Other) -> std::thread::JoinHandle<Killed> {
     })
 }
 
-pub fn what_was_answered_arrives() {
+pub fn answers_sent_before_a_kill_arrive() {
     for how in EACH {
         let server = Other::start("die", how);
         let (mut client, peer) = connected(&server.address());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(30);
 
-pub fn a_server_is_stopped() {
+pub fn calls_to_a_stopped_server_time_out_and_later_ones_succeed() {
     for how in EACH {
         let server = Other::start("serve", how);
         let (mut client, peer) = connected(&server.address());
@@ -63,7 +63,7 @@ pub fn an_owner_is_stopped() {
     assert!(memory.into_vecs().is_ok());
 }
 
-pub fn a_server_is_restarted() {
+pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
     let place = std::env::temp_dir().join(format!("handover-rpc-again-{}", std::process::id()));
     let name = format!("again-{}", std::process::id());
     let mut client = endpoint();

@@ -84,7 +84,7 @@ fn client(server: &Server) -> (Endpoint, Peer) {
 }
 
 #[test]
-fn what_is_sent_comes_back_however_long_it_is() {
+fn echo_returns_messages_of_all_lengths() {
     for how in EACH {
         let server = serve(how, Config::default(), |_| {});
         let (mut client, peer) = client(&server);
@@ -100,7 +100,7 @@ fn what_is_sent_comes_back_however_long_it_is() {
 }
 
 #[test]
-fn what_the_peer_refuses_is_told_apart() {
+fn each_refusal_has_its_own_error() {
     for how in EACH {
         let server = serve(how, Config::default(), |server| {
             server.register("long", 0, |_, ()| Ok(vec![0u8; 2 << 20])).unwrap();
@@ -120,7 +120,7 @@ fn what_the_peer_refuses_is_told_apart() {
 }
 
 #[test]
-fn ten_thousand_calls_are_under_way_and_none_is_lost() {
+fn ten_thousand_concurrent_calls_all_return_their_result() {
     for how in EACH {
         let server = serve(how, Config::default(), |_| {});
         let (mut client, peer) = client(&server);
@@ -134,7 +134,7 @@ fn ten_thousand_calls_are_under_way_and_none_is_lost() {
 }
 
 #[test]
-fn a_deadline_ends_a_call_and_its_late_answer_is_dropped() {
+fn deadline_ends_a_call_and_its_late_answer_is_dropped() {
     for how in EACH {
         let (open, wait) = gate();
         let server = serve(how, Config::default(), |server| register_held(server, wait));
@@ -149,7 +149,7 @@ fn a_deadline_ends_a_call_and_its_late_answer_is_dropped() {
 }
 
 #[test]
-fn whichever_is_done_first_is_found_first() {
+fn wait_any_returns_calls_in_order_of_completion() {
     let (open, wait) = gate();
     let server = serve("sm://", Config::default(), |server| register_held(server, wait));
     let (mut client, peer) = client(&server);
@@ -168,7 +168,7 @@ fn whichever_is_done_first_is_found_first() {
 }
 
 #[test]
-fn a_call_that_was_cancelled_is_forgotten_and_does_not_begin() {
+fn cancelled_call_is_removed_and_its_handler_does_not_run() {
     let (tell, told) = std::sync::mpsc::channel();
     let (open, wait) = gate();
     let config = Config { pool_threads: 1, ..Config::default() };
@@ -279,7 +279,7 @@ fn requests_that_arrive_together_are_all_handled_after_one_notification() {
 }
 
 #[test]
-fn handlers_call_back_and_each_other_without_end_in_sight() {
+fn nested_calls_between_two_endpoints_return_their_results() {
     for how in EACH {
         // The server calls its caller with half of the number, and the caller calls back, down to
         // zero.
@@ -305,7 +305,7 @@ fn handlers_call_back_and_each_other_without_end_in_sight() {
 }
 
 #[test]
-fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
+fn endpoint_waiting_for_an_answer_handles_calls_and_the_disconnection() {
     let config = Config { spin_ns_max: 0, ..Config::default() };
     for how in EACH {
         let ask_back = |context: &mut handover_rpc::Context<'_>, number: u64| {
@@ -346,7 +346,7 @@ fn who_sleeps_for_an_answer_is_called_back_and_told_that_the_peer_has_left() {
 }
 
 #[test]
-fn who_calls_without_a_pause_lets_strangers_in_and_hears_others() {
+fn busy_caller_accepts_connections_and_handles_requests() {
     for how in EACH {
         for spin_forever in [false, true] {
             let config = Config { spin_forever, ..Config::default() };
@@ -385,7 +385,7 @@ fn two_endpoints_of_one_thread_connect_and_an_endpoint_connects_to_itself() {
 }
 
 #[test]
-fn names_addresses_and_configurations_that_cannot_be_are_refused() {
+fn invalid_names_addresses_and_configurations_are_refused() {
     let mut one = endpoint(Config::default()).unwrap();
     one.register("a", 0, |_, ()| Ok(())).unwrap();
     let again = one.register("a", 0, |_, ()| Ok(()));
@@ -410,7 +410,7 @@ fn names_addresses_and_configurations_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn as_many_peers_as_may_be_and_no_more() {
+fn peers_beyond_peers_max_are_refused() {
     for how in EACH {
         let server = serve(how, Config { peers_max: 2, ..Config::default() }, |_| {});
         let ((mut one, peer), _two) = (client(&server), client(&server));
@@ -423,7 +423,7 @@ fn as_many_peers_as_may_be_and_no_more() {
 }
 
 #[test]
-fn many_clients_are_served_and_those_that_sleep_are_woken() {
+fn many_clients_are_served_and_sleeping_ones_are_woken() {
     for how in EACH {
         for config in [Config { spin_ns_max: 0, ..Config::default() }, Config::default()] {
             let server = serve(how, config.clone(), |_| {});
@@ -445,7 +445,7 @@ fn many_clients_are_served_and_those_that_sleep_are_woken() {
 }
 
 #[test]
-fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
+fn socket_file_is_private_and_removed_with_its_endpoint() {
     use std::os::unix::fs::PermissionsExt;
     let folder = std::env::temp_dir().join(format!("handover-rpc-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -463,7 +463,7 @@ fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
 }
 
 #[test]
-fn an_endpoint_that_ends_leaves_the_socket_file_of_its_successor() {
+fn dropped_endpoint_keeps_the_socket_file_of_its_successor() {
     let folder = std::env::temp_dir().join(format!("handover-rpc-next-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("socket");
@@ -478,7 +478,7 @@ fn an_endpoint_that_ends_leaves_the_socket_file_of_its_successor() {
 }
 
 #[test]
-fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
+fn path_with_a_held_lock_is_in_use_before_its_owner_listens() {
     use rustix::fs::{FlockOperation, flock};
     use std::os::unix::fs::MetadataExt;
     let folder = std::env::temp_dir().join(format!("handover-rpc-lock-{}", std::process::id()));
@@ -507,7 +507,7 @@ fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
 }
 
 #[test]
-fn long_messages_go_round_the_least_of_shared_memory() {
+fn long_messages_wrap_around_the_smallest_shared_buffer() {
     let config = Config { message_bytes_max: 1024, shared_bytes: 4096, ..Config::default() };
     let server = serve("sm://", config.clone(), |_| {});
     let mut client = endpoint(config).unwrap();
@@ -521,7 +521,7 @@ fn long_messages_go_round_the_least_of_shared_memory() {
 }
 
 #[test]
-fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
+fn requests_beyond_the_queue_limit_are_refused_and_their_sender_stays_connected() {
     for how in EACH {
         let config = Config { queued_bytes_max: 1 << 20, ..Config::default() };
         let server = serve(how, config, |server| {
@@ -556,7 +556,7 @@ fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
 }
 
 #[test]
-fn what_is_no_socket_stays_where_it_is() {
+fn file_that_is_not_a_socket_is_not_removed() {
     let path = std::env::temp_dir().join(format!("handover-rpc-file-{}", std::process::id()));
     std::fs::write(&path, "a letter").unwrap();
     let address = format!("uds://{}", path.display()).parse().unwrap();
@@ -611,7 +611,7 @@ fn hello() -> [u8; HELLO_BYTES] {
 }
 
 #[test]
-fn peers_that_connect_while_the_server_is_busy_are_all_let_in() {
+fn peers_that_connect_while_the_server_is_busy_are_all_accepted() {
     // More than the maximum number of handshakes.
     const PEERS: usize = 1200;
     if !has_room_for(PEERS as u64) {
@@ -652,7 +652,7 @@ fn waiting_count(address: &Address) -> usize {
 }
 
 #[test]
-fn request_is_handled_before_all_that_wait_are_accepted() {
+fn request_is_handled_before_all_waiting_connections_are_accepted() {
     const STRANGERS: usize = 1000;
     if !has_room_for(STRANGERS as u64) {
         return;
@@ -686,7 +686,7 @@ fn request_is_handled_before_all_that_wait_are_accepted() {
 }
 
 #[test]
-fn silent_strangers_keep_a_peer_out_for_a_part_of_their_time() {
+fn silent_connections_delay_a_peer_by_a_part_of_their_timeout() {
     const HANDSHAKES_MAX: u32 = 8;
     let handshakes_max = HANDSHAKES_MAX;
     let config = Config { handshakes_max, handshake_timeout_ms: 16 * 20, ..Config::default() };

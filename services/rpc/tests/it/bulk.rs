@@ -210,7 +210,7 @@ fn forged(handle: &BulkHandle, change: impl FnOnce(&mut Forged)) -> BulkHandle {
 }
 
 #[test]
-fn a_handle_that_lies_is_refused_by_its_owner() {
+fn forged_handle_is_refused_by_its_owner() {
     for way in ways() {
         let server = Server::new(&way);
         let ours = BulkMemory::plain(vec![9; 100]);
@@ -250,7 +250,7 @@ fn a_handle_that_lies_is_refused_by_its_owner() {
 }
 
 #[test]
-fn a_deadline_passes_while_the_owner_is_busy_and_later_transfers_are_right() {
+fn deadline_passes_while_the_owner_is_busy_and_later_transfers_succeed() {
     for way in ways().into_iter().filter(|it| it.shared == BulkPath::Messages) {
         let mut server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
@@ -309,7 +309,7 @@ fn memory_beyond_memories_max_is_refused_until_another_is_withdrawn() {
 }
 
 #[test]
-fn memory_of_no_bytes_is_made_in_every_way() {
+fn empty_memory_of_every_kind_can_be_created() {
     for memory in [BulkMemory::shared(0), BulkMemory::in_folder(&std::env::temp_dir(), 0)] {
         assert_eq!(memory.map(|it| it.to_vec()), Ok(Vec::new()));
     }
@@ -318,7 +318,7 @@ fn memory_of_no_bytes_is_made_in_every_way() {
 }
 
 #[test]
-fn a_deadline_passes_while_there_is_always_something_to_copy() {
+fn deadline_passes_while_other_transfers_are_copied() {
     for way in ways().into_iter().filter(|it| it.shared == BulkPath::Mapped) {
         let server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
@@ -332,7 +332,7 @@ fn a_deadline_passes_while_there_is_always_something_to_copy() {
 }
 
 #[test]
-fn calls_get_in_between_the_pieces_of_a_long_transfer() {
+fn calls_are_handled_between_the_pieces_of_a_long_transfer() {
     for way in ways().into_iter().filter(|it| it.config.message_bytes_max > 1000) {
         let mut server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
@@ -363,7 +363,7 @@ fn calls_get_in_between_the_pieces_of_a_long_transfer() {
 }
 
 #[test]
-fn an_owner_that_is_gone_is_noticed_by_transfers_that_are_done_at_once() {
+fn immediate_transfer_detects_a_disconnected_owner() {
     let way = &ways()[0];
     let server = Server::new(way);
     let (mut client, peer) = server.client(way);
@@ -405,7 +405,7 @@ fn transfer_beyond_transfers_max_is_refused_and_moves_nothing() {
 }
 
 #[test]
-fn a_transfer_that_is_cancelled_leaves_the_memory_to_its_owner() {
+fn cancelled_transfer_no_longer_accesses_the_memory() {
     for way in ways() {
         let server = Server::new(&way);
         let (mut client, peer) = server.client(&way);
@@ -420,7 +420,7 @@ fn a_transfer_that_is_cancelled_leaves_the_memory_to_its_owner() {
 }
 
 #[test]
-fn memory_that_a_peer_may_write_is_not_given_back_before_the_peer_says_so() {
+fn memory_is_withdrawn_only_after_its_writer_has_released_it() {
     let way = &ways()[0];
     let mut server = Server::new(way);
     let (mut client, peer) = server.client(way);
@@ -441,7 +441,7 @@ fn memory_that_a_peer_may_write_is_not_given_back_before_the_peer_says_so() {
 }
 
 #[test]
-fn a_peer_that_is_sent_away_lets_go_of_memory_that_it_may_write() {
+fn disconnected_peer_releases_memory_that_it_may_write() {
     let way = &ways()[0];
     let server = Server::new(way);
     let (mut client, peer) = server.client(way);
@@ -456,7 +456,7 @@ fn a_peer_that_is_sent_away_lets_go_of_memory_that_it_may_write() {
 }
 
 #[test]
-fn two_that_lend_to_each_other_and_part_do_not_wait_for_each_other() {
+fn peers_with_writable_memory_of_each_other_close_without_waiting() {
     let way = &ways()[0];
     let mut owner = Endpoint::new(way.config.clone()).unwrap();
     let address = owner.listen(&way.how.parse().unwrap()).unwrap();
@@ -487,7 +487,7 @@ fn two_that_lend_to_each_other_and_part_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn what_the_kernel_does_not_allow_is_remembered_of_so_many_memories_and_no_more() {
+fn denied_attachments_are_remembered_up_to_a_limit() {
     let config = Config { bulk_uses_process_vm: false, ..Config::default() };
     let mut owner = Endpoint::new(config.clone()).unwrap();
     let address = owner.listen(&"sm://".parse().unwrap()).unwrap();

@@ -49,7 +49,7 @@ fn meet(address: &str, memory: BulkMemory, rights: Rights) -> (Owner, Endpoint, 
 }
 
 #[test]
-fn each_side_copies_a_half_and_all_of_it_arrives() {
+fn each_peer_copies_a_half_and_all_bytes_arrive() {
     let shared = || BulkMemory::shared(BYTES).unwrap();
     let (mut owner, mut mover, peer) = meet("sm://", filled(shared(), 1), Rights::ReadWrite);
     let ours = filled(shared(), 2);
@@ -82,7 +82,7 @@ fn each_side_copies_a_half_and_all_of_it_arrives() {
 }
 
 #[test]
-fn what_cannot_be_halved_is_copied_by_one_side() {
+fn transfer_that_cannot_be_halved_is_copied_by_one_peer() {
     for (address, memory) in [
         ("sm://", BulkMemory::plain(vec![0; BYTES])),
         ("tcp://127.0.0.1:0", BulkMemory::shared(BYTES).unwrap()),
@@ -109,7 +109,7 @@ fn what_cannot_be_halved_is_copied_by_one_side() {
 }
 
 #[test]
-fn a_handle_of_other_memory_or_without_the_right_is_refused() {
+fn handle_of_other_memory_or_without_the_right_is_refused() {
     let shared = || BulkMemory::shared(BYTES).unwrap();
     let (mut owner, mut mover, peer) = meet("sm://", shared(), Rights::ReadWrite);
     let (ours, other) = (shared(), shared());
@@ -117,9 +117,9 @@ fn a_handle_of_other_memory_or_without_the_right_is_refused() {
     let for_reading = mover.register_memory(&ours, Rights::Read).unwrap();
     let part = |handle| BulkPart::of(BYTES as u64).halved(handle);
     let pulled = mover.pull(peer, &owner.handle, &ours, part(&of_other));
-    assert_eq!(pulled, Err(BulkError::NotOurs));
+    assert_eq!(pulled, Err(BulkError::ForeignHandle));
     let pulled = mover.pull(peer, &owner.handle, &ours, part(&owner.handle));
-    assert_eq!(pulled, Err(BulkError::NotOurs));
+    assert_eq!(pulled, Err(BulkError::ForeignHandle));
     let pulled = mover.pull(peer, &owner.handle, &ours, part(&for_reading));
     assert_eq!(pulled, Err(BulkRefusal::Rights.into()));
     assert_eq!(mover.push(peer, &owner.handle, &ours, part(&for_reading)), Ok(()));
@@ -127,7 +127,7 @@ fn a_handle_of_other_memory_or_without_the_right_is_refused() {
 }
 
 #[test]
-fn a_peer_that_does_not_help_in_time_is_not_waited_for_and_can_help_later() {
+fn transfer_times_out_if_the_peer_does_not_copy_its_half() {
     let mut owner = Endpoint::new(Config::default()).unwrap();
     let address = owner.listen(&"sm://".parse().unwrap()).unwrap();
     let memory = filled(BulkMemory::shared(BYTES).unwrap(), 1);
@@ -168,7 +168,7 @@ fn a_peer_that_does_not_help_in_time_is_not_waited_for_and_can_help_later() {
 }
 
 #[test]
-fn a_peer_that_ends_before_its_half_is_done_is_an_error() {
+fn peer_that_disconnects_before_copying_its_half_is_an_error() {
     let (mut owner, mut mover, peer) =
         meet("sm://", BulkMemory::shared(BYTES).unwrap(), Rights::Read);
     let ours = BulkMemory::shared(BYTES).unwrap();
@@ -183,7 +183,7 @@ fn a_peer_that_ends_before_its_half_is_done_is_an_error() {
 }
 
 #[test]
-fn an_owner_that_withdraws_its_memory_does_not_copy_its_half_to_the_end() {
+fn owner_that_withdraws_its_memory_stops_copying_its_half() {
     const LONG: u64 = 16 << 20;
     let mut owner = Endpoint::new(Config::default()).unwrap();
     let address = owner.listen(&"sm://".parse().unwrap()).unwrap();

@@ -8,7 +8,7 @@ use handover_rpc::{
 use std::rc::Rc;
 
 #[test]
-fn numbers_and_handles_of_other_threads_may_go_anywhere() {
+fn ids_and_handles_are_send_and_sync() {
     assert_eq!(auto_traits!((Peer, Method, Timer, Transfer)), "Send + Sync");
     assert_eq!(auto_traits!((Stopper, Caller, Progress)), "Send + Sync");
     assert_eq!(auto_traits!(BulkMemory), "Send + Sync");
@@ -19,7 +19,7 @@ fn numbers_and_handles_of_other_threads_may_go_anywhere() {
 }
 
 #[test]
-fn endpoint_goes_to_another_thread_and_is_not_shared() {
+fn endpoint_is_send_but_not_sync() {
     assert_eq!(auto_traits!(Endpoint), "Send");
     assert_eq!(auto_traits!(Context<'static>), "Send");
     assert_eq!(auto_traits!(Moment<'static>), "Send");

@@ -66,7 +66,7 @@ fn handlers_on_fibers_wait_for_each_other_on_one_thread() {
 }
 
 #[test]
-fn fibers_beyond_their_bound_are_refused_and_so_are_cancelled_ones_forgotten() {
+fn requests_beyond_the_fiber_limit_are_refused_and_cancelled_ones_removed() {
     let (free, begun) = (Arc::new(handover_fiber::Eventual::new()), Arc::new(AtomicU32::new(0)));
     let (waits_for, counts) = (Arc::clone(&free), Arc::clone(&begun));
     let (_server, address) = server("uds://", fibers(1, 2), |server| {
@@ -94,7 +94,7 @@ fn fibers_beyond_their_bound_are_refused_and_so_are_cancelled_ones_forgotten() {
 }
 
 #[test]
-fn results_of_waiting_fibers_beyond_their_bound_are_dropped_and_said_to_be() {
+fn results_beyond_the_queue_limit_are_dropped_and_reported() {
     const COUNT: usize = 100;
     const RESULT_BYTES: usize = 4000;
     let (free, begun) = (Arc::new(handover_fiber::Eventual::new()), Arc::new(AtomicU32::new(0)));
@@ -136,7 +136,7 @@ fn results_of_waiting_fibers_beyond_their_bound_are_dropped_and_said_to_be() {
 }
 
 #[test]
-fn a_handler_on_a_fiber_calls_others_through_a_thread_of_progress() {
+fn handler_on_a_fiber_calls_through_a_progress_thread() {
     for how in ["sm://", "tcp://127.0.0.1:0"] {
         let (_behind, behind) = server(how, Config::default(), |_| ());
         let mut own = Endpoint::new(Config::default()).unwrap();
@@ -164,7 +164,7 @@ fn a_handler_on_a_fiber_calls_others_through_a_thread_of_progress() {
 }
 
 #[test]
-fn calls_of_other_threads_end_with_their_deadline_their_peer_or_the_endpoints_thread() {
+fn calls_of_other_threads_end_at_deadline_disconnection_or_stop() {
     let (open, wait) = gate();
     let (server, address) = server("sm://", Config::default(), |server| {
         register_held(server, wait);
@@ -295,7 +295,7 @@ fn calls_are_awaited_and_cancelled() {
 }
 
 #[test]
-fn memory_is_moved_on_an_errand() {
+fn closure_run_in_the_endpoints_thread_transfers_memory() {
     let memory = BulkMemory::shared(10_000).unwrap();
     memory.write(9_990, b"far behind");
     let (_server, address) = server("sm://", Config::default(), |server| {
@@ -314,7 +314,7 @@ fn memory_is_moved_on_an_errand() {
 }
 
 #[test]
-fn an_endpoint_that_spins_hears_of_few_streams_and_of_many() {
+fn spinning_endpoint_receives_from_few_and_many_streams() {
     let config = Config { spin_forever: true, ..Config::default() };
     let (server, address) = server("uds://", config, |_| ());
     for count in [1, 6, 2] {
@@ -340,7 +340,7 @@ fn an_endpoint_that_spins_hears_of_few_streams_and_of_many() {
 }
 
 #[test]
-fn what_panics_in_the_thread_of_progress_leaves_no_handler_waiting() {
+fn panic_in_the_progress_thread_ends_all_waits() {
     let (tell, told) = std::sync::mpsc::channel();
     let (open, wait) = gate();
     let answered = Arc::new(AtomicBool::new(false));
@@ -382,7 +382,7 @@ fn what_panics_in_the_thread_of_progress_leaves_no_handler_waiting() {
 }
 
 #[test]
-fn calls_of_other_threads_beyond_their_bound_are_refused_while_the_endpoint_is_busy() {
+fn calls_of_other_threads_beyond_the_limit_are_refused() {
     const CALLS_MAX: u32 = 10;
     let (_server, address) = server("sm://", Config::default(), |_| ());
     let mut client = Endpoint::new(Config { calls_max: CALLS_MAX, ..Config::default() }).unwrap();

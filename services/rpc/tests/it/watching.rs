@@ -45,7 +45,7 @@ fn ask(server: &mut Endpoint, client: &mut Endpoint, peer: handover_rpc::Peer, n
 }
 
 #[test]
-fn calls_are_counted_by_procedure_on_both_sides() {
+fn calls_are_counted_by_procedure_at_both_ends() {
     let watched = Config { monitoring: true, ..Config::default() };
     let (mut server, mut client, peer) = pair(watched.clone(), watched);
     client.name_method("echo", 0);
@@ -76,7 +76,7 @@ fn calls_are_counted_by_procedure_on_both_sides() {
 }
 
 #[test]
-fn an_observer_is_told_of_each_call_once_however_it_ends() {
+fn observer_is_called_once_for_each_call_whatever_its_outcome() {
     let (mut server, mut client, peer) = pair(Config::default(), Config::default());
     let (tell, told) = channel();
     client.observe(move |it: &Observed<'_>| tell.send((it.method, it.ending)).unwrap());
@@ -160,7 +160,7 @@ fn timers_call_in_the_order_of_their_deadlines_and_never_early() {
 }
 
 #[test]
-fn timers_that_are_due_when_it_is_about_to_sleep_are_not_slept_through() {
+fn timers_due_before_a_sleep_are_handled_at_once() {
     fn chain(moment: &mut Moment<'_>, left: u32) {
         match left {
             0 => moment.stop(),
@@ -196,7 +196,7 @@ fn progress_until(endpoint: &mut Endpoint, mut is_done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_timer_waits_until_the_handler_has_returned_and_can_call_peers() {
+fn timer_runs_after_the_handler_has_returned_and_can_call_peers() {
     let (mut server, mut client, peer) = pair(Config::default(), Config::default());
     let fired = Arc::new(AtomicU64::new(0));
     let (its, seen) = (Arc::clone(&fired), Arc::clone(&fired));
@@ -233,7 +233,7 @@ fn a_timer_waits_until_the_handler_has_returned_and_can_call_peers() {
 }
 
 #[test]
-fn what_is_to_be_done_at_the_end_is_done_last_first_and_before_peers_are_told() {
+fn end_callbacks_run_in_reverse_order_before_the_disconnection() {
     let (mut server, mut client, peer) = pair(Config::default(), Config::default());
     let order = Arc::new(Mutex::new(Vec::new()));
     let says = |what: &'static str| {
@@ -259,7 +259,7 @@ fn what_is_to_be_done_at_the_end_is_done_last_first_and_before_peers_are_told() 
 }
 
 #[test]
-fn a_peer_stops_an_endpoint_that_allows_it_and_no_other() {
+fn peer_can_stop_only_an_endpoint_that_allows_it() {
     for remote_stop in [true, false] {
         let (mut server, mut client, peer) =
             pair(Config { remote_stop, ..Config::default() }, Config::default());
@@ -302,7 +302,7 @@ fn configuration_is_deserialized_resolved_and_refused_by_its_key() {
 }
 
 #[test]
-fn handlers_of_the_pool_run_where_the_configuration_says() {
+fn pooled_handlers_run_on_the_configured_cpus() {
     let here = std::thread::current().id();
     for (pool_threads, cpu) in [(0, None), (1, Some(handover_base::topology::allowed()[0]))] {
         let config =

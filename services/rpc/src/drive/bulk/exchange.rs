@@ -20,18 +20,18 @@ use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Bytes copied or sent before other work has its turn.
+/// Number of bytes copied or sent before other work is done.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes queued for a peer in a turn before they are sent.
+/// Maximum number of bytes queued for a peer in an iteration before they are sent.
 const QUEUED_IN_TURN_BYTES_MAX: usize = 1 << 16;
-/// Maximum number of remembered attachments; beyond it, idle ones are released and must be
+/// Maximum number of attachments to peers' memories; beyond it, idle ones are released and must be
 /// requested again.
 const ATTACHMENTS_MAX: usize = 4096;
 
 /// File id that no file has, so that the receiver finds the file missing.
 const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
-/// Parameters of a transfer.
+/// Parameters of a bulk transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct TransferRequest<'a> {
     pub(crate) peer: PeerKey,
@@ -52,27 +52,27 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Request of a peer to copy a range.
+/// Request of a peer to copy a range of a transfer in its place.
 pub(super) struct HelpRequest {
-    /// The peer's number of the transfer.
+    /// Number of the transfer, assigned by the peer.
     pub(super) transfer: u64,
-    /// This side's memory, and the offset of the range in it.
+    /// Local memory, and the offset of the range in it.
     pub(super) ours: (BulkHandle, u64),
-    /// The peer's memory, and the offset of the range in it.
+    /// Memory of the peer, and the offset of the range in it.
     pub(super) theirs: (BulkHandle, u64),
     pub(super) bytes: u64,
-    /// `true` if this side's memory is the source, `false` if it is the target.
+    /// `true` if the local memory is the source, `false` if it is the target.
     pub(super) is_read: bool,
 }
 
-/// Returns the frame of a message.
+/// Returns the header and the body of a bulk message's frame.
 fn framed(message: &BulkMessage) -> (Header, Vec<u8>) {
     let body = message.encode(Vec::new());
     let body_bytes = body.len() as u32; // Bounded by SEGMENTS_MAX.
     (Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 }, body)
 }
 
-/// Parts of an endpoint that bulk transfers need.
+/// Parts of an endpoint that bulk transfers use.
 pub(crate) struct Exchange<'a> {
     pub(crate) tables: &'a mut Tables,
     pub(crate) peers: &'a mut Peers,
@@ -82,8 +82,8 @@ pub(crate) struct Exchange<'a> {
 impl Exchange<'_> {
     // Starting transfers.
 
-    /// Does the transfer at once if the peer's memory is attached and the range is small; returns
-    /// `None` otherwise.
+    /// Copies at once if the peer's memory is attached and the range is small; returns `None`
+    /// otherwise.
     #[inline]
     pub(crate) fn copy_at_once(
         &mut self,
@@ -143,7 +143,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Starts a transfer that is not done at once.
+    /// Starts a transfer that is not completed by the call.
     fn start_for_later(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
         let max = self.config.transfers_max;
         request.check()?;
@@ -194,7 +194,7 @@ impl Exchange<'_> {
             Some(Attachment::Requested(_)) => self.finish(id, Err(BulkRefusal::Unknown.into())),
             Some(Attachment::Denied) => self.by_messages(id),
             None if in_memory => {
-                self.make_room_for_attachment();
+                self.free_slot_for_attachment();
                 self.tables.attachments.insert(peer, handle.id, Attachment::Requested(handle));
                 self.send_message(peer, &BulkMessage::Attach(handle));
             }
@@ -202,7 +202,7 @@ impl Exchange<'_> {
         }
     }
 
-    fn make_room_for_attachment(&mut self) {
+    fn free_slot_for_attachment(&mut self) {
         if self.tables.attachments.count() < ATTACHMENTS_MAX {
             return;
         }
@@ -222,7 +222,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Restarts the whole transfer by messages, even if a part was copied: the two ways do not mix.
+    /// Restarts the complete transfer with messages, even if a part was copied: the two ways do not
+    /// mix.
     fn by_messages(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         transfer.stage = TransferStage::Messages;
@@ -234,7 +235,7 @@ impl Exchange<'_> {
                 let incoming = Incoming { memory, offset: ours, arrival, registered: None };
                 self.tables.receive(peer, transfer, incoming);
                 let read = BulkMessage::Read { transfer, handle, offset, bytes };
-                self.send_message_in_turn(peer, &read);
+                self.queue_message(peer, &read);
             }
             Direction::Push => {
                 let opening = BulkMessage::Write { transfer, handle, offset, bytes };
@@ -261,7 +262,7 @@ impl Exchange<'_> {
         self.report_help(id);
     }
 
-    /// Cancels a transfer. From now on, this side neither reads nor writes memory for it.
+    /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it.
     pub(crate) fn cancel(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.remove(id) else { return };
         self.tables.copying.retain(|&it| it != id);
@@ -277,7 +278,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Stops receiving data under the number `received`, and sending data under the number `sent`.
+    /// Stops receiving data with the number `received`, and sending data with the number `sent`.
     fn forget_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
         if self.tables.stop_receiving(peer, received)
             && let Some(link) = self.peers.link(peer)
@@ -287,7 +288,7 @@ impl Exchange<'_> {
         self.tables.stop_sending(peer, sent);
     }
 
-    /// Returns how memory of that handle is reached, once this is known.
+    /// Returns how the memory of that handle is accessed; `None` if this is not known yet.
     pub(crate) fn path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.is_mapped() => Some(BulkPath::Mapped),
@@ -301,8 +302,8 @@ impl Exchange<'_> {
 
     // Withdrawing memory.
 
-    /// Refuses new uses of a memory, tells the peers that have it attached, and ends transfers by
-    /// messages.
+    /// Refuses new uses of a memory, notifies the peers that have it attached, and ends transfers
+    /// by messages.
     pub(crate) fn withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
@@ -340,10 +341,11 @@ impl Exchange<'_> {
         let _ = self.peers.send(peer, header, &body);
     }
 
-    /// Sends a message at the end of this turn, with the others of the turn in one system call.
-    fn send_message_in_turn(&mut self, peer: PeerKey, message: &BulkMessage) {
+    /// Queues a message that is sent at the end of this iteration, with the others in one system
+    /// call.
+    fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = framed(message);
-        if !self.has_room_in_turn(peer) {
+        if !self.has_space_to_queue(peer) {
             // An error is ignored: a disconnected peer need not be told.
             let _ = self.peers.send(peer, header, &body);
             return;
@@ -352,14 +354,14 @@ impl Exchange<'_> {
         let sent = link.queue(header, &body);
         let is_queued = link.queued_bytes() > 0;
         match sent {
-            Ok(()) if is_queued => self.peers.flush_in_turn(),
+            Ok(()) if is_queued => self.peers.request_flush(),
             Ok(()) => {}
             Err(gone) => self.peers.close(peer, gone),
         }
     }
 
-    /// Returns `true` if little is queued for that peer, perhaps as it was sent just now.
-    fn has_room_in_turn(&mut self, peer: PeerKey) -> bool {
+    /// Returns `true` if few bytes are queued for that peer, after a flush if necessary.
+    fn has_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
         let max = QUEUED_IN_TURN_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
         let Some(link) = self.peers.link(peer) else { return false };
@@ -403,7 +405,7 @@ impl Exchange<'_> {
                 }
             }
             BulkMessage::Read { transfer, handle, offset, bytes } => {
-                if self.tables.sends(peer, transfer) {
+                if self.tables.is_sending(peer, transfer) {
                     return Err(FrameError::Bulk);
                 }
                 match self.find_memory(peer, &handle, (offset, bytes), Direction::Pull) {
@@ -527,7 +529,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Handles the owner's answer to `Attach`.
+    /// Handles the owner's reply to `Attach`.
     fn attached(
         &mut self,
         peer: PeerKey,
@@ -544,7 +546,7 @@ impl Exchange<'_> {
         let may_access = self.config.bulk_uses_process_vm;
         let pid = self.peers.process_id(peer).filter(|_| may_access);
         let take_file = |file| self.peers.link(peer).and_then(|link| link.take_file(file));
-        let attachment = match Remote::reach(handle, segments, proof, pid, take_file) {
+        let attachment = match Remote::open(handle, segments, proof, pid, take_file) {
             Some(remote) => Attachment::Attached(Arc::new(remote)),
             None => {
                 self.tables.stats.denied_count += 1;
@@ -598,7 +600,7 @@ impl Exchange<'_> {
         }
         let all = match transfer.direction {
             Direction::Pull => transfer.bytes == 0,
-            Direction::Push => !self.tables.sends(peer, word | PUSHED),
+            Direction::Push => !self.tables.is_sending(peer, word | PUSHED),
         };
         if !all || !matches!(transfer.stage, TransferStage::Messages) {
             return Err(FrameError::Bulk);
@@ -608,8 +610,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Handles data: in shared memory with its body; on a stream first the header, and then, with
-    /// no bytes, the end of the body.
+    /// Handles data: in shared memory, the header with its body; on a stream, first the header, and
+    /// then, with no bytes, the end of the body.
     pub(crate) fn handle_data(
         &mut self,
         peer: PeerKey,
@@ -636,14 +638,13 @@ impl Exchange<'_> {
             }
             memory.write(at, body);
         }
-        if self.tables.received(peer, header.call).is_some_and(|it| it.arrival.is_whole()) {
+        if self.tables.received(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
             self.tables.stop_receiving(peer, header.call);
             match header.call & PUSHED {
                 0 => self.finish(TransferId::of(header.call), Ok(())),
-                _ => self.send_message_in_turn(
-                    peer,
-                    &BulkMessage::Done { transfer: header.call & !PUSHED },
-                ),
+                _ => {
+                    self.queue_message(peer, &BulkMessage::Done { transfer: header.call & !PUSHED })
+                }
             }
         }
         Ok(())
@@ -651,8 +652,9 @@ impl Exchange<'_> {
 
     // Copying and sending.
 
-    /// Copies and sends a piece of the transfers under way. Returns `true` if there was any.
-    pub(crate) fn turn(&mut self) -> bool {
+    /// Copies and sends a piece of the transfers under way. Returns `true` if any piece was copied
+    /// or sent.
+    pub(crate) fn run_iteration(&mut self) -> bool {
         let copied = self.copy_some();
         self.send_some() || copied
     }
@@ -708,7 +710,7 @@ impl Exchange<'_> {
         true
     }
 
-    /// Sends data of each peer's transfers in turn, while there is room.
+    /// Sends pieces of each peer's transfers in turn, as long as there is space.
     fn send_some(&mut self) -> bool {
         let mut did = false;
         for peer in self.tables.outgoing.keys().copied().collect::<Vec<_>>() {
@@ -719,10 +721,10 @@ impl Exchange<'_> {
         did
     }
 
-    /// Sends the next piece to that peer. Returns `false` if there is no room for it now.
+    /// Sends the next piece to that peer. Returns `false` if there is no space for it now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.peers.message_bytes_max(peer) as u64;
-        if !self.has_room_in_turn(peer) {
+        if !self.has_space_to_queue(peer) {
             return false;
         }
         let its = self.tables.outgoing.get_mut(&peer);
@@ -731,13 +733,13 @@ impl Exchange<'_> {
         let body_bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max) as u32;
         let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
         if let Some(opening) = it.opening.take() {
-            self.send_message_in_turn(peer, &opening);
+            self.queue_message(peer, &opening);
         }
         let Some(link) = self.peers.link(peer) else { return false };
         let sent = link.send_data(header, &it.memory, it.offset + it.sent);
         let is_queued = link.queued_bytes() > 0;
         if is_queued {
-            self.peers.flush_in_turn();
+            self.peers.request_flush();
         }
         if sent == Ok(true) {
             self.tables.stats.message_bytes += u64::from(body_bytes);

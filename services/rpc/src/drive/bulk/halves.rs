@@ -1,5 +1,5 @@
-//! Transfers in halves: the side that starts the transfer copies one half, and asks the owner of
-//! the other memory to copy the other half.
+//! Transfers in halves: the endpoint that starts the transfer copies one half, and asks the owner
+//! of the other memory to copy the other half.
 //!
 //! ```text
 //!  asker                                    owner
@@ -16,21 +16,21 @@ use super::tables::{Tables, TransferId, TransferStage};
 use crate::engine::{BulkMessage, PeerKey};
 use crate::{BulkError, BulkRefusal, FrameError};
 
-/// Alignment of the start of the second half.
+/// Alignment of the start of the second half, in bytes.
 const PAGE_BYTES: u64 = 4096;
 /// Maximum number of transfers under way on behalf of a peer, and of unanswered requests for that
 /// peer's memories.
 const HELPED_MAX: usize = 16;
 
 impl TransferRequest<'_> {
-    /// Checks that the handle in the part is of this side's memory, and gives the peer the right
+    /// Checks that the handle in `part` refers to the local memory, and gives the peer the right
     /// that its half needs.
     pub(super) fn check_halves(&self, tables: &Tables) -> Result<(), BulkError> {
         let Some(ours) = self.part.halved else { return Ok(()) };
         let known = tables.registered.get(&ours.id);
         let is_ours = known.is_some_and(|it| it.handle == ours && it.memory.is(self.memory));
         if !is_ours {
-            return Err(BulkError::NotOurs);
+            return Err(BulkError::ForeignHandle);
         }
         let allowed = match self.direction {
             Direction::Pull => ours.rights.may_write(),
@@ -59,7 +59,7 @@ impl Exchange<'_> {
         self.send_message(peer, &help);
     }
 
-    /// Ends a transfer, or marks this side's half as copied if the peer's half is not.
+    /// Ends a transfer, or marks the local half as copied if the peer's half is not.
     pub(super) fn finish_own_half(&mut self, id: TransferId) {
         match self.tables.transfers.get(id) {
             Some(transfer) if transfer.is_helped => self.set_stage(id, TransferStage::Helped),
@@ -67,7 +67,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Marks the peer's half as copied, and ends the transfer if this side's half is.
+    /// Marks the peer's half as copied, and ends the transfer if the local half is.
     pub(super) fn finish_peer_half(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         transfer.is_helped = false;
@@ -114,7 +114,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Tells the peer the result of a transfer that was done on its behalf, if it is over.
+    /// Reports the result of a transfer that was done on behalf of a peer to that peer, once it is
+    /// done.
     pub(super) fn report_help(&mut self, id: TransferId) {
         if !self.tables.helping.contains_key(&id) {
             return;

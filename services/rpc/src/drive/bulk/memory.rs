@@ -1,4 +1,4 @@
-//! Memory of this side for bulk transfers.
+//! Local memory for bulk transfers.
 
 use crate::MemoryError;
 use crate::engine::SEGMENTS_MAX;
@@ -6,7 +6,7 @@ use crate::raw::{Region, Run};
 use std::fmt;
 use std::sync::Arc;
 
-/// Memory for bulk transfers: one or more segments, addressed by one continuous offset.
+/// Memory for bulk transfers: one or more segments, addressed by one contiguous range of offsets.
 ///
 /// Others may change it at any time, for example peers with the right to write. Therefore there is
 /// no slice of it: bytes are copied in and out, and a copy made during a write may mix old and new
@@ -14,8 +14,8 @@ use std::sync::Arc;
 ///
 /// ```
 /// use handover_rpc::BulkMemory;
-/// let shared = BulkMemory::shared(100)?; // Mapped by both sides where they share a machine.
-/// let plain = BulkMemory::plain(vec![7; 50]); // An ordinary vector, until it is taken back.
+/// let shared = BulkMemory::shared(100)?; // Mapped by both processes if they share a machine.
+/// let plain = BulkMemory::plain(vec![7; 50]); // An ordinary vector.
 /// let both = BulkMemory::joined([shared.clone(), plain])?;
 /// assert_eq!(both.len_bytes(), 150);
 /// both.write(99, b"ab");
@@ -32,7 +32,7 @@ pub struct BulkMemory {
 
 struct MemorySegment {
     region: Arc<Region>,
-    /// Offset of the segment in the whole memory.
+    /// Offset of the segment in the complete memory, in bytes.
     start: u64,
 }
 
@@ -75,7 +75,7 @@ impl BulkMemory {
         }
     }
 
-    /// Takes over a vector's memory, which [`into_vecs`](Self::into_vecs) returns.
+    /// Takes ownership of a vector's memory, which [`into_vecs`](Self::into_vecs) returns.
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {
         Self::of(vec![Arc::new(Region::plain(vec))])
@@ -109,7 +109,7 @@ impl BulkMemory {
         Self { segments, bytes }
     }
 
-    /// Returns the length, in bytes.
+    /// Returns the length of the memory, in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.bytes
@@ -121,7 +121,7 @@ impl BulkMemory {
         self.segments.len()
     }
 
-    /// Copies bytes out, from `offset` on.
+    /// Copies the bytes from `offset` on to `into`.
     ///
     /// # Panics
     /// Panics if the range extends beyond the end of the memory.
@@ -134,7 +134,7 @@ impl BulkMemory {
         }
     }
 
-    /// Copies bytes in, from `offset` on.
+    /// Copies `bytes` into the memory from `offset` on.
     ///
     /// # Panics
     /// Panics if the range extends beyond the end of the memory.
@@ -147,7 +147,7 @@ impl BulkMemory {
         }
     }
 
-    /// Returns a copy of the whole memory.
+    /// Returns a copy of the complete memory.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut vec = vec![0; usize::try_from(self.bytes).unwrap_or(usize::MAX)];
@@ -155,7 +155,7 @@ impl BulkMemory {
         vec
     }
 
-    /// Returns the segments as vectors: those made from vectors as they are, others as copies.
+    /// Returns the segments as vectors: those made from vectors without a copy, others as copies.
     ///
     /// # Errors
     /// Returns the memory if it is in use elsewhere: by a clone, by an endpoint that has registered
@@ -174,12 +174,12 @@ impl BulkMemory {
         Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
     }
 
-    /// Returns `true` if both are clones of one memory.
+    /// Returns `true` if both are clones of the same memory.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.segments, &other.segments)
     }
 
-    /// Iterates over the segments.
+    /// Iterates over the memory regions of the segments.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
         self.segments.iter().map(|it| &it.region)
     }
@@ -191,11 +191,15 @@ impl BulkMemory {
     #[inline]
     pub(crate) fn runs(&self, offset: u64, bytes: u64) -> Runs<'_> {
         let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.bytes), "outside of this memory");
+        assert!(
+            end.is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at {offset}: outside of this memory of {}",
+            self.bytes
+        );
         Runs { memory: self, offset, bytes }
     }
 
-    /// Returns the first piece of that range; `None` if it is empty.
+    /// Returns the first contiguous piece of that range; `None` if the range is empty.
     #[inline]
     pub(crate) fn run(&self, offset: u64, bytes: u64) -> Option<Run<'_>> {
         let at = match &self.segments[..] {
@@ -211,7 +215,7 @@ impl BulkMemory {
     }
 }
 
-/// Iterator of [`BulkMemory::runs`].
+/// Iterator returned by [`BulkMemory::runs`].
 pub(crate) struct Runs<'a> {
     memory: &'a BulkMemory,
     offset: u64,
@@ -235,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_count_through_and_empty_ones_do_not() {
+    fn offsets_run_through_the_segments_without_empty_ones() {
         let segments = [vec![1; 3], vec![], vec![2; 2], vec![3; 1]];
         let joined = BulkMemory::joined(segments.map(BulkMemory::plain)).expect("four of them");
         assert_eq!((joined.len_bytes(), joined.segments_count()), (6, 4));
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_only_when_nobody_else_has_it() {
+    fn into_vecs_returns_the_vectors_only_to_the_last_holder() {
         let memory = BulkMemory::plain(vec![5; 10]);
         let clone = memory.clone();
         let memory = memory.into_vecs().expect_err("there is a clone");
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "outside of this memory")]
-    fn what_lies_outside_is_not_read() {
+    fn range_outside_of_the_memory_panics() {
         BulkMemory::plain(vec![0; 10]).read(9, &mut [0; 2]);
     }
 }

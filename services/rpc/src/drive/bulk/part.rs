@@ -1,9 +1,9 @@
-//! Parameters of a transfer.
+//! Parameters of a bulk transfer.
 
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length of a transfer that is halved, in bytes: asking for help costs as much as copying
+/// Minimum length of a transfer that is halved, in bytes: asking the peer costs as much as copying
 /// less.
 pub(crate) const HALVED_BYTES_MIN: u64 = 1 << 15;
 
@@ -17,15 +17,15 @@ pub(crate) const HALVED_BYTES_MIN: u64 = 1 << 15;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BulkPart {
-    /// Offset in the peer's memory, in bytes.
+    /// Offset of the range in the peer's memory, in bytes.
     pub theirs: u64,
-    /// Offset in this side's memory, in bytes.
+    /// Offset of the range in the local memory, in bytes.
     pub ours: u64,
-    /// Length, in bytes.
+    /// Length of the range, in bytes.
     pub bytes: u64,
     /// Time limit, counted from the start of the transfer; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Handle of this side's memory, if the peer is to copy the second half.
+    /// Handle of the local memory, if the peer is to copy the second half; `None` otherwise.
     pub halved: Option<BulkHandle>,
 }
 
@@ -36,16 +36,16 @@ impl BulkPart {
         Self { bytes, ..Self::default() }
     }
 
-    /// Sets the offsets in the peer's memory and in this side's.
+    /// Sets the offsets in the peer's memory and in the local memory.
     #[must_use]
     pub fn at(self, theirs: u64, ours: u64) -> Self {
         Self { theirs, ours, ..self }
     }
 
-    /// Lets both sides copy a half each at the same time, if this side has mapped the peer's memory
-    /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant
-    /// for a [`BulkMemory::shared`](crate::BulkMemory::shared) on this side too, which the peer can
-    /// map.
+    /// Lets both peers copy one half each at the same time, if this one has mapped the other's
+    /// memory ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect
+    /// otherwise. Meant for local memory that is a
+    /// [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
     ///
     /// `ours` is the handle of this side's memory, registered with the right that the peer needs
     /// for its half: to write if this side pulls, to read if it pushes. The peer copies while it is
@@ -63,7 +63,7 @@ impl BulkPart {
         self.halved.is_some() && self.bytes >= HALVED_BYTES_MIN
     }
 
-    /// Sets the time limit.
+    /// Sets the time limit of the transfer.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
@@ -73,10 +73,10 @@ impl BulkPart {
 /// Way in which a peer's memory is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
-    /// Both sides have mapped the memory: the side that transfers copies once.
+    /// Both processes have mapped the memory: the one that transfers copies once.
     Mapped,
     /// The kernel copies between the two processes.
     Process,
-    /// Data goes by messages: over a stream, or if the other ways are not possible.
+    /// The data is sent in messages: over a stream, or if the other ways are not possible.
     Messages,
 }

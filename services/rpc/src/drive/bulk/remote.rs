@@ -1,12 +1,14 @@
-//! Memory of a peer that this side accesses directly: mapped, or through the kernel.
+//! Memory of a peer that this process accesses directly: mapped, or through the kernel.
 
 use super::memory::BulkMemory;
 use crate::engine::{BulkHandle, FileId, Located, Proof};
-use crate::raw::{Elsewhere, Region, Run, Store, read_process, read_process_word, write_process};
+use crate::raw::{
+    Region, RemoteAddress, Run, Store, read_process, read_process_word, write_process,
+};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Direction of a transfer, as seen from the side that starts it.
+/// Direction of a transfer, as seen from the endpoint that starts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     Pull,
@@ -16,7 +18,7 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 enum Access {
     Mapped(Region),
-    Process(Elsewhere),
+    Process(RemoteAddress),
 }
 
 #[derive(Debug)]
@@ -26,22 +28,22 @@ struct RemoteSegment {
     access: Access,
 }
 
-/// Accessible memory of a peer.
+/// Memory of a peer that this process can access.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) handle: BulkHandle,
     segments: Vec<RemoteSegment>,
-    /// Check word that distinguishes the owner's address space from that of a process that has got
-    /// its process id since.
+    /// Check word that distinguishes the owner's address space from that of a later process with
+    /// the same process id.
     proof: Proof,
     is_mapped: bool,
 }
 
 impl Remote {
-    /// Maps the files that were passed, and checks that the other segments can be read. Returns
-    /// `None` if a file did not arrive or the kernel forbids the access; the transfer then goes by
-    /// messages.
-    pub(crate) fn reach(
+    /// Maps the files that the owner passed, and checks that the other segments can be read.
+    /// Returns `None` if a file did not arrive or the kernel forbids the access; the transfer then
+    /// uses messages.
+    pub(crate) fn open(
         handle: BulkHandle,
         located: &[Located],
         proof: Proof,
@@ -69,7 +71,7 @@ impl Remote {
                 }
                 Located::Process { address, .. } => {
                     is_mapped = false;
-                    Access::Process(Elsewhere { pid: pid.unwrap_or(0), address })
+                    Access::Process(RemoteAddress { pid: pid.unwrap_or(0), address })
                 }
             };
             segments.push(RemoteSegment { start, bytes, access });
@@ -86,8 +88,8 @@ impl Remote {
         self.is_mapped
     }
 
-    /// Copies `bytes` bytes between the two memories. Returns the number copied, which is less if
-    /// the kernel copies less.
+    /// Copies `bytes` bytes between the local and the remote memory. Returns the number copied,
+    /// which is less if the kernel copies less.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -124,10 +126,10 @@ impl Remote {
                     Region::copy(from, to, count, store);
                     count
                 }
-                (&Access::Process(Elsewhere { pid, address }), direction) => {
+                (&Access::Process(RemoteAddress { pid, address }), direction) => {
                     // Addresses do not overflow within a segment: BulkMessage::decode() has checked
                     // this.
-                    let there = Elsewhere { pid, address: address + within };
+                    let there = RemoteAddress { pid, address: address + within };
                     let copied = match direction {
                         Direction::Pull => self.read(there, run),
                         Direction::Push => self.write(run, there),
@@ -145,8 +147,8 @@ impl Remote {
         Ok(done)
     }
 
-    /// Reads, and checks in the same system call that the process is the owner.
-    fn read(&self, from: Elsewhere, into: Run<'_>) -> Result<usize, Errno> {
+    /// Reads the remote memory, and checks in the same system call that the process is the owner.
+    fn read(&self, from: RemoteAddress, into: Run<'_>) -> Result<usize, Errno> {
         match read_process(from, into, self.proof.address)? {
             (count, Some(word)) if word == self.proof.word => Ok(count),
             (_, Some(_)) => Err(Errno::SRCH),
@@ -154,10 +156,10 @@ impl Remote {
         }
     }
 
-    /// Checks that the process is the owner, and then writes. In between, the process id could get
-    /// another meaning only if the owner ended, was reaped, and all other ids were used up in that
+    /// Checks that the process is the owner, and then writes its memory. In between, the process id
+    /// could be reused only if the owner exited, was reaped, and all other ids were used up in that
     /// time.
-    fn write(&self, from: Run<'_>, to: Elsewhere) -> Result<usize, Errno> {
+    fn write(&self, from: Run<'_>, to: RemoteAddress) -> Result<usize, Errno> {
         is_proved(to.pid, self.proof)?;
         write_process(from, to)
     }
@@ -165,7 +167,7 @@ impl Remote {
 
 /// Checks that this process may read the check word, and that the word is the owner's.
 fn is_proved(pid: i32, proof: Proof) -> Result<(), Errno> {
-    match read_process_word(Elsewhere { pid, address: proof.address }) {
+    match read_process_word(RemoteAddress { pid, address: proof.address }) {
         Ok(word) if word == proof.word => Ok(()),
         // A different address space: the owner has ended, or runs another program.
         Ok(_) | Err(Errno::FAULT) => Err(Errno::SRCH),
@@ -179,7 +181,7 @@ mod tests {
     use crate::engine::Rights;
 
     #[test]
-    fn memory_whose_file_was_lost_is_reached_by_other_ways() {
+    fn memory_whose_file_was_lost_is_accessed_in_other_ways() {
         let memory = BulkMemory::shared(100).expect("memory");
         let region = memory.regions().next().expect("one");
         let file = region.file_id().expect("it has a file");
@@ -190,9 +192,9 @@ mod tests {
             assert_eq!(id, file);
             region.file().and_then(|it| it.try_clone_to_owned().ok())
         };
-        let reached = Remote::reach(handle, &located, proof, None, again).expect("it is there");
+        let reached = Remote::open(handle, &located, proof, None, again).expect("it is there");
         assert!(reached.is_mapped());
-        assert!(Remote::reach(handle, &located, proof, None, |_| None).is_none());
+        assert!(Remote::open(handle, &located, proof, None, |_| None).is_none());
     }
 
     #[test]
@@ -204,7 +206,7 @@ mod tests {
         let proof = Proof { address: address(&word).expect("one"), word: 5 };
         let located = [Located::Process { address: address(&owned).expect("one"), bytes: 100 }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
-        let reach = || Remote::reach(handle, &located, proof, Some(pid), |_| None);
+        let reach = || Remote::open(handle, &located, proof, Some(pid), |_| None);
         let Some(remote) = reach() else { return };
         let copy = |direction| remote.copy(direction, 0, (&ours, 0), 50, Store::Cached);
         assert_eq!(copy(Direction::Push), Ok(50));

@@ -15,17 +15,17 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Number of a transfer that this side has started.
+/// Identifier of a transfer that this endpoint has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferId(u64);
 
 impl TransferId {
-    /// Returns the number of a key; it has all but the highest bit of the key's generation.
+    /// Returns the identifier for a key; it has all but the highest bit of the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_LIMIT)
     }
 
-    /// Returns the number as it is sent; it is below [`TRANSFER_LIMIT`].
+    /// Returns the transfer's identifier as encoded in a frame; it is below [`TRANSFER_LIMIT`].
     pub(crate) fn word(self) -> u64 {
         self.0
     }
@@ -35,19 +35,19 @@ impl TransferId {
     }
 }
 
-/// Bit in the number of a data frame: set if the sender assigned the number (a push), clear if the
-/// receiver did (a pull).
+/// Bit in the transfer number of a data frame: set if the sender assigned the number (a push),
+/// clear if the receiver did (a pull).
 pub(crate) const PUSHED: u64 = TRANSFER_LIMIT;
 
 #[derive(Debug)]
 pub(crate) enum TransferStage {
     /// Waiting for the peer's memory to be attached.
     Waiting,
-    /// Under way by copying; this number of bytes is copied.
+    /// Under way by copying, with the number of bytes copied so far.
     Copying(u64),
-    /// Under way by messages.
+    /// Under way with messages.
     Messages,
-    /// This side's half is copied, the peer's half is not.
+    /// The local half is copied, the peer's half is not.
     Helped,
 }
 
@@ -62,11 +62,11 @@ pub(crate) struct ActiveTransfer {
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
     pub(crate) stage: TransferStage,
-    /// Handle of this side's memory, if both sides copy a half.
+    /// Handle of the local memory, if both peers copy a half.
     pub(crate) halved: Option<BulkHandle>,
-    /// Number of bytes that this side copies.
+    /// Number of bytes that this endpoint copies.
     pub(crate) own_bytes: u64,
-    /// `true` while the peer copies the rest and has not reported its end.
+    /// `true` while the peer copies the second half and has not reported the end.
     pub(crate) is_helped: bool,
 }
 
@@ -76,12 +76,12 @@ enum TransferSlot {
     Done(Result<(), BulkError>),
 }
 
-/// Transfers by number.
+/// Transfers by their identifier.
 #[derive(Debug)]
 pub(crate) struct Transfers(Slab<TransferSlot>);
 
 impl Transfers {
-    /// Returns `true` if there is no number for another transfer.
+    /// Returns `true` if `max` transfers are in the table.
     #[inline]
     pub(crate) fn is_full(&self, max: u32) -> bool {
         self.0.len() >= max
@@ -105,14 +105,14 @@ impl Transfers {
         self.put(TransferSlot::Done(Ok(())), max)
     }
 
-    /// Returns the key of a transfer that was not removed.
+    /// Returns the key of a transfer; `None` if it was removed.
     #[inline]
     fn key(&self, id: TransferId) -> Option<Key> {
         // Truncates to the lower 32 bits, which hold the index.
         self.0.key_at(id.0 as u32).filter(|&key| TransferId::new(key) == id)
     }
 
-    /// Returns a transfer that is under way.
+    /// Returns a transfer; `None` if it is not under way.
     pub(crate) fn get(&self, id: TransferId) -> Option<&ActiveTransfer> {
         match self.0.get(self.key(id)?) {
             Some(TransferSlot::Live(transfer)) => Some(transfer),
@@ -120,7 +120,7 @@ impl Transfers {
         }
     }
 
-    /// Returns a transfer that is under way, for changes.
+    /// Returns a transfer, mutably; `None` if it is not under way.
     pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
         match self.0.get_mut(self.key(id)?) {
             Some(TransferSlot::Live(transfer)) => Some(transfer),
@@ -128,7 +128,7 @@ impl Transfers {
         }
     }
 
-    /// Marks a transfer as done, if it was under way.
+    /// Stores the result of a transfer, if it was under way.
     pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
         if let Some(key) = self.key(id)
             && let Some(slot @ TransferSlot::Live(_)) = self.0.get_mut(key)
@@ -170,14 +170,14 @@ impl Transfers {
     }
 }
 
-/// Registered memory of this side.
+/// Local memory that is registered for peers.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
     /// Peers that have the memory attached.
     pub(crate) attached: Vec<PeerKey>,
-    /// `true` if new uses are refused.
+    /// `true` if the memory is being withdrawn and new uses are refused.
     pub(crate) withdrawn: bool,
 }
 
@@ -189,25 +189,25 @@ impl Registered {
     }
 }
 
-/// State of a peer's memory on this side.
+/// State of a peer's memory at this endpoint.
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
     Requested(BulkHandle),
     Attached(Arc<Remote>),
-    /// The memory cannot be accessed directly: transfers go by messages.
+    /// The memory cannot be accessed directly: transfers use messages.
     Denied,
 }
 
-/// Attached memories of peers, by peer and by id.
+/// Attachments to peers' memories, by peer and by id of the memory.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
     all: HashMap<(PeerKey, u64), Attachment>,
-    /// The last used memory, which most often is the next one too.
+    /// Memory that was used last: most often the next one too.
     recent: Option<(PeerKey, u64, Arc<Remote>)>,
 }
 
 impl Attachments {
-    /// Returns that memory of that peer if it is attached.
+    /// Returns the memory `id` of that peer; `None` if it is not attached.
     #[inline]
     pub(crate) fn attached(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<Remote>> {
         let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
@@ -245,7 +245,8 @@ impl Attachments {
         self.all.len()
     }
 
-    /// Returns the number of that peer's memories that were asked for without an answer yet.
+    /// Returns the number of attachments to that peer's memories that were requested and not
+    /// granted yet.
     pub(crate) fn requested_count(&self, peer: PeerKey) -> usize {
         let requested = |it: &(&(PeerKey, u64), &Attachment)| {
             it.0.0 == peer && matches!(it.1, Attachment::Requested(_))
@@ -260,7 +261,7 @@ impl Attachments {
     }
 }
 
-/// Data that this side sends.
+/// Bulk data that this endpoint sends.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) peer: PeerKey,
@@ -268,30 +269,30 @@ pub(crate) struct Outgoing {
     pub(crate) memory: BulkMemory,
     /// Offset of the transfer in the memory.
     pub(crate) offset: u64,
-    /// Number of bytes sent.
+    /// Number of bytes sent so far.
     pub(crate) sent: u64,
     pub(crate) bytes: u64,
-    /// Id of this side's registered memory, if the peer pulls.
+    /// Id of the registered local memory, if the peer pulls.
     pub(crate) registered: Option<u64>,
-    /// Message that announces the data, if this side pushes and has not sent it yet.
+    /// Message that announces the data, if this endpoint pushes and has not sent it yet.
     pub(crate) opening: Option<BulkMessage>,
 }
 
-/// Data that this side receives.
+/// Bulk data that this endpoint receives.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) memory: BulkMemory,
     /// Offset of the transfer in the memory.
     pub(crate) offset: u64,
     pub(crate) arrival: Arrival,
-    /// Id of this side's registered memory, if the peer pushes.
+    /// Id of the registered local memory, if the peer pushes.
     pub(crate) registered: Option<u64>,
 }
 
-/// Maximum number of reads of a peer's wake-up bytes in a row.
+/// Maximum number of consecutive reads of a peer's wake-up bytes.
 const READS_MAX: u32 = 64;
 
-/// Memory that a peer may still write, held until the peer has closed the connection.
+/// Memory that a disconnected peer may still write, held until the peer has closed the connection.
 #[derive(Debug)]
 struct Lingering {
     socket: OwnedFd,
@@ -321,14 +322,14 @@ pub(crate) struct Tables {
     pub(crate) attachments: Attachments,
     pub(crate) transfers: Transfers,
     pub(crate) copying: VecDeque<TransferId>,
-    /// Data to be sent, by peer and by its number.
+    /// Data to be sent, by peer and by its transfer number.
     pub(crate) outgoing: HashMap<PeerKey, Backlog<Outgoing>>,
-    /// Data being received, by peer and by its number.
+    /// Data being received, by peer and by its transfer number.
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, Incoming>>,
     lingering: Vec<Lingering>,
-    /// Transfers on behalf of peers: the peer, and the peer's number of the transfer.
+    /// Transfers on behalf of peers: the peer, and the transfer number that the peer assigned.
     pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
-    /// Check word that peers read to verify the process, with its memory.
+    /// Check word that peers read to verify this process, with its memory.
     proof: Option<(BulkMemory, Proof)>,
     pub(crate) stats: BulkStats,
 }
@@ -336,18 +337,18 @@ pub(crate) struct Tables {
 /// Counters of an endpoint's bulk transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct BulkStats {
-    /// Transfers that this side has started.
+    /// Number of transfers that this endpoint has started.
     pub transfers_count: u64,
-    /// Bytes copied between memories that both sides have mapped.
+    /// Number of bytes copied between memories that both processes have mapped.
     pub mapped_bytes: u64,
-    /// Bytes that the kernel copied between processes.
+    /// Number of bytes that the kernel copied between processes.
     pub process_bytes: u64,
-    /// Bytes sent or received as messages, including those of peers' transfers.
+    /// Number of bytes sent or received in messages, including those of peers' transfers.
     pub message_bytes: u64,
-    /// Memories of peers that this process could not access directly, so that transfers went by
-    /// messages.
+    /// Number of peers' memories that this process could not access directly, so that transfers
+    /// used messages.
     pub denied_count: u64,
-    /// Requests of peers that were refused.
+    /// Number of peers' requests that were refused.
     pub refused_count: u64,
 }
 
@@ -372,7 +373,7 @@ impl Tables {
         }
     }
 
-    /// Returns `true` if there is something to copy or to send.
+    /// Returns `true` if there is data to copy or to send.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
@@ -384,12 +385,12 @@ impl Tables {
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
     }
 
-    /// Returns `true` if data of that number is still to be sent.
-    pub(crate) fn sends(&self, peer: PeerKey, call: u64) -> bool {
+    /// Returns `true` if data with the transfer number `call` is still to be sent.
+    pub(crate) fn is_sending(&self, peer: PeerKey, call: u64) -> bool {
         self.outgoing.get(&peer).is_some_and(|it| it.contains(call))
     }
 
-    /// Stops sending data of that number.
+    /// Stops sending data with the transfer number `call`.
     pub(crate) fn stop_sending(&mut self, peer: PeerKey, call: u64) {
         if let Some(its) = self.outgoing.get_mut(&peer) {
             its.cancel(call);
@@ -399,17 +400,19 @@ impl Tables {
         }
     }
 
-    /// Starts to receive data of that number.
+    /// Starts to receive data with the transfer number `call`.
     pub(crate) fn receive(&mut self, peer: PeerKey, call: u64, incoming: Incoming) {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
 
-    /// Returns the data of that number that is being received.
+    /// Returns the data with the transfer number `call` that is being received; `None` if there is
+    /// none.
     pub(crate) fn received(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 
-    /// Stops receiving data of that number. Returns `true` if it was being received.
+    /// Stops receiving data with the transfer number `call`. Returns `true` if it was being
+    /// received.
     pub(crate) fn stop_receiving(&mut self, peer: PeerKey, call: u64) -> bool {
         let Some(its) = self.incoming.get_mut(&peer) else { return false };
         let was_received = its.remove(&call).is_some();
@@ -434,8 +437,8 @@ impl Tables {
         !self.lingering.is_empty()
     }
 
-    /// Detaches the registered memories from a disconnected peer. Memory that it may still write is
-    /// kept until it has closed that socket.
+    /// Detaches the registered memories from a disconnected peer. Memory that the peer may still
+    /// write is kept until it has closed that socket.
     pub(crate) fn release(&mut self, peer: PeerKey, may_write: bool, socket: Option<&OwnedFd>) {
         for registered in self.registered.values_mut() {
             if !registered.attached.contains(&peer) {
@@ -488,8 +491,8 @@ impl Tables {
         Ok(handle)
     }
 
-    /// Returns the registered memory of that handle, if the whole handle matches and the memory is
-    /// not withdrawn.
+    /// Returns the registered memory of that handle. Refuses handles that do not match it, and
+    /// memory that was withdrawn.
     pub(crate) fn known(&mut self, handle: &BulkHandle) -> Result<&mut Registered, BulkRefusal> {
         let registered = self.registered.get_mut(&handle.id).ok_or(BulkRefusal::Unknown)?;
         let known = &registered.handle;
@@ -504,8 +507,8 @@ impl Tables {
         }
     }
 
-    /// Returns the memory of that handle, if the handle is valid and allows that access to that
-    /// range.
+    /// Returns the memory of that handle. Refuses handles that are invalid or do not allow that
+    /// access to that range.
     pub(crate) fn piece(
         &mut self,
         handle: &BulkHandle,
@@ -529,8 +532,7 @@ impl Tables {
         Ok(proof)
     }
 
-    /// Returns the number of peers that have that memory attached and may write to it through the
-    /// kernel.
+    /// Returns the number of peers that may write to that memory through the kernel.
     pub(crate) fn users_count(&self, id: u64) -> usize {
         self.registered.get(&id).filter(|it| it.is_lent()).map_or(0, |it| it.attached.len())
     }

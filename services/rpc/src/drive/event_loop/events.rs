@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-/// Maximum number of connections accepted from a listener before all other work has its turn.
+/// Maximum number of connections accepted from a listener before other work is done.
 const ACCEPTS_MAX: u32 = 64;
 /// Pause of a listener after a failed accept, in ns.
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
@@ -19,15 +19,15 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 const SWEEP_MS: u32 = 4_000;
 
 impl EventLoop {
-    /// Returns `true` if epoll was due and has reported events. Peers that it reports as closed are
-    /// handled in the next turn.
+    /// Calls epoll if it is due. Returns `true` if it has reported events. Peers that it reports as
+    /// closed are handled in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
         self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
-    /// Calls epoll if it is due, or if there are `streams` to ask for. Returns `true` if there were
-    /// events.
+    /// Calls epoll if it is due, or if `streams` is `true` and streams may have been notified.
+    /// Returns `true` if there were events.
     pub(super) fn poll_if_due(&mut self, streams: bool) -> bool {
         self.is_poll_due(streams) && self.poll(Some(0))
     }
@@ -89,9 +89,8 @@ impl EventLoop {
 
     // Deadlines.
 
-    /// Handles due timers, attempts to connect, handshakes past their deadline, sweeps, and
-    /// listeners that were paused. Returns `true` if there was new work, which the caller must do
-    /// before it sleeps.
+    /// Handles due timers, connection attempts, expired handshakes, sweeps, and listeners that were
+    /// paused. Returns `true` if there was new work, which the caller must do before it sleeps.
     fn handle_deadlines(&mut self) -> bool {
         if self.bulk.has_lingering() {
             self.bulk.free_lingering();
@@ -115,17 +114,17 @@ impl EventLoop {
             self.accept_from_all();
             did = true;
         }
-        for number in self.handshakes.due(now_ns) {
+        for number in self.handshakes.due_attempts(now_ns) {
             self.advance(number);
         }
-        while let Some(late) = self.handshakes.pop_late(now_ns) {
+        while let Some(late) = self.handshakes.pop_timed_out(now_ns) {
             self.finish(late);
             did = true;
         }
         did
     }
 
-    /// Returns the time of the earliest deadline; `u64::MAX` if there is none.
+    /// Returns the time of the earliest deadline, in ns; `u64::MAX` if there is none.
     pub(super) fn next_deadline_ns(&mut self) -> u64 {
         // Timers that are known to be due do not count: while a handler runs, they wait until it
         // has returned.
@@ -149,7 +148,7 @@ impl EventLoop {
         clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
     }
 
-    /// Starts to connect. Returns the number of the handshake.
+    /// Starts a connection attempt. Returns the number of its handshake.
     pub(crate) fn start_connect(&mut self, address: &Address) -> Result<u32, EndpointError> {
         if self.peers.active.len() >= self.config.peers_max as usize {
             return Err(EndpointError::Full { peers_max: self.config.peers_max });
@@ -159,8 +158,8 @@ impl EventLoop {
         Ok(number)
     }
 
-    /// Accepts from each listener, at most ACCEPTS_MAX connections and while there is room for more
-    /// handshakes. Further connections wait in the kernel's queue.
+    /// Accepts from each listener, at most ACCEPTS_MAX connections and while there is space for
+    /// more handshakes. Further connections wait in the kernel's queue.
     fn accept_from_all(&mut self) {
         self.accept_again_ns = None;
         for at in 0..self.listeners.len() {
@@ -169,7 +168,8 @@ impl EventLoop {
         }
     }
 
-    /// Returns the time to accept again; `None` to wait for an event of the listener.
+    /// Accepts from one listener. Returns the time at which to accept again; `None` to wait for an
+    /// event of the listener.
     fn accept_from(&mut self, at: usize) -> Option<u64> {
         for _ in 0..ACCEPTS_MAX {
             match self.handshakes.make_room(&self.config, clock::now_ns()) {
@@ -217,7 +217,7 @@ impl EventLoop {
         }
     }
 
-    /// Admits the peer of a handshake that is over, if it has succeeded.
+    /// Adds the peer of a finished handshake, if it has succeeded.
     fn finish(&mut self, finished: Finished) {
         let Finished { number, connected_to, result } = finished;
         let admitted = result.and_then(|handshake| {
@@ -247,7 +247,7 @@ impl EventLoop {
 
     // Interface of the simulation.
 
-    /// Starts a handshake over a byte stream, on either side. Returns its number.
+    /// Starts a handshake over a byte stream, as connector or acceptor. Returns its number.
     #[cfg(test)]
     pub(crate) fn start_simulated(
         &mut self,

@@ -9,7 +9,7 @@ use crate::drive::pool::PoolAnswer;
 use crate::engine::{ONE_WAY, PeerKey, Refusal};
 
 impl EventLoop {
-    /// Handles what other threads have queued. Returns `true` if there was anything.
+    /// Handles what other threads have queued. Returns `true` if there was any work.
     #[cold]
     pub(super) fn take_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
@@ -24,8 +24,8 @@ impl EventLoop {
         did | self.handle_posts()
     }
 
-    /// Tells the pool that answers of `taken_bytes` bytes were taken for that peer, and how many
-    /// bytes are queued for it.
+    /// Reports to the pool that answers of `taken_bytes` bytes for that peer were taken, and how
+    /// many bytes are queued for it.
     pub(super) fn update_pool(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };
@@ -37,7 +37,7 @@ impl EventLoop {
         }
     }
 
-    /// Starts posted calls, and queues posted errands. Returns `true` if there were any.
+    /// Starts posted calls, and queues posted closures. Returns `true` if there were any.
     fn handle_posts(&mut self) -> bool {
         let mut posts = std::mem::take(&mut self.posts);
         let any = !posts.is_empty();
@@ -56,18 +56,18 @@ impl EventLoop {
     fn start_posted(&mut self, posted: PostedCall) {
         let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
         if deadline_ns != u64::MAX && self.timers.is_full(self.config.timers_max) {
-            return promise.keep(Err(CallError::Full)); // Before anything is sent.
+            return promise.set(Err(CallError::Full)); // Before anything is sent.
         }
         let id = match self.start(peer, method.word(), &arguments, deadline_ns) {
             Ok(id) => id,
-            Err(error) => return promise.keep(Err(error)),
+            Err(error) => return promise.set(Err(error)),
         };
         promise.set_call(id.word());
         let late: Callback = Box::new(move |moment| {
             let event_loop = &mut *moment.event_loop;
             if let Some((id, promise, _)) = event_loop.promises.calls.remove(&id.word()) {
                 event_loop.cancel(id);
-                promise.keep(Err(CallError::Deadline));
+                promise.set(Err(CallError::Deadline));
             }
         });
         let timer = match deadline_ns {
@@ -80,7 +80,7 @@ impl EventLoop {
             }
             Err(_) => {
                 self.cancel(id);
-                promise.keep(Err(CallError::Full));
+                promise.set(Err(CallError::Full));
             }
         }
     }
@@ -102,8 +102,8 @@ impl EventLoop {
         }
     }
 
-    /// Runs due timers and errands, and dumps the state if a signal has come. Returns `true` if
-    /// there was any work.
+    /// Runs due timers and closures, and dumps the state if a signal was received. Returns `true`
+    /// if there was any work.
     #[cold]
     pub(super) fn run_callbacks(&mut self) -> bool {
         self.has_callbacks = false;

@@ -85,12 +85,12 @@ impl EventLoop {
         stage::responded(call);
     }
 
-    /// Defers a request, or refuses it if too many bytes of that peer's requests are deferred. A
-    /// peer that does not read the refusals either is disconnected.
+    /// Defers a request, or refuses it if too many bytes of that peer's requests are deferred.
+    /// Disconnects a peer that does not read the refusals either.
     pub(super) fn defer(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
         let queued_bytes_max = self.config.queued_bytes_max;
         if self.peers.defer(peer, header, body, queued_bytes_max) {
-            self.has_deferred |= self.peers.turns_count() > 0;
+            self.has_deferred |= self.peers.scheduled_count() > 0;
             return;
         }
         self.stats.requests_count += 1;
@@ -103,7 +103,7 @@ impl EventLoop {
         }
     }
 
-    /// Cancels a call of this side; a later answer is dropped.
+    /// Cancels a call made by this endpoint; a later answer is dropped.
     pub(crate) fn cancel(&mut self, id: CallId) {
         let Some(peer) = self.calls.peer(id) else { return };
         let pending = self.calls.is_done(id) == Some(false);

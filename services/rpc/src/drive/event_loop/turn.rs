@@ -1,22 +1,22 @@
-//! One turn of the event loop: receives from all peers, and sends queued data.
+//! One iteration of the event loop: receives from all peers, and sends queued data.
 
-use super::{EventLoop, RequestSink, TURNS_PER_CLOCK_READ};
+use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::config::SLOTS_LIMIT;
 use crate::drive::hooks::{Ending, Side};
 use crate::drive::peers::{DeferredRequest, EAGER_STREAMS_MAX};
 use crate::engine::{Header, Kind, Outcome, PeerKey, Refusal};
 use crate::{Gone, stage};
 
-/// Maximum number of frames of one peer before others have their turn.
+/// Maximum number of frames received from one peer before the next one.
 const FRAMES_MAX: u32 = 64;
-/// Turns that a piece of a bulk transfer counts as: it takes so long that the clock is read after
-/// each.
-const PIECE_TURNS: u32 = TURNS_PER_CLOCK_READ;
+/// Number of iterations that a piece of a bulk transfer counts as: it takes so long that the clock
+/// is read after each.
+const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
 
 impl EventLoop {
     /// Does all pending work without waiting. Returns `true` if there was any.
     #[inline]
-    pub(crate) fn turn(&mut self, sink: &mut impl RequestSink, eager: bool) -> bool {
+    pub(crate) fn run_iteration(&mut self, sink: &mut impl RequestSink, eager: bool) -> bool {
         let mut did = false;
         if self.inbox.has_any() {
             did |= self.take_inbox();
@@ -25,7 +25,7 @@ impl EventLoop {
             did |= self.flush();
         }
         if self.bulk.is_busy() && self.transfer() {
-            self.turns += PIECE_TURNS;
+            self.iterations += PIECE_ITERATIONS;
             did = true;
         }
         let eager_streams = eager && self.peers.streams_count <= EAGER_STREAMS_MAX;
@@ -52,9 +52,9 @@ impl EventLoop {
             did |= self.handle_deferred(sink);
         }
         did |= self.flush_if_due();
-        self.turns += 1;
-        if self.turns >= TURNS_PER_CLOCK_READ {
-            self.turns = 0;
+        self.iterations += 1;
+        if self.iterations >= ITERATIONS_PER_CLOCK_READ {
+            self.iterations = 0;
             // Events found here are handled in the next turn, so the result keeps the caller from
             // sleeping before.
             did |= self.poll_if_due(eager && !eager_streams);
@@ -62,7 +62,7 @@ impl EventLoop {
         did
     }
 
-    /// Receives frames of the peer in that slot, at most FRAMES_MAX.
+    /// Receives frames from the peer in that slot, at most FRAMES_MAX.
     #[inline]
     fn receive(&mut self, slot: u32, sink: &mut impl RequestSink, eager: bool) -> bool {
         let key = self.peers.key(slot);
@@ -82,7 +82,7 @@ impl EventLoop {
                         self.schedule_sweep();
                     }
                     self.peers.set_drained(slot);
-                    self.turns += count;
+                    self.iterations += count;
                     return count > 0;
                 }
                 Err(gone) => {
@@ -91,7 +91,7 @@ impl EventLoop {
                 }
             }
         }
-        self.turns += FRAMES_MAX;
+        self.iterations += FRAMES_MAX;
         true
     }
 
@@ -139,7 +139,7 @@ impl EventLoop {
         self.calls.complete(call, peer, outcome, body);
         stage::completed(call);
         if !self.promises.is_empty() {
-            self.promises.keep(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            self.promises.complete(call, &mut self.calls, |timer| self.timers.cancel(timer));
         }
     }
 
@@ -160,16 +160,16 @@ impl EventLoop {
         }
     }
 
-    /// Copies and sends a piece of the transfers under way. Returns `true` if there was any.
+    /// Copies and sends a piece of the transfers under way. Returns `true` if there were any.
     #[cold]
     fn transfer(&mut self) -> bool {
-        let did = self.exchange(|it| it.turn());
+        let did = self.exchange(|it| it.run_iteration());
         // Before handlers run, which would take the queued bytes for those of a peer that does not
         // read.
         self.flush_if_due() || did
     }
 
-    /// Removes peers whose end was reported, after reading what they had sent.
+    /// Removes peers whose connection was reported as closed, after reading what they had sent.
     #[cold]
     fn close_ended(&mut self, sink: &mut impl RequestSink) {
         for key in std::mem::take(&mut self.ended) {
@@ -190,8 +190,8 @@ impl EventLoop {
     fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
         let mut did = self.has_callbacks && self.run_callbacks();
         let queued_bytes_max = self.config.queued_bytes_max;
-        for _ in 0..self.peers.turns_count() {
-            let Some(peer) = self.peers.pop_turn() else { break };
+        for _ in 0..self.peers.scheduled_count() {
+            let Some(peer) = self.peers.pop_scheduled() else { break };
             for _ in 0..FRAMES_MAX {
                 // A handler may have closed the connection, or filled its queue.
                 let request = self.peers.pop_deferred(peer, queued_bytes_max);
@@ -200,9 +200,9 @@ impl EventLoop {
                 sink.request(self, peer, header, &body);
                 did = true;
             }
-            self.peers.give_turn(peer, queued_bytes_max);
+            self.peers.schedule(peer, queued_bytes_max);
         }
-        self.has_deferred = self.peers.turns_count() > 0 || self.has_callbacks;
+        self.has_deferred = self.peers.scheduled_count() > 0 || self.has_callbacks;
         did
     }
 
@@ -216,8 +216,8 @@ impl EventLoop {
             let key = self.peers.key(slot);
             if self.peers.flush(key) {
                 did = true;
-                self.peers.give_turn(key, self.config.queued_bytes_max);
-                self.has_deferred |= self.peers.turns_count() > 0;
+                self.peers.schedule(key, self.config.queued_bytes_max);
+                self.has_deferred |= self.peers.scheduled_count() > 0;
                 self.update_pool(key, 0);
             }
             self.end_closed();

@@ -1,6 +1,6 @@
 //! Waiting: spins, polls epoll, and sleeps until an event or a deadline.
 
-use super::{EventLoop, RequestSink, TURNS_PER_CLOCK_READ};
+use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
 use crate::drive::hooks::{Ending, Side};
 use crate::drive::link::AnyLink;
@@ -10,17 +10,18 @@ use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
 
-/// Turns between two reads of the clock while there is always work: each turn may copy for a while.
-const BUSY_TURNS_PER_CLOCK_READ: u32 = 8;
-/// Polls of a single peer's next slot before all other work has its turn: 0.1 us.
+/// Number of iterations between two reads of the clock while there is always work: each may copy
+/// for a while.
+const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
+/// Number of polls of a single peer's next slot before other work is done: 0.1 us.
 // A turn takes fifty times as long as a poll, and a message that arrives during a turn waits for
 // half a turn on average: example rpc-noop-cost, 2026-11.
 const POLLS: u32 = 128;
-/// Polls of the slot of a call's answer before all other work has its turn: below 1 us.
+/// Number of polls of the slot of a call's answer before other work is done: below 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
 
 impl EventLoop {
-    /// Polls for a moment for the next message of the only peer, if memory is shared with it.
+    /// Polls briefly for the next message of the only peer, if memory is shared with it.
     #[inline]
     fn poll_only_peer(&self) {
         if let [slot] = self.peers.active[..]
@@ -30,15 +31,18 @@ impl EventLoop {
         }
     }
 
-    /// Polls for a moment for the result of a call in shared memory. Returns `true` if the result
-    /// is in [`EventLoop::body`] and the call is over, and `false` if nothing has changed.
+    /// Polls briefly for the result of a call in shared memory. Returns `true` if the result is in
+    /// [`EventLoop::body`] and the call is done, and `false` if nothing has changed.
     #[inline]
     pub(crate) fn take_answer_in_memory(&mut self, id: CallId) -> bool {
         // The turn that reads the clock serves everything.
-        if !self.spins() || self.turns + 1 >= TURNS_PER_CLOCK_READ || self.has_more_to_do() {
+        if !self.spins()
+            || self.iterations + 1 >= ITERATIONS_PER_CLOCK_READ
+            || self.has_more_to_do()
+        {
             return false;
         }
-        self.turns += 1;
+        self.iterations += 1;
         let [slot] = self.peers.active[..] else { return false };
         let key = self.peers.key(slot);
         if self.calls.is_pending(id, key)
@@ -53,9 +57,8 @@ impl EventLoop {
         false
     }
 
-    /// Sleeps in the read of the only peer's stream until that peer has sent something. Returns
-    /// `false` without sleeping if anything else could need this thread, so that it must wait in
-    /// epoll.
+    /// Sleeps in the read of the only peer's stream until that peer has sent data. Returns `false`
+    /// without sleeping if anything else could need this thread, so that it must wait in epoll.
     fn sleep_in_read(&mut self) -> bool {
         #[cfg(feature = "signal-dump")]
         let has_signal = self.signal.is_some();
@@ -79,17 +82,17 @@ impl EventLoop {
         self.peers.slots[slot as usize].link.as_mut().is_some_and(|link| link.wait_in_read())
     }
 
-    /// Returns `true` if a turn has more to do than to receive messages.
+    /// Returns `true` if an iteration has more to do than to receive messages.
     #[inline]
     fn has_more_to_do(&self) -> bool {
         self.peers.any_queued || self.has_deferred || self.bulk.is_busy() || !self.ended.is_empty()
     }
 
-    /// Sleeps until an event or that deadline, after one more turn that found no work.
+    /// Runs one more iteration, and sleeps until an event or that deadline if it found no work.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
         self.peers.for_each_in_memory(Sm::declare_sleep);
         self.inbox.declare_sleep();
-        if !self.turn(sink, false) {
+        if !self.run_iteration(sink, false) {
             let deadline_ns = deadline_ns.min(self.next_deadline_ns());
             let timeout_ns = match deadline_ns {
                 u64::MAX => None,
@@ -104,16 +107,16 @@ impl EventLoop {
         self.peers.for_each_in_memory(Sm::declare_awake);
     }
 
-    /// Returns `true` if this side polls for a while before it sleeps.
+    /// Returns `true` if this endpoint polls for a while before it sleeps.
     #[inline]
     fn spins(&self) -> bool {
         self.config.spin_forever || self.spin_ticks > 0
     }
 
-    /// Runs turns until `done` returns `true`; returns `false` if the deadline passes first. Spins,
-    /// then sleeps, as configured.
+    /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
+    /// first. Spins, then sleeps, as configured.
     #[inline]
-    pub(crate) fn turn_until<S: RequestSink>(
+    pub(crate) fn run_until<S: RequestSink>(
         &mut self,
         sink: &mut S,
         deadline_ns: u64,
@@ -122,7 +125,7 @@ impl EventLoop {
         let spins = self.spins();
         let (mut idle_turns, mut idle_ticks, mut busy_turns) = (0u32, 0, 0u32);
         loop {
-            let did = self.turn(sink, spins);
+            let did = self.run_iteration(sink, spins);
             if done(self, did) {
                 return true;
             }
@@ -130,7 +133,7 @@ impl EventLoop {
                 idle_turns = 0;
                 busy_turns = busy_turns.wrapping_add(1);
                 if deadline_ns != u64::MAX
-                    && busy_turns.is_multiple_of(BUSY_TURNS_PER_CLOCK_READ)
+                    && busy_turns.is_multiple_of(BUSY_ITERATIONS_PER_CLOCK_READ)
                     && clock::now_ns() >= deadline_ns
                 {
                     return false;
@@ -140,12 +143,12 @@ impl EventLoop {
             idle_turns = idle_turns.wrapping_add(1);
             if spins {
                 self.poll_only_peer();
-                if !idle_turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
+                if !idle_turns.is_multiple_of(ITERATIONS_PER_CLOCK_READ) {
                     continue;
                 }
             }
             let now_ticks = clock::ticks();
-            if idle_turns == TURNS_PER_CLOCK_READ {
+            if idle_turns == ITERATIONS_PER_CLOCK_READ {
                 idle_ticks = now_ticks;
             }
             if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
@@ -185,7 +188,7 @@ mod tests {
             thread::sleep(Duration::from_millis(300));
             stop_server.stop();
         });
-        assert!(!event_loop.sleep_in_read(), "it has slept, although it was told to stop");
+        assert!(!event_loop.sleep_in_read(), "the thread slept although a stop was requested");
         later.join().expect("no panic");
         server.join().expect("no panic");
     }

@@ -120,7 +120,7 @@ impl From<BulkError> for Failed {
 }
 
 #[test]
-fn whatever_is_delayed_and_split_comes_out_right() {
+fn delayed_and_split_messages_arrive_intact() {
     let server = Server::new();
     let drizzle = Weather { piece_bytes_max: 900, delay_max: Duration::from_micros(300), ..FAIR };
     for weather in [FAIR, drizzle, Weather { piece_bytes_max: 23, seed: 2, ..FAIR }] {
@@ -134,7 +134,7 @@ fn whatever_is_delayed_and_split_comes_out_right() {
 }
 
 #[test]
-fn deadlines_pass_while_nothing_comes_through_and_what_comes_later_is_right() {
+fn deadlines_pass_while_the_proxy_stalls_and_later_calls_succeed() {
     let server = Server::new();
     let (relay, address) = server.relayed(FAIR);
     let mut client = Endpoint::new(config()).unwrap();
@@ -168,7 +168,7 @@ fn deadlines_pass_while_nothing_comes_through_and_what_comes_later_is_right() {
 }
 
 #[test]
-fn a_connection_that_is_cut_anywhere_is_an_error_and_the_next_one_is_as_good_as_new() {
+fn cut_connection_is_an_error_and_a_new_one_works() {
     let cuts_count = if std::env::var_os("HANDOVER_LONG").is_some() { 200 } else { 8 };
     let server = Server::new();
     for how in [Cut::End, Cut::Reset] {
