@@ -50,7 +50,7 @@ use trust::Choice;
 /// Name of the environment variable that forces the source.
 pub const SOURCE_VARIABLE: &str = "HANDOVER_CLOCK";
 
-/// Clock that [`ticks`] reads.
+/// Clock that [`ticks`] can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The processor's time-stamp counter, read by `rdtsc`.
@@ -128,7 +128,7 @@ const TICKS_SHIFT: u32 = 48;
 /// Maximum time for which a thread extrapolates [`now_ns`] before it reads the kernel's clock
 /// again. At the fastest slew of NTP, 500 ppm, the error stays below 2 µs.
 const RESYNC_NS: u64 = 4_000_000;
-/// Duration of the calibration.
+/// Time over which the time-stamp counter's rate is measured.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
 /// Time limits of the comparison of the CPUs' counters during the calibration, in ns: of the first
 /// attempt, and of a second one if the CPUs were too busy.

@@ -58,7 +58,7 @@ impl Epoll {
         epoll::modify(&self.set, fd, epoll::EventData::new_u64(word), flags)
     }
 
-    /// Removes a descriptor.
+    /// Removes a descriptor from the set.
     ///
     /// # Errors
     /// An error of epoll_ctl(2).

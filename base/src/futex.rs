@@ -41,16 +41,16 @@ pub enum Scope {
     Shared,
 }
 
-/// Reason for which [`wait`] returned.
+/// Reason why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Woken {
-    /// A [`wake`] chose this thread, or (rarely) the kernel woke it spuriously.
+    /// A [`wake`] woke this thread, or (rarely) the kernel woke it spuriously.
     Woken,
     /// The word did not hold the expected value: the thread did not sleep.
     Changed,
-    /// The timeout passed.
+    /// The timeout has passed.
     TimedOut,
-    /// A signal handler ran.
+    /// A signal handler has run.
     Interrupted,
 }
 

@@ -9,13 +9,13 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value}: must lie in {min}..={max}")]
 pub struct OutOfRange {
-    /// Name of the field.
+    /// Name of the configuration field.
     pub name: &'static str,
-    /// Value of the field.
+    /// Value of the configuration field.
     pub value: u64,
-    /// Minimum.
+    /// Minimum of the range.
     pub min: u64,
-    /// Maximum.
+    /// Maximum of the range.
     pub max: u64,
 }
 

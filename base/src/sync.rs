@@ -79,7 +79,7 @@ impl<T> UnsafeCell<T> {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Returns the value.
+    /// Returns the content of the cell.
     #[inline]
     pub fn into_inner(self) -> T {
         self.0.into_inner()
@@ -192,7 +192,7 @@ macro_rules! __auto_traits {
 pub struct CachePadded<T>(pub T);
 
 impl<T> CachePadded<T> {
-    /// Makes a padded `value`.
+    /// Makes a padded value.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(value)

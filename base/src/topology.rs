@@ -56,7 +56,7 @@ pub struct Topology {
     pub caches: Vec<Cache>,
     /// Number of NUMA nodes with online CPUs.
     pub nodes_count: u32,
-    /// Number of packages.
+    /// Number of packages (sockets) with online CPUs.
     pub packages_count: u32,
     /// Number of cores; fewer than CPUs if SMT is on.
     pub cores_count: u32,
@@ -68,18 +68,18 @@ pub struct Topology {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// The folder describes no CPU.
+    /// The sysfs folder describes no CPU.
     #[error("{} contains no CPU: is sysfs mounted there?", .path.display())]
     NoCpus {
-        /// Path of the folder.
+        /// Path of the sysfs folder.
         path: PathBuf,
     },
     /// A file holds a malformed list of CPUs.
     #[error("{}: {error}", .path.display())]
     List {
-        /// Path of the file.
+        /// Path of the file with the malformed list.
         path: PathBuf,
-        /// Error of parsing the list.
+        /// Error of parsing the list of CPUs.
         error: ListError,
     },
 }

@@ -18,7 +18,7 @@ pub(super) struct Scale {
     pub units: &'static [Unit],
     /// Name of the base unit, printed after a number in error messages.
     pub base: &'static str,
-    /// Example of a valid text.
+    /// Example of a valid text, for error messages.
     pub example: &'static str,
     /// `true` if zero is a valid value.
     pub allows_zero: bool,

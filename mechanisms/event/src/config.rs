@@ -3,11 +3,11 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Maximum of `messages_per_round_max` and `timers_per_round_max`.
+/// Largest valid value of `messages_per_round_max` and `timers_per_round_max`.
 const PER_ROUND_LIMIT: u32 = 1 << 20;
-/// Maximum of `local_messages_max`.
+/// Largest valid value of `local_messages_max`.
 const LOCAL_LIMIT: u32 = 1 << 28;
-/// Maximum of `machines_max`.
+/// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
 /// Policy for a message from another thread when the inbox is full.

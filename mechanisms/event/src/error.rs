@@ -92,7 +92,7 @@ impl<M> fmt::Debug for TimersFull<M> {
     }
 }
 
-/// Error of watching a descriptor.
+/// Error of watching a descriptor, or of changing a watch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {

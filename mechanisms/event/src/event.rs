@@ -46,7 +46,7 @@ pub struct Ready {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 
-/// Reason why a run returned.
+/// Reason why the run of a machine or group has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {

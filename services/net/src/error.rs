@@ -19,7 +19,7 @@ pub enum NetError {
     SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Error of the kernel.
+        /// Error number of the system call.
         errno: Errno,
     },
     /// The queue of commands could not be allocated.
@@ -51,7 +51,7 @@ pub enum NetError {
     /// The thread is stopping.
     #[error("cannot open a connection: the thread is stopping")]
     Stopping,
-    /// The TLS configuration was refused.
+    /// The TLS configuration is not usable.
     #[error(transparent)]
     Tls(#[from] SetupError),
     /// The thread has exited, or its command queue is full.
@@ -98,13 +98,13 @@ pub enum CommandError {
 #[non_exhaustive]
 pub enum CloseReason {
     /// The peer closed the connection between messages, and the bytes queued for it were sent.
-    #[error("closed by the peer")]
+    #[error("the peer closed the connection")]
     Peer,
     /// The program closed the connection.
-    #[error("closed by this program")]
+    #[error("this program closed the connection")]
     Local,
     /// The thread was stopped.
-    #[error("the thread was stopped")]
+    #[error("the connection was closed because its thread was stopped")]
     Stopped,
     /// The peer closed the connection in the middle of a message.
     #[error(transparent)]
@@ -113,7 +113,7 @@ pub enum CloseReason {
     #[error(transparent)]
     InvalidMessage(#[from] CodecError),
     /// The kernel reported an error, usually ECONNRESET or EPIPE.
-    #[error("connection failed: {0}")]
+    #[error("the connection failed: {0}")]
     Reset(Errno),
     /// The connection could not be established.
     #[error("cannot connect: {0}")]
@@ -131,7 +131,7 @@ pub enum CloseReason {
     #[error("no byte received for idle_timeout_ms")]
     Idle,
     /// The handler panicked.
-    #[error("the handler panicked")]
+    #[error("the connection was closed because its handler panicked")]
     Panicked,
 }
 

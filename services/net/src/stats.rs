@@ -40,44 +40,44 @@ macro_rules! stats {
 }
 
 stats! {
-    /// Connections accepted.
+    /// Number of accepted connections.
     accepted_count,
-    /// Outgoing connections established.
+    /// Number of established outgoing connections.
     connected_count,
-    /// Connections closed, for any reason.
+    /// Number of closed connections, for any reason.
     closed_count,
-    /// Connections open now.
+    /// Number of open connections.
     open_count,
-    /// Connections rejected: too many from their address, or none can be opened.
+    /// Number of connections rejected: too many from their address, or none can be opened.
     turned_away_count,
-    /// Pauses of accepting because no descriptor or slot was free.
+    /// Number of pauses of accepting because no descriptor or slot was free.
     accept_pauses_count,
-    /// TLS handshakes completed.
+    /// Number of completed TLS handshakes.
     handshakes_count,
-    /// TLS handshakes that resumed an earlier session; also in `handshakes_count`.
+    /// Number of TLS handshakes that resumed an earlier session; also in `handshakes_count`.
     resumed_count,
-    /// Connections closed because TLS failed, usually in the handshake.
+    /// Number of connections closed because TLS failed, usually in the handshake.
     tls_failed_count,
-    /// Reads that returned bytes.
+    /// Number of reads that returned bytes.
     reads_count,
-    /// Bytes read.
+    /// Number of bytes read.
     read_bytes,
-    /// Messages handed to the handler.
+    /// Number of messages passed to the handler.
     messages_count,
-    /// Sends of which the kernel accepted at least one byte.
+    /// Number of sends of which the kernel accepted at least one byte.
     sends_count,
-    /// Bytes sent.
+    /// Number of bytes sent.
     sent_bytes,
-    /// Sends of which the kernel accepted only a part, so that bytes had to be queued.
+    /// Number of sends of which the kernel accepted only a part, so that bytes had to be queued.
     delayed_count,
-    /// Iterations of the event loop.
+    /// Number of iterations of the event loop.
     rounds_count,
-    /// Waits during which spinning found work.
+    /// Number of waits during which spinning found work.
     spun_count,
-    /// Handler calls that panicked.
+    /// Number of handler calls that panicked.
     panics_count,
-    /// Connections closed because their peer did not read.
+    /// Number of connections closed because their peer did not read.
     slow_readers_count,
-    /// Connections closed because a time limit was exceeded.
+    /// Number of connections closed because a time limit was exceeded.
     timed_out_count,
 }

@@ -38,7 +38,7 @@ pub enum Transport {
     Tcp,
     /// TCP connection with mutual TLS, which encrypts and authenticates both ends.
     Tls,
-    /// Unix stream socket.
+    /// Unix stream socket, which connects processes of one machine.
     Uds,
 }
 

@@ -122,7 +122,7 @@ pub struct Config {
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
     /// against an attacker who can change packets on their way.
     pub secret_file: Option<String>,
-    /// Certificates for `tls://`. Default none.
+    /// Certificate files for `tls://` addresses. Default none.
     pub tls: Option<TlsFiles>,
     /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default
     /// this user and root.
@@ -167,19 +167,19 @@ pub enum UdsPeers {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// No log messages.
+    /// No messages are logged.
     Off,
-    /// Failures after which the endpoint cannot continue. None are logged so far.
+    /// Failures after which the endpoint cannot continue are logged. There are none so far.
     Critical,
-    /// Also lost data: ERROR.
+    /// Lost data is logged, too (ERROR).
     Error,
-    /// Also warnings, such as a peer that does not complete its handshake: WARN.
+    /// Warnings are logged, too, such as a peer that does not complete its handshake (WARN).
     Warning,
-    /// Also connections that are closed: INFO.
+    /// Closed connections are logged, too (INFO).
     Info,
-    /// Also connections that are established: DEBUG.
+    /// Established connections are logged, too (DEBUG).
     Debug,
-    /// Also all other messages: TRACE.
+    /// All other messages are logged, too (TRACE).
     #[default]
     Trace,
 }

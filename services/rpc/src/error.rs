@@ -46,7 +46,7 @@ pub enum FrameError {
         bytes_max: u64,
     },
     /// A bulk message cannot be decoded, or violates a rule of bulk transfers.
-    #[error("invalid bulk message")]
+    #[error("the peer sent an invalid message about a bulk transfer")]
     Bulk,
     /// The first bytes of the connection are not those of this protocol.
     #[error("the peer does not speak this protocol")]
@@ -116,13 +116,13 @@ pub enum Gone {
 #[non_exhaustive]
 pub enum AuthenticationError {
     /// The peer has no shared secret, and this endpoint requires one.
-    #[error("the peer has no shared secret, this side requires one")]
+    #[error("the peer has no shared secret, this endpoint requires one")]
     NoSecret,
     /// The peer requires a shared secret, and this endpoint has none.
-    #[error("the peer requires a shared secret, this side has none: set secret_file")]
+    #[error("the peer requires a shared secret, this endpoint has none: set secret_file")]
     SecretWanted,
     /// The two ends have different secrets.
-    #[error("the shared secrets of the two sides differ")]
+    #[error("the shared secrets of the two endpoints differ")]
     WrongSecret,
     /// The process at the other end of a Unix socket runs as a user that is not allowed.
     #[error("the peer runs as user {uid}, who is not allowed")]
@@ -158,7 +158,7 @@ pub enum EndpointError {
     Unresolved {
         /// Host and port to be looked up.
         place: String,
-        /// Error of the resolver.
+        /// Error of the system's resolver.
         error: std::io::Error,
     },
     /// A system call failed.
@@ -192,7 +192,7 @@ pub enum EndpointError {
     Silent {
         /// Address of the peer.
         place: String,
-        /// Time limit, in ms.
+        /// Time limit of the handshake, in ms.
         timeout_ms: u32,
     },
     /// The maximum number of peers is connected.
@@ -209,7 +209,7 @@ pub enum EndpointError {
     Security {
         /// File or address that the error is about.
         place: String,
-        /// Description of the problem.
+        /// Description of what is wrong.
         why: String,
     },
 }
@@ -255,10 +255,10 @@ pub enum CallError {
     #[error(transparent)]
     Gone(#[from] Gone),
     /// The peer has no procedure of that name and provider. No handler ran.
-    #[error("the peer has no such procedure")]
+    #[error("the peer has registered no procedure of that name and provider")]
     Unknown,
     /// The peer could not decode the arguments. No handler ran.
-    #[error("the peer cannot decode the arguments")]
+    #[error("the peer cannot decode the arguments: do caller and handler use the same type?")]
     BadArguments,
     /// The peer's handler panicked.
     #[error("the peer's handler panicked")]
@@ -267,7 +267,7 @@ pub enum CallError {
     #[error("the peer's handler failed: {0}")]
     Failed(Failure),
     /// The result could not be decoded.
-    #[error("the result cannot be decoded")]
+    #[error("the result of the call cannot be decoded: do caller and handler use the same type?")]
     BadResult,
     /// The arguments, or the result, are longer than the agreed maximum.
     #[error(
@@ -401,9 +401,9 @@ pub enum MemoryError {
     /// The memory has too many segments.
     #[error("memory of {segments_count} segments: at most {segments_max} are possible")]
     Segments {
-        /// Number of segments.
+        /// Number of segments of the memory.
         segments_count: usize,
-        /// Maximum number of segments.
+        /// Maximum number of segments of a memory.
         segments_max: usize,
     },
     /// The maximum number of memories is registered.

@@ -64,7 +64,7 @@ impl<A, P> Mailbox<A, P> {
         self.announce()
     }
 
-    /// Starts to accept posts.
+    /// Starts to accept posts of other threads.
     pub fn open(&self) {
         locked(&self.posts).open = true;
     }

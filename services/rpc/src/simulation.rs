@@ -614,7 +614,10 @@ impl World {
             }
             for slot in &event_loop.peers.slots {
                 let deferred_bytes = slot.deferred.bytes();
-                assert!(deferred_bytes <= swarm.queued_bytes_max as usize, "{deferred_bytes}");
+                assert!(
+                    deferred_bytes <= swarm.queued_bytes_max as usize,
+                    "{deferred_bytes} bytes of requests are deferred, more than queued_bytes_max"
+                );
             }
         }
         assert_eq!(self.handled.again(), Vec::<u64>::new(), "requests were handled more than once");

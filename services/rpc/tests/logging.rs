@@ -77,17 +77,17 @@ fn failed_authentication_is_logged_with_its_reason() {
         (
             Some(b"one secret of ours"),
             Some(b"another one of its"),
-            "the shared secrets of the two sides differ",
+            "the shared secrets of the two endpoints differ",
         ),
         (
             Some(b"one secret of ours"),
             None,
-            "the peer has no shared secret, this side requires one",
+            "the peer has no shared secret, this endpoint requires one",
         ),
         (
             None,
             Some(b"another one of its"),
-            "the peer requires a shared secret, this side has none: set secret_file",
+            "the peer requires a shared secret, this endpoint has none: set secret_file",
         ),
     ] {
         let with = |secret: Option<&[u8; 18]>, log_level| {

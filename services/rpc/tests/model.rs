@@ -11,7 +11,7 @@
 //! | model | calls |
 //! |---|---|
 //! | answer_and_post_.. | push, post / post / open, has_any, take; sleep |
-//! | stop_ends_a_sleep_.. | stop / push / take, take_stop; sleep |
+//! | concurrent_stop_.. | stop / push / take, take_stop; sleep |
 //! | second_stop_.. | stop, stop / take, take_stop; sleep |
 //! | posts_beyond_the_limit_.. | post / post, with a limit of one / take; sleep |
 //! | each_post_is_taken_.. | post, post / post / take, close |

@@ -111,7 +111,7 @@ impl Talking for Sealed {
     }
 
     fn part(&mut self, sealed: &mut Vec<u8>) {
-        self.tls.part(sealed);
+        self.tls.close_notify(sealed);
     }
 }
 

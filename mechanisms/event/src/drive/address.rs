@@ -305,7 +305,7 @@ mod tests {
 
     /// Returns the number of notifications since the last call: no machine reads its eventfd.
     fn take_notifications(address: &Address<u32>) -> u64 {
-        let counter = address.mail.door.counter().expect("a descriptor");
+        let counter = address.mail.door.eventfd().expect("a descriptor");
         let mut bytes = [0; 8];
         match rustix::io::read(counter, &mut bytes) {
             Ok(_) => u64::from_ne_bytes(bytes),

@@ -70,7 +70,7 @@ impl SharedThreadState {
     }
 
     /// Returns the eventfd that ends a sleep in epoll, created on first use.
-    pub(crate) fn counter(&self) -> Result<&OwnedFd, Errno> {
+    pub(crate) fn eventfd(&self) -> Result<&OwnedFd, Errno> {
         if let Some(counter) = self.counter.get() {
             return Ok(counter);
         }

@@ -101,9 +101,9 @@ struct Turn {
 
 trait AnyMember: Send {
     fn start(&mut self, home: &mut ThreadState);
-    fn messages(&mut self, home: &mut ThreadState) -> Turn;
-    fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn;
-    fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn;
+    fn handle_messages(&mut self, home: &mut ThreadState) -> Turn;
+    fn handle_timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn;
+    fn handle_descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn;
     fn admit(&self) -> bool;
     fn waiting_count(&self) -> usize;
     fn has_inbox_messages(&self) -> bool;
@@ -138,7 +138,7 @@ impl<H: Handler + Send + 'static> Member<H> {
             let handled = self.handle_local_messages(home, count_max);
             return self.turn(handled, !self.desk.local.is_empty());
         }
-        let handled = Member::messages(self, home, count_max);
+        let handled = Member::handle_messages(self, home, count_max);
         // Messages left in the inbox are no longer announced by the mark, so `has_inbox_messages` records
         // them.
         home.locals[machine].has_inbox_messages = !self.desk.inbox.is_empty();
@@ -158,7 +158,7 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
         Member::start(self, home);
     }
 
-    fn messages(&mut self, home: &mut ThreadState) -> Turn {
+    fn handle_messages(&mut self, home: &mut ThreadState) -> Turn {
         let local = &mut home.locals[self.desk.machine as usize];
         // As a rule a machine has one message, of another machine of the group.
         let only = match local.queue.get_mut::<H::Message>() {
@@ -170,17 +170,17 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
             _ => None,
         };
         let Some(only) = only else { return self.long_turn(home) };
-        self.local(home, only);
+        self.handle_local(home, only);
         self.turn(1, !self.desk.local.is_empty())
     }
 
-    fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn {
-        let handled = Member::timers(self, home, now_ns);
+    fn handle_timers(&mut self, home: &mut ThreadState, now_ns: u64) -> Turn {
+        let handled = Member::handle_timers(self, home, now_ns);
         self.turn(handled, !self.desk.local.is_empty())
     }
 
-    fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn {
-        let handled = Member::descriptor(self, home, token, ready);
+    fn handle_descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> Turn {
+        let handled = Member::handle_descriptor(self, home, token, ready);
         self.turn(handled, !self.desk.local.is_empty())
     }
 
@@ -430,32 +430,32 @@ impl Group {
         if let Some(ended) = self.home.take_ended() {
             return Ok(Round { handled: 0, ended: Some(ended) });
         }
-        let mut handled = self.messages();
+        let mut handled = self.handle_messages();
         if handled == 0 && self.poll_eagerly() {
-            handled = self.messages();
+            handled = self.handle_messages();
         }
-        handled += self.timers();
-        handled += self.descriptors()?;
+        handled += self.handle_timers();
+        handled += self.handle_descriptors()?;
         Ok(Round { handled, ended: self.home.take_ended() })
     }
 
     /// Lets the listed machines take turns until the limit of a round is reached; returns the
     /// number of messages handled.
-    fn messages(&mut self) -> u32 {
+    fn handle_messages(&mut self) -> u32 {
         let mut handled = 0;
         self.list_marked();
         loop {
-            let Some(machine) = self.home.next_listed() else {
+            let Some(machine) = self.home.next_with_work() else {
                 // Checks the marks once more here, at the end of the list, rather than after each
                 // message.
                 self.list_marked();
-                match self.home.has_listed() {
+                match self.home.has_work() {
                     true => continue,
                     false => return handled,
                 }
             };
             let Some(member) = &mut self.members[machine as usize] else { continue };
-            let turn = member.messages(&mut self.home);
+            let turn = member.handle_messages(&mut self.home);
             handled += turn.handled;
             self.after(machine, &turn);
             if handled >= MESSAGES_PER_ROUND || self.home.is_ending {
@@ -490,7 +490,7 @@ impl Group {
                 self.home.list(machine);
             }
         }
-        self.home.has_listed()
+        self.home.has_work()
     }
 
     #[inline(always)]
@@ -519,7 +519,7 @@ impl Group {
         });
     }
 
-    fn timers(&mut self) -> u32 {
+    fn handle_timers(&mut self) -> u32 {
         if self.wheel.is_empty() || self.home.is_ending {
             return 0;
         }
@@ -531,7 +531,7 @@ impl Group {
             let machine = expired.payload;
             self.deadlines[machine as usize] = None;
             let Some(member) = &mut self.members[machine as usize] else { continue };
-            let turn = member.timers(&mut self.home, now_ns);
+            let turn = member.handle_timers(&mut self.home, now_ns);
             handled += turn.handled;
             self.after(machine, &turn);
             if self.home.is_ending {
@@ -541,7 +541,7 @@ impl Group {
         handled
     }
 
-    fn descriptors(&mut self) -> Result<u32, RunError> {
+    fn handle_descriptors(&mut self) -> Result<u32, RunError> {
         let mut handled = 0;
         if self.home.is_ending || !self.home.fetch_ready()? {
             return Ok(0);
@@ -550,7 +550,7 @@ impl Group {
             let machine = u32::from(token.machine);
             let member = self.members.get_mut(machine as usize).and_then(Option::as_mut);
             if let Some(member) = member {
-                let turn = member.descriptor(&mut self.home, token, ready);
+                let turn = member.handle_descriptor(&mut self.home, token, ready);
                 handled += turn.handled;
                 self.after(machine, &turn);
             }

@@ -112,7 +112,7 @@ impl ThreadState {
     /// Returns the thread's epoll set, created on first use.
     pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, Errno)> {
         if self.reactor.is_none() {
-            let counter = self.door.counter().map_err(|errno| ("eventfd2", errno))?;
+            let counter = self.door.eventfd().map_err(|errno| ("eventfd2", errno))?;
             let reactor = Reactor::new(self.config.descriptors_per_round_max, counter.as_fd());
             self.reactor = Some(reactor.map_err(|errno| ("epoll_create1", errno))?);
             tracing::debug!(target: "handover_event::descriptor", "sleeps in epoll from now on");
@@ -192,7 +192,7 @@ impl ThreadState {
         }
     }
 
-    /// Calls `look` many times without pause; returns `true` if it returned `true` or a stop was
+    /// Polls `look` in a short loop; returns `true` if `look` has returned `true` or a stop was
     /// requested.
     #[inline]
     pub(crate) fn poll_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
@@ -306,7 +306,7 @@ impl ThreadState {
 
     /// Removes and returns the first machine of the list of those that have work.
     #[inline]
-    pub(crate) fn next_listed(&mut self) -> Option<u32> {
+    pub(crate) fn next_with_work(&mut self) -> Option<u32> {
         let (first, last) = self.listed?;
         let next = self.locals[first as usize].listed.take();
         self.listed = next.filter(|next| *next != LAST).map(|next| (next, last));
@@ -314,7 +314,7 @@ impl ThreadState {
     }
 
     /// Returns `true` if a machine of the group has work.
-    pub(crate) fn has_listed(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.listed.is_some()
     }
 }

@@ -39,7 +39,7 @@ pub struct Closed<H: Handler> {
     /// Messages that were sent and not handled: those from the machine's own thread first, each
     /// kind in the order in which it was sent.
     pub messages: Vec<H::Message>,
-    /// Final counters.
+    /// Final counters of the machine.
     pub stats: Stats,
 }
 
@@ -86,13 +86,13 @@ impl<H: Handler> Machine<H> {
         self.home.stop_on(signals).map_err(|(call, errno)| WatchError::Refused { call, errno })
     }
 
-    /// Returns the handler.
+    /// Returns the machine's handler.
     #[must_use]
     pub fn handler(&self) -> &H {
         &self.member.handler
     }
 
-    /// Returns the handler, mutably, to change it between runs.
+    /// Returns the machine's handler, mutably, to change it between runs.
     pub fn handler_mut(&mut self) -> &mut H {
         &mut self.member.handler
     }
@@ -102,7 +102,7 @@ impl<H: Handler> Machine<H> {
         Context { desk: &mut self.member.desk, home: &mut self.home }
     }
 
-    /// Returns the counters.
+    /// Returns the machine's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.member.desk.stats();
@@ -128,7 +128,7 @@ impl<H: Handler> Machine<H> {
             if let Some(ended) = self.home.take_ended() {
                 return Ok(ended);
             }
-            let handled = self.member.messages(&mut self.home, count_max - since);
+            let handled = self.member.handle_messages(&mut self.home, count_max - since);
             since += handled;
             if handled > 0 && since < count_max {
                 continue;
@@ -197,7 +197,7 @@ impl<H: Handler> Machine<H> {
             return Ok(Round { handled: 0, ended: Some(ended) });
         }
         let count_max = self.member.desk.config.messages_per_round_max;
-        let mut handled = self.member.messages(&mut self.home, count_max);
+        let mut handled = self.member.handle_messages(&mut self.home, count_max);
         handled += self.others()?;
         Ok(Round { handled, ended: self.home.take_ended() })
     }
@@ -207,11 +207,11 @@ impl<H: Handler> Machine<H> {
         let Self { member, home } = self;
         let mut count = 0;
         if !member.desk.wheel.is_empty() && !home.is_ending {
-            count += member.timers(home, home::now_ns());
+            count += member.handle_timers(home, home::now_ns());
         }
         if !home.is_ending && home.fetch_ready()? {
             while let Some((token, ready)) = home.next_ready() {
-                count += member.descriptor(home, token, ready);
+                count += member.handle_descriptor(home, token, ready);
                 if home.is_ending {
                     break;
                 }

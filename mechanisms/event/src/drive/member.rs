@@ -132,7 +132,7 @@ impl<H: Handler> Member<H> {
     /// Handles up to `count_max` queued messages, alternately of the machine's own thread and of
     /// other threads; returns the number handled.
     #[inline]
-    pub(crate) fn messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
+    pub(crate) fn handle_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
         while count < count_max && self.desk.has_messages() && !home.is_ending {
             let before = self.desk.handled;
@@ -164,7 +164,7 @@ impl<H: Handler> Member<H> {
 
     /// Handles a message of the machine's own thread that was already removed from its queue.
     #[inline]
-    pub(crate) fn local(&mut self, home: &mut ThreadState, message: H::Message) {
+    pub(crate) fn handle_local(&mut self, home: &mut ThreadState, message: H::Message) {
         self.catch_panic(home, |member, home| {
             member.desk.handled += 1;
             stage::dispatched_here(member.desk.address.state());
@@ -217,7 +217,7 @@ impl<H: Handler> Member<H> {
     }
 
     /// Handles up to `timers_per_round_max` timers due at `now_ns`; returns the number handled.
-    pub(crate) fn timers(&mut self, home: &mut ThreadState, now_ns: u64) -> u32 {
+    pub(crate) fn handle_timers(&mut self, home: &mut ThreadState, now_ns: u64) -> u32 {
         let count_max = self.desk.config.timers_per_round_max;
         let mut count = 0;
         while count < count_max && !home.is_ending {
@@ -242,7 +242,12 @@ impl<H: Handler> Member<H> {
     }
 
     /// Handles a readiness event; returns the number of messages made of it.
-    pub(crate) fn descriptor(&mut self, home: &mut ThreadState, token: Token, ready: Ready) -> u32 {
+    pub(crate) fn handle_descriptor(
+        &mut self,
+        home: &mut ThreadState,
+        token: Token,
+        ready: Ready,
+    ) -> u32 {
         let before = self.desk.counts.descriptors;
         self.catch_panic(home, |member, home| {
             if let Some(message) = member.desk.ready_message(token, ready) {

@@ -27,7 +27,7 @@ impl Signals {
     pub const HUP: i32 = 1;
     /// SIGINT: Ctrl-C.
     pub const INT: i32 = 2;
-    /// SIGUSR1.
+    /// SIGUSR1: defined by the program.
     pub const USR1: i32 = 10;
     /// SIGTERM: request to terminate.
     pub const TERM: i32 = 15;

@@ -22,8 +22,7 @@ struct State {
 }
 
 impl WaitingSenders {
-    /// Tries until `push` does not return that the inbox is full, or `sleep` returns `false`;
-    /// called by a sender.
+    /// Repeats `push` while the inbox is full, until `sleep` returns `false`; called by a sender.
     ///
     /// `sleep` is called with a word and the value that it has while the sender may sleep. It must
     /// return at once if the word differs, and when [`admit`](Self::admit) wakes the sender; it may

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// Queue of messages of one erased type, or no queue.
 pub(crate) struct AnyQueue {
-    /// The `VecDeque` of the messages.
+    /// The queue: a `VecDeque` of the messages' type.
     queue: Box<dyn Any + Send>,
     /// Type id of the value in `queue`. A copy, because `Any` returns it through a call and in two
     /// registers: compared at once, it is read in one piece before its two halves have reached the

@@ -71,7 +71,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.core.reply_encoded(codec, received.bytes, message)
     }
 
-    /// Sends bytes unframed.
+    /// Sends bytes as they are, without a frame.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -132,7 +132,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     pub fn connections(&mut self) -> Connections<'_, C, D> {
         // `Connections` can append to this connection by its key, but has no access to the bytes that were
         // read: replies that are ranges of them are copied first.
-        let _ = self.core.call.replies.written(self.received.bytes);
+        let _ = self.core.call.replies.buffer_mut(self.received.bytes);
         Connections { core: self.core, codec: self.codec }
     }
 }
@@ -143,7 +143,7 @@ fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
     codec.encode(message, &mut written).is_ok() && written == frame
 }
 
-/// All connections of a thread.
+/// All connections of a thread, with the operations on them.
 pub struct Connections<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,

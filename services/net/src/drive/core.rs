@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Flags of which each forbids further writes to a connection.
 const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
 
-/// Purpose of a timer.
+/// Purpose of a timer in the thread's timer wheel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TimerPurpose {
     Connection(Key),
@@ -160,7 +160,7 @@ impl<D> Core<D> {
         if !self.call.is_open {
             return Err(WriteError::Closed);
         }
-        append(self.call.replies.written(received))?;
+        append(self.call.replies.buffer_mut(received))?;
         self.check_reply_limits(received)
     }
 
@@ -204,7 +204,7 @@ impl<D> Core<D> {
         if !call.is_open {
             return Err(WriteError::Closed);
         }
-        let written = call.replies.written(received);
+        let written = call.replies.buffer_mut(received);
         if written.len() + (received.len() - part.start) <= call.replies_max {
             call.replies.push_range(received, part);
             stage::written(&call.replies);
@@ -273,7 +273,7 @@ impl<D> Core<D> {
     #[cold]
     fn send_early(&mut self, key: Key, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
-        let replies = call.replies.written(received);
+        let replies = call.replies.buffer_mut(received);
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         let blocked = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
         if call.queued_bytes == 0 && !slot.flags.any(blocked) {
@@ -299,7 +299,7 @@ impl<D> Core<D> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
         let call = &mut self.call;
-        slot.link.seal(call.replies.written(&[]), &call.ends, &mut self.sealed)?;
+        slot.link.seal(call.replies.buffer_mut(&[]), &call.ends, &mut self.sealed)?;
         call.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);

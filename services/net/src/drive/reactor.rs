@@ -201,7 +201,7 @@ impl<H: Handler> Reactor<H> {
         &mut self.handler
     }
 
-    /// Returns the counters so far.
+    /// Returns the thread's counters so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.core.stats
@@ -374,7 +374,7 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    /// Handles expired timers.
+    /// Handles the timers that have expired.
     fn expire(&mut self) {
         let now_ns = self.core.now_ns;
         // Limited, so that many timers that expire together do not delay ready connections.

@@ -6,14 +6,14 @@ use std::ops::Range;
 /// Result of decoding a message at the beginning of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// A complete message.
+    /// The bytes begin with a complete message.
     Message {
         /// Position of the message in the bytes, without its frame.
         body: Range<usize>,
         /// Number of bytes of the message and its frame; at least one.
         used_bytes: usize,
     },
-    /// An incomplete message.
+    /// The bytes are the beginning of an incomplete message.
     More {
         /// Number of bytes, counted from the beginning of the message, that decoding needs at
         /// least, if known; more than were passed. If known, no byte beyond it is copied.
@@ -30,7 +30,7 @@ pub enum CodecError {
     TooLong {
         /// Length of the message, or of the part received so far without an end.
         bytes: u64,
-        /// Maximum length.
+        /// Maximum length of a message, in bytes.
         bytes_max: u64,
     },
     /// The bytes are not a message in this codec's format.
@@ -46,9 +46,9 @@ pub enum CodecError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
 pub struct TooLong {
-    /// Length of the message.
+    /// Length of the message, in bytes.
     pub bytes: usize,
-    /// Maximum length.
+    /// Maximum length of a message, in bytes.
     pub bytes_max: usize,
 }
 

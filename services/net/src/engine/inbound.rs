@@ -3,9 +3,9 @@
 use super::codec::{Codec, CodecError, Decoded};
 use std::ops::{ControlFlow, Range};
 
-/// Error for a stream that ended in the middle of a message.
+/// Error of a stream that ended in the middle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the stream ended {bytes} bytes into a message")]
+#[error("the peer closed the connection after {bytes} bytes of an incomplete message")]
 pub struct Truncated {
     /// Number of bytes of the message that were received.
     pub bytes: usize,

@@ -10,7 +10,7 @@ use std::ops::{ControlFlow, Range};
 /// Limits of a connection that the engine enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of queued bytes.
+    /// Maximum number of bytes queued for sending.
     pub queued_bytes_max: usize,
     /// High-water mark in bytes: a send queue above it reports [`Crossing::High`].
     pub high_bytes: usize,
@@ -28,13 +28,13 @@ pub struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimedOut {
     /// A message was started and not completed in time.
-    #[error("message incomplete after message_timeout_ms")]
+    #[error("the peer did not complete a message within message_timeout_ms")]
     Message,
     /// Bytes were queued and the peer accepted none in time.
-    #[error("peer read nothing for write_timeout_ms")]
+    #[error("the peer read nothing for write_timeout_ms")]
     Write,
     /// The TLS handshake was not completed in time.
-    #[error("TLS handshake incomplete after handshake_timeout_ms")]
+    #[error("the peer did not complete the TLS handshake within handshake_timeout_ms")]
     Handshake,
 }
 
@@ -265,8 +265,8 @@ impl Link {
     /// Returns `true` from the time the send queue rises above the high-water mark until it has
     /// drained to the low one.
     #[must_use]
-    pub fn is_above(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.outbound.is_above())
+    pub fn is_above_high_water(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
     }
 
     /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues where

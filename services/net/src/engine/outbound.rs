@@ -9,11 +9,11 @@
 pub struct Overflow {
     /// Number of bytes that would be queued.
     pub queued_bytes: usize,
-    /// Maximum number of queued bytes.
+    /// Maximum number of bytes queued for sending.
     pub queued_bytes_max: usize,
 }
 
-/// Crossing of a water mark.
+/// Crossing of a water mark by the send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crossing {
     /// The queue has risen above the high-water mark: producers should pause.
@@ -53,7 +53,7 @@ impl Outbound {
     /// Returns `true` from the time the queue rises above the high-water mark until it has drained
     /// to the low one.
     #[must_use]
-    pub fn is_above(&self) -> bool {
+    pub fn is_above_high_water(&self) -> bool {
         self.above
     }
 

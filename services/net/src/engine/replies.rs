@@ -64,7 +64,7 @@ impl Replies {
 
     /// Returns the buffer to which further replies are appended.
     #[inline]
-    pub fn written(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
+    pub fn buffer_mut(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
         if self.to != NO_RANGE {
             self.write_out(bytes);
         }
@@ -75,7 +75,7 @@ impl Replies {
     pub fn contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.written.is_empty() && self.to != NO_RANGE {
             true => &bytes[self.from..self.to],
-            false => self.written(bytes),
+            false => self.buffer_mut(bytes),
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let mut replies = Replies::default();
         replies.push_range(RECEIVED, 0..2);
         replies.push_range(RECEIVED, 0..2);
-        replies.written(RECEIVED).extend_from_slice(b"ab");
+        replies.buffer_mut(RECEIVED).extend_from_slice(b"ab");
         replies.push_range(RECEIVED, 8..10);
         replies.push_range(RECEIVED, 3..4);
         replies.push_range(RECEIVED, 4..5);

@@ -10,7 +10,7 @@ pub enum SetupError {
     /// A file could not be read, or does not contain what was expected.
     #[error("{}: {why}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the file that could not be used.
         path: PathBuf,
         /// Description of what is wrong.
         why: String,

@@ -105,7 +105,7 @@ impl Clone for Identity {
     }
 }
 
-/// Omits the key.
+/// Shows an identity without its private key.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("certificates", &self.chain.len()).finish_non_exhaustive()

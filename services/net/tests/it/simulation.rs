@@ -132,7 +132,7 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
         let (mine, theirs) = (sender, 1 - sender);
         let peer = &mut peers[mine];
         match random.below(4) {
-            0 if peer.sent_count < messages_count && !peer.link.is_above() => {
+            0 if peer.sent_count < messages_count && !peer.link.is_above_high_water() => {
                 let mut framed = Vec::new();
                 codec.encode(&message(peer.sent_count), &mut framed).unwrap();
                 let mut rest = &framed[..];

@@ -181,7 +181,7 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().exchange(|it| it.start(&request)).map(|id| Transfer { id })
     }
 
-    /// Waits for a transfer.
+    /// Waits for the end of a transfer that was started, and returns its result.
     ///
     /// # Errors
     /// The errors of [`pull`](Self::pull); [`BulkError::Stale`] if the transfer was waited for

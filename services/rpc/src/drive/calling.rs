@@ -157,7 +157,7 @@ pub trait Calling: sealed::Driver {
         start(self, peer, method, arguments, after(timeout))
     }
 
-    /// Waits for a call's result.
+    /// Waits for the result of a call that was started, and returns it.
     ///
     /// # Errors
     /// The errors of [`call`](Self::call); [`CallError::Stale`] if the call was waited for before.

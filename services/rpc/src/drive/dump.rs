@@ -44,7 +44,7 @@ pub struct Dump {
     pub requests_waiting_count: usize,
     /// Number of running timers.
     pub timers_count: usize,
-    /// Connected peers.
+    /// Snapshots of the connected peers.
     pub peers: Vec<PeerDump>,
     /// Statistics of calls by procedure; empty without monitoring.
     #[cfg(feature = "monitoring")]

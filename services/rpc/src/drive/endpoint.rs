@@ -31,7 +31,7 @@ enum Handler {
 
 struct Handlers {
     known: Methods<Handler>,
-    /// Buffer for answers, reused.
+    /// Buffer in which answers are encoded, reused.
     answer: Vec<u8>,
 }
 

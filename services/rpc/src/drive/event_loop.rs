@@ -74,7 +74,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// Receiver of peers' requests.
+/// Receiver of peers' requests, called by the event loop.
 pub(crate) trait RequestSink {
     fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]);
     /// Returns `true` if deferred requests may be handled now.

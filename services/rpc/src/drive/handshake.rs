@@ -312,7 +312,7 @@ impl Handshake {
     }
 
     /// Finishes a complete handshake, and sends the acceptor's last message.
-    pub(crate) fn agree(
+    pub(crate) fn complete(
         mut self,
         config: &Config,
         security: &Security,

@@ -52,7 +52,7 @@ impl<E> Inbox<E> {
         self.notify(self.mailbox.push(answer));
     }
 
-    /// Starts to accept posts.
+    /// Starts to accept posts of other threads.
     pub(crate) fn open(&self) {
         self.mailbox.open();
     }

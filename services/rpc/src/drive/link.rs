@@ -214,7 +214,7 @@ impl SendQueue {
         &mut self.bytes[end..]
     }
 
-    pub(crate) fn waiting(&self) -> &[u8] {
+    pub(crate) fn unsent(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 

@@ -24,7 +24,7 @@ pub struct Observed<'a> {
     /// Name of the procedure, if it is registered here or was named by
     /// [`Endpoint::name_method`](crate::Endpoint::name_method).
     pub name: Option<&'a str>,
-    /// Peer at the other end.
+    /// Peer at the other end of the call.
     pub peer: PeerKey,
     /// Length of the arguments, in bytes.
     pub arguments_bytes: usize,
@@ -68,17 +68,17 @@ pub struct CallReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Quantiles {
-    /// Minimum.
+    /// Minimum latency, in ns.
     pub min: u64,
-    /// Median.
+    /// Median latency, in ns.
     pub p50: u64,
-    /// 90th percentile.
+    /// 90th percentile of the latencies, in ns.
     pub p90: u64,
-    /// 99th percentile.
+    /// 99th percentile of the latencies, in ns.
     pub p99: u64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latencies, in ns.
     pub p999: u64,
-    /// Maximum.
+    /// Maximum latency, in ns.
     pub max: u64,
 }
 

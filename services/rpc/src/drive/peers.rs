@@ -186,7 +186,7 @@ impl Peers {
         });
         let key = self.key(slot);
         let agreed = match poll.set_source(handshake.fd(), EventSource::Peer(key)) {
-            Ok(()) => handshake.agree(config, security),
+            Ok(()) => handshake.complete(config, security),
             Err(errno) => Err(Gone::Broken { call: "epoll_ctl", errno }),
         };
         let mut agreed = agreed.inspect_err(|_| self.free.push(slot))?;

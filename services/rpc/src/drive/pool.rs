@@ -135,7 +135,7 @@ struct PoolShared {
     unsent_bytes_max: usize,
 }
 
-/// Executor of the handlers.
+/// Executors of the handlers: threads or fibers.
 enum Workers {
     Threads(Vec<JoinHandle<()>>),
     /// One fiber for each request.

@@ -32,7 +32,7 @@ impl<T> Answer<T> {
         return self.result.get();
     }
 
-    /// Waits for the result.
+    /// Waits until the result is set, and returns it.
     pub(crate) fn wait(&self) -> &Result<T, CallError> {
         self.result.wait()
     }

@@ -379,7 +379,7 @@ impl Link for Sm {
     fn flush(&mut self) -> Result<bool, Gone> {
         let mut queue = std::mem::take(&mut self.queue);
         let mut went = false;
-        while let Some((head, rest)) = queue.waiting().split_first_chunk::<HEADER_BYTES>() {
+        while let Some((head, rest)) = queue.unsent().split_first_chunk::<HEADER_BYTES>() {
             let header = Header::decode(head, u32::MAX)?;
             let bytes = header.body_bytes as usize;
             if !self.publish(&header, &rest[..bytes])? {

@@ -167,7 +167,7 @@ impl Link for Stream {
         let mut went = self.wire.flush()?;
         went |= self.outgoing.is_some() && self.flush_data()?;
         while self.outgoing.is_none() && !self.queue.is_empty() {
-            match self.wire.send(self.queue.waiting())? {
+            match self.wire.send(self.queue.unsent())? {
                 0 => {
                     self.writable = false;
                     break;
@@ -259,7 +259,7 @@ impl Link for Stream {
             return Ok(true);
         }
         self.together.clear();
-        self.together.extend_from_slice(self.queue.waiting());
+        self.together.extend_from_slice(self.queue.unsent());
         self.queue.consume(self.together.len());
         self.together.extend_from_slice(&head);
         let (memory, bytes) = (memory.clone(), bytes as u64);

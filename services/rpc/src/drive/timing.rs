@@ -22,7 +22,7 @@ impl Moment<'_> {
         calling::connect(self, address)
     }
 
-    /// Ends [`Endpoint::serve`](crate::Endpoint::serve).
+    /// Requests the endpoint to stop serving: ends [`Endpoint::serve`](crate::Endpoint::serve).
     pub fn stop(&mut self) {
         self.event_loop.inbox.stop();
     }

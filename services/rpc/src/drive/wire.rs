@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[cfg(any(feature = "tls", test))]
 const PIECE_BYTES: usize = 1 << 14;
 
-/// Byte stream of a connection.
+/// Byte stream of a connection: a socket, with or without TLS.
 #[derive(Debug)]
 pub(crate) enum Wire {
     Socket(OwnedFd),

@@ -94,7 +94,7 @@ pub enum Located {
     File {
         /// Length of the segment, in bytes.
         bytes: u64,
-        /// Identity of the file.
+        /// Identity of the file that contains the segment.
         file: FileId,
     },
     /// Segment in the owner's address space.
@@ -120,7 +120,7 @@ impl Located {
 /// there accesses the right process, and may read its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Address of the word.
+    /// Address of the word in the owner's address space.
     pub address: u64,
     /// Expected value of the word.
     pub word: u128,
@@ -162,7 +162,7 @@ pub enum BulkMessage {
     Read {
         /// Number of the transfer, assigned by the asker.
         transfer: u64,
-        /// Memory to read.
+        /// Handle of the memory to read.
         handle: BulkHandle,
         /// Offset of the range, in bytes.
         offset: u64,
@@ -173,7 +173,7 @@ pub enum BulkMessage {
     Write {
         /// Number of the transfer, assigned by the asker.
         transfer: u64,
-        /// Memory to write.
+        /// Handle of the memory to write.
         handle: BulkHandle,
         /// Offset of the range, in bytes.
         offset: u64,

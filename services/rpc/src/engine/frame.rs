@@ -193,7 +193,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Encodes the message.
+    /// Encodes the hello as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];

@@ -92,7 +92,7 @@ pub(crate) fn receive<'a>(
     }
 }
 
-/// Address in another process.
+/// Memory address in another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteAddress {
     pub(crate) pid: i32,

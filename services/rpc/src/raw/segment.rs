@@ -39,7 +39,7 @@ pub(crate) struct Status {
     pub(crate) wants_room: AtomicU32,
 }
 
-/// Read position of one end.
+/// Read position of one end, on its own cache line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct ReadProgress {

@@ -24,7 +24,7 @@ pub fn closing(why: &Gone) {
     FLOODED.set(*why == Gone::Flooded);
 }
 
-/// Seeded random choices.
+/// Source of random choices, determined by a seed.
 #[derive(Debug)]
 pub struct Random(SplitMix64);
 

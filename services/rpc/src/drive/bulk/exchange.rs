@@ -430,7 +430,7 @@ impl Exchange<'_> {
             }
             BulkMessage::Write { transfer, handle, offset, bytes } => {
                 let call = transfer | PUSHED;
-                if self.tables.received(peer, call).is_some() {
+                if self.tables.incoming_mut(peer, call).is_some() {
                     return Err(FrameError::Bulk);
                 }
                 match self.find_memory(peer, &handle, (offset, bytes), Direction::Push) {
@@ -623,7 +623,7 @@ impl Exchange<'_> {
         if bytes == 0 && !streams {
             return Err(FrameError::Bulk);
         }
-        let Some(incoming) = self.tables.received(peer, header.call) else { return Ok(()) };
+        let Some(incoming) = self.tables.incoming_mut(peer, header.call) else { return Ok(()) };
         if bytes > 0 {
             if !incoming.arrival.accepts(offset, bytes) {
                 return Err(FrameError::Bulk);
@@ -638,7 +638,7 @@ impl Exchange<'_> {
             }
             memory.write(at, body);
         }
-        if self.tables.received(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
+        if self.tables.incoming_mut(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
             self.tables.stop_receiving(peer, header.call);
             match header.call & PUSHED {
                 0 => self.finish(TransferId::of(header.call), Ok(())),

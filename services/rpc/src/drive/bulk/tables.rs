@@ -379,7 +379,7 @@ impl Tables {
         !self.copying.is_empty() || !self.outgoing.is_empty()
     }
 
-    /// Starts to send data.
+    /// Starts to send bulk data.
     pub(crate) fn send(&mut self, outgoing: Outgoing) {
         let (peer, call) = (outgoing.peer, outgoing.call);
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
@@ -407,7 +407,7 @@ impl Tables {
 
     /// Returns the data with the transfer number `call` that is being received; `None` if there is
     /// none.
-    pub(crate) fn received(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
+    pub(crate) fn incoming_mut(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 

@@ -26,8 +26,7 @@ impl EventLoop {
         self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
-    /// Calls epoll if it is due, or if `streams` is `true` and streams may have been notified.
-    /// Returns `true` if there were events.
+    /// Calls epoll if it is due or `streams` is `true`. Returns `true` if there were events.
     pub(super) fn poll_if_due(&mut self, streams: bool) -> bool {
         self.is_poll_due(streams) && self.poll(Some(0))
     }
