@@ -32,8 +32,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes an empty set. One wait reports at most `ready_max` events, and at most
-    /// [`READY_LIMIT`].
+    /// Makes an empty set. One wait reports at most `ready_max` events, and at most [`READY_LIMIT`].
     ///
     /// # Errors
     /// An error of epoll_create1(2).

@@ -12,8 +12,7 @@
 //! assert_eq!((slab.get(first), slab.get(third)), (None, Some(&"c")));
 //! ```
 
-/// Key of a value in a slab. A key is not reused before the generation of its slot has wrapped
-/// around.
+/// Key of a value in a slab. A key is not reused before the generation of its slot has wrapped around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Index of the value's slot.

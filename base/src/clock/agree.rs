@@ -186,8 +186,7 @@ mod ping {
         }
     }
 
-    /// Waits until `word` is `value`; returns `None` if the other thread has stopped or the
-    /// deadline has passed.
+    /// Waits until `word` is `value`; returns `None` if the other thread has stopped or the deadline has passed.
     fn wait_for(word: &AtomicU64, value: u64, deadline_ns: u64) -> Option<()> {
         const SPINS_PER_CLOCK_READ: u32 = 256;
         loop {

@@ -57,8 +57,7 @@ pub(crate) fn affinity_count() -> io::Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
 }
 
-/// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if it may run on
-/// none of them.
+/// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if it may run on none of them.
 pub(crate) fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {

@@ -64,8 +64,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     Some(letters)
 }
 
-/// Returns two flags from cpuid: whether the time-stamp counter is invariant, and whether there is
-/// a hypervisor.
+/// Returns two flags from cpuid: whether the time-stamp counter is invariant, and whether there is a hypervisor.
 pub(crate) fn counter_traits() -> (bool, bool) {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;

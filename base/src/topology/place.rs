@@ -11,8 +11,7 @@ use std::str::FromStr;
 pub enum Placement {
     /// Each participant on a core of its own, below a common last-level cache.
     Near,
-    /// Participants alternately in two packages, or else two NUMA nodes, or else near the two most
-    /// distant CPUs.
+    /// Participants alternately in two packages, or else two NUMA nodes, or else near the two most distant CPUs.
     Far,
     /// Participants on the hardware threads of one core.
     Smt,
@@ -185,8 +184,7 @@ impl Usable {
         order
     }
 
-    /// Chooses CPUs near each other, starting at the CPU whose last-level cache serves the most
-    /// cores.
+    /// Chooses CPUs near each other, starting at the CPU whose last-level cache serves the most cores.
     fn near(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()

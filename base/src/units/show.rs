@@ -49,8 +49,7 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Formats `value` in the largest of `units` (name and factor, ascending) that is not greater than
-/// it.
+/// Formats `value` in the largest of `units` (name and factor, ascending) that is not greater than it.
 fn scaled(value: f64, units: &[(&str, f64)]) -> String {
     if !value.is_finite() {
         return format!("{value} {}", units[0].0).trim_end().to_owned();

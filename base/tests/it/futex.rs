@@ -101,11 +101,7 @@ fn wait_until_asleep(name: &str, threads_count: usize) {
         stats.filter(|stat| stat.contains(&format!("({name}) S"))).count()
     };
     while asleep() < threads_count {
-        assert!(
-            start.elapsed() < LIVENESS,
-            "only {} of {threads_count} threads are asleep",
-            asleep()
-        );
+        assert!(start.elapsed() < LIVENESS, "only {} of {threads_count} sleep", asleep());
         thread::yield_now();
     }
 }

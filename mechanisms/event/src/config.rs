@@ -43,8 +43,7 @@ pub enum OnPanic {
     /// Stops the machine; [`Ended::Panicked`](crate::Ended::Panicked) holds the panic message.
     #[default]
     Stop,
-    /// Drops the message, logs and counts the panic, and continues. The handler's state is left as
-    /// the panic left it.
+    /// Drops the message, logs and counts the panic, and continues. The handler's state is left as the panic left it.
     DropMessage,
 }
 
@@ -64,14 +63,12 @@ pub enum WakeWhen {
     /// Only if the thread sleeps.
     #[default]
     Asleep,
-    /// For each message sent, except by `send_quiet`: by a write to the thread's eventfd, as in the
-    /// classic event machines, for measuring the difference. The thread sleeps in epoll from the
-    /// start, whatever [`ParkOn`] says.
+    /// For each message sent, except by `send_quiet`: by a write to the thread's eventfd, as in the classic event
+    /// machines, for measuring the difference. The thread sleeps in epoll from the start, whatever [`ParkOn`] says.
     EachMessage,
 }
 
-/// Limits of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of
-/// them.
+/// Limits of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
     /// Limits of spinning before a sleep; see [`handover_notify::Config`].
@@ -80,8 +77,7 @@ pub struct ThreadConfig {
     pub park_on: ParkOn,
     /// Condition under which senders notify the thread by a system call. Default: only if it sleeps.
     pub wake_when: WakeWhen,
-    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at
-    /// most 1024.
+    /// Maximum number of ready descriptors fetched from the kernel in one round. Default 64, at most 1024.
     pub descriptors_per_round_max: u32,
     /// Timer slack of the thread in ns: how late the kernel may end a sleep to save wake-ups. Set
     /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
@@ -131,9 +127,8 @@ impl ThreadConfig {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated
-    /// when the machine is created, except under [`WhenFull::DropOldest`], where the rest of one
-    /// batch of messages comes in addition.
+    /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated when the machine is
+    /// created, except under [`WhenFull::DropOldest`], where the rest of one batch of messages comes in addition.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the
     /// machine itself. Default 65,536. The queue grows as needed and does not shrink.

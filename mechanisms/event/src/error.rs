@@ -46,8 +46,7 @@ pub enum MachineError {
 /// Error of sending a message; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<M> {
-    /// The machine's queue is full (and, if senders wait for space, remained full until the
-    /// timeout).
+    /// The machine's queue is full (and, if senders wait for space, remained full until the timeout).
     #[error("cannot send: the machine's queue is full")]
     Full(M),
     /// The machine is closed or dropped, and will never accept a message again.
@@ -96,9 +95,8 @@ impl<M> fmt::Debug for TimersFull<M> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The kernel refused the watch: EPERM for a descriptor that cannot be polled (a regular file),
-    /// EEXIST for one that is watched already, EMFILE when the thread's own descriptors could not
-    /// be created.
+    /// The kernel refused the watch: EPERM for a descriptor that cannot be polled (a regular file), EEXIST for one that
+    /// is watched already, EMFILE when the thread's own descriptors could not be created.
     #[error("{call} failed: {errno}")]
     Refused {
         /// Name of the system call.

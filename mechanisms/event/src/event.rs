@@ -41,8 +41,7 @@ pub struct Ready {
     pub failed: bool,
 }
 
-/// Identifier of a watched descriptor. An identifier is not reused before its slot has been used
-/// 2^32 times.
+/// Identifier of a watched descriptor. An identifier is not reused before its slot has been used 2^32 times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 

@@ -24,8 +24,7 @@ pub(crate) fn enqueued<T>(to: &T) {
     site!("probes", Enqueued, "event.enqueued", stage::address(to));
 }
 
-/// Records that a message was put into the local queue of the machine `to`, by the thread that runs
-/// it.
+/// Records that a message was put into the local queue of the machine `to`, by the thread that runs it.
 #[inline(always)]
 pub(crate) fn enqueued_here<T>(to: &T) {
     site!("probes-hot", Enqueued, "event.enqueued", stage::address(to));
@@ -43,15 +42,13 @@ pub(crate) fn woken() {
     site!("probes", Woken, "event.woken");
 }
 
-/// Records that the handler of the machine `at` is about to be called, for the inbox, a timer or a
-/// descriptor.
+/// Records that the handler of the machine `at` is about to be called, for the inbox, a timer or a descriptor.
 #[inline(always)]
 pub(crate) fn dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
-/// Records that the handler of the machine `at` is about to be called with a message of the local
-/// queue.
+/// Records that the handler of the machine `at` is about to be called with a message of the local queue.
 #[inline(always)]
 pub(crate) fn dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));

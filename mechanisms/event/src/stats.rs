@@ -13,15 +13,13 @@ pub struct Stats {
     pub handled: u64,
     /// Number of messages returned to their sender.
     pub refused: u64,
-    /// Number of messages dropped in favour of newer ones, under
-    /// [`WhenFull::DropOldest`](crate::WhenFull).
+    /// Number of messages dropped in favour of newer ones, under [`WhenFull::DropOldest`](crate::WhenFull).
     pub dropped: u64,
     /// Number of messages in the queues.
     pub waiting: u64,
     /// Number of messages returned by closing the machine.
     pub returned: u64,
-    /// Number of handled messages of a kind without a handler: see
-    /// [`Context::unhandled`](crate::Context).
+    /// Number of handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
     pub unhandled: u64,
     /// Number of handler calls that panicked: for messages, timers, descriptors, and at the start.
     pub panicked: u64,

@@ -67,9 +67,8 @@ pub struct Config {
     pub connect_timeout_ms: u32,
     /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time that a connection which we have shut down waits for the peer to close it or to
-    /// acknowledge more of the sent bytes, in ms. Without this wait the peer would lose bytes it
-    /// has not read. Default 2,000.
+    /// Maximum time that a connection which we have shut down waits for the peer to close it or to acknowledge more of
+    /// the sent bytes, in ms. Without this wait the peer would lose bytes it has not read. Default 2,000.
     pub linger_ms: u32,
     /// Interval of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, is
     /// never.

@@ -79,8 +79,7 @@ impl Reservations {
         reserved.is_ok()
     }
 
-    /// Releases a reservation: its connection has arrived and is counted as open, or is not handed
-    /// over after all.
+    /// Releases a reservation: its connection has arrived and is counted as open, or is not handed over after all.
     pub fn release(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }

@@ -181,10 +181,7 @@ fn slot_that_becomes_free_is_given_to_one_of_two() {
         reservations.publish_open_count(1);
         let is_ours = reservations.try_reserve();
         let is_theirs = other.join().expect("the other listener");
-        assert!(
-            is_ours != is_theirs,
-            "one free slot, reserved by the two listeners: {is_ours}, {is_theirs}"
-        );
+        assert!(is_ours != is_theirs, "one free slot: {is_ours}, {is_theirs}");
     });
 }
 
@@ -196,10 +193,7 @@ fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
         let small = thread::spawn({
             let reservations = Arc::clone(&reservations);
             move || {
-                assert!(
-                    reservations.try_reserve_bytes(3),
-                    "3 bytes were refused, with a limit of 6"
-                );
+                assert!(reservations.try_reserve_bytes(3), "refused 3 of 6 bytes");
                 reservations.release_bytes(3);
             }
         });
@@ -208,15 +202,12 @@ fn bytes_that_fit_are_accepted_beside_bytes_that_do_not() {
             // Accepted only if nothing is queued.
             move || reservations.try_reserve_bytes(7)
         });
-        assert!(reservations.try_reserve_bytes(3), "3 bytes were refused, with a limit of 6");
+        assert!(reservations.try_reserve_bytes(3), "refused 3 of 6 bytes");
         reservations.release_bytes(3);
         small.join().expect("the small command");
         assert!(!large.join().expect("the large command"));
         reservations.release_bytes(4);
-        assert!(
-            reservations.try_reserve_bytes(1000),
-            "bytes of finished commands were not released"
-        );
+        assert!(reservations.try_reserve_bytes(1000), "bytes were not released");
     });
 }
 

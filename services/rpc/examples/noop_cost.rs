@@ -77,8 +77,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Samples batches of round trips until the time has elapsed. A batch must be long enough for the
-/// clock's resolution.
+/// Samples batches of round trips until the time has elapsed. A batch must be long enough for the clock's resolution.
 fn sampled(
     ms: u64,
     batch: u64,

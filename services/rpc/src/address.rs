@@ -90,9 +90,8 @@ pub enum Address {
     /// certificates ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name
     /// HOST.
     Tls(String),
-    /// Path of a socket file, or `@NAME` for a socket without a file. An empty string stands for a
-    /// new name when listening, and cannot be connected to. A server at a path holds a lock on
-    /// `PATH.lock` while it listens.
+    /// Path of a socket file, or `@NAME` for a socket without a file. An empty string stands for a new name when
+    /// listening, and cannot be connected to. A server at a path holds a lock on `PATH.lock` while it listens.
     Uds(String),
 }
 

@@ -28,19 +28,17 @@ pub struct Config {
     /// Maximum number of calls under way from this endpoint, and of calls and other requests that
     /// wait for the endpoint's own thread ([`Caller`](crate::Caller)). Default 65,536.
     pub calls_max: u32,
-    /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both
-    /// endpoints' values. Default 1 MiB. On a stream, the receive buffer grows to twice the longest
-    /// message of a peer. It shrinks again when no message longer than 64 KiB has arrived for a
-    /// quarter of `message_timeout_ms`; an idle peer keeps 64 KiB.
+    /// Maximum length of arguments and of results, in bytes. A connection uses the smaller of both endpoints' values.
+    /// Default 1 MiB. On a stream, the receive buffer grows to twice the longest message of a peer. It shrinks again
+    /// when no message longer than 64 KiB has arrived for a quarter of `message_timeout_ms`; an idle peer keeps 64 KiB.
     pub message_bytes_max: u32,
-    /// Maximum number of bytes queued for sending to one peer, including results of the pool.
-    /// Default 16 MiB. Above a quarter of this limit, calls to that peer are refused. Above half of
-    /// it, requests of that peer are deferred, and those for the pool do not start; up to
-    /// `queued_bytes_max` bytes of requests are deferred, and further ones are refused as
-    /// [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled requests that
-    /// had started before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a
-    /// peer that does not read refusals is disconnected. Worst case for a peer: twice this limit,
-    /// and the requests that the pool's threads are running.
+    /// Maximum number of bytes queued for sending to one peer, including results of the pool. Default 16 MiB. Above a
+    /// quarter of this limit, calls to that peer are refused. Above half of it, requests of that peer are deferred, and
+    /// those for the pool do not start; up to `queued_bytes_max` bytes of requests are deferred, and further ones are
+    /// refused as [`PeerFull`](crate::CallError::PeerFull). Above all of it, results of pooled requests that had
+    /// started before are dropped, as [`ResultUnsent`](crate::CallError::ResultUnsent), and a peer that does not read
+    /// refusals is disconnected. Worst case for a peer: twice this limit, and the requests that the pool's threads are
+    /// running.
     pub queued_bytes_max: u32,
     /// Maximum time to spin for work before sleeping, in ns; 0 sleeps at once. Default 20,000.
     pub spin_ns_max: u32,
@@ -59,14 +57,13 @@ pub struct Config {
     /// while this endpoint is driven; 0 is no limit. The same limit holds for a TLS record. A peer
     /// that takes longer is disconnected, up to a quarter of this time later. Default 30,000.
     pub message_timeout_ms: u32,
-    /// Maximum number of accepted connections whose handshake is not complete. Further connections
-    /// wait in the kernel's queue (4,096 for each listener, or `net.core.somaxconn` if that is
-    /// less) until one of these handshakes finishes, or until one is aborted to free its slot: the
-    /// oldest of the IP address that has the most of them, once it has lasted for a sixteenth of
-    /// `handshake_timeout_ms`. A host that opens many connections and stays silent thus displaces
-    /// its own ones, and other hosts wait for a sixteenth of the timeout at most; refusing the
-    /// newest instead would let that host keep everybody out. Unix sockets count as one address.
-    /// Each listener accepts 64 connections before other work is done. Default 1,024.
+    /// Maximum number of accepted connections whose handshake is not complete. Further connections wait in the kernel's
+    /// queue (4,096 for each listener, or `net.core.somaxconn` if that is less) until one of these handshakes finishes,
+    /// or until one is aborted to free its slot: the oldest of the IP address that has the most of them, once it has
+    /// lasted for a sixteenth of `handshake_timeout_ms`. A host that opens many connections and stays silent thus
+    /// displaces its own ones, and other hosts wait for a sixteenth of the timeout at most; refusing the newest instead
+    /// would let that host keep everybody out. Unix sockets count as one address. Each listener accepts 64 connections
+    /// before other work is done. Default 1,024.
     pub handshakes_max: u32,
     /// Number of threads that run the handlers registered for the pool; 0 runs them in the
     /// endpoint's own thread. Default 2.
@@ -75,25 +72,22 @@ pub struct Config {
     /// that many of them can wait at the same time. Default false.
     #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
-    /// Maximum number of requests that wait for the pool, including running ones if they run as
-    /// fibers; further ones are refused, and those of a peer that has more than four times as many
-    /// waiting as there are free slots. The pool takes one request of each peer in turn. Default
-    /// 65,536.
+    /// Maximum number of requests that wait for the pool, including running ones if they run as fibers; further ones
+    /// are refused, and those of a peer that has more than four times as many waiting as there are free slots. The pool
+    /// takes one request of each peer in turn. Default 65,536.
     pub pool_queue_max: u32,
     /// Maximum total size of the requests that wait for the pool, with their arguments, in bytes;
     /// further ones are refused. Default 256 MiB.
     pub pool_queue_bytes_max: u32,
     /// Maximum number of memories registered for bulk transfers. Default 65,536.
     pub memories_max: u32,
-    /// Maximum number of bulk transfers under way from this endpoint, and from each peer. Default
-    /// 4,096.
+    /// Maximum number of bulk transfers under way from this endpoint, and from each peer. Default 4,096.
     pub transfers_max: u32,
     /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which
     /// bypass the caches: for memory that is larger than the caches and not read at once. Default 4
     /// MiB.
     pub streamed_bytes_min: u64,
-    /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default
-    /// true.
+    /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
     pub bulk_maps: bool,
     /// `true` to let the kernel copy between processes (`process_vm_readv`, `process_vm_writev`) if
     /// memory cannot be mapped. Default true.
@@ -111,21 +105,18 @@ pub struct Config {
     /// `true` to let peers end [`serve`](crate::Endpoint::serve)
     /// ([`stop_peer`](crate::Calling::stop_peer)). Default false.
     pub remote_stop: bool,
-    /// Most detailed level of log messages passed to `tracing`, whose subscriber may filter
-    /// further. Default all.
+    /// Most detailed level of log messages passed to `tracing`, whose subscriber may filter further. Default all.
     pub log_level: LogLevel,
-    /// Path of a file with a secret of at least 16 bytes, which both ends of every `tcp://`
-    /// connection of this endpoint must prove to know; trailing white space is ignored. Only its
-    /// owner should be able to read the file. Default none: over `tcp://`, **anybody who can reach
-    /// the port can call**.
+    /// Path of a file with a secret of at least 16 bytes, which both ends of every `tcp://` connection of this endpoint
+    /// must prove to know; trailing white space is ignored. Only its owner should be able to read the file. Default
+    /// none: over `tcp://`, **anybody who can reach the port can call**.
     ///
     /// The secret keeps strangers out. Later traffic is neither encrypted nor signed: use `tls://`
     /// against an attacker who can change packets on their way.
     pub secret_file: Option<String>,
     /// Certificate files for `tls://` addresses. Default none.
     pub tls: Option<TlsFiles>,
-    /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default
-    /// this user and root.
+    /// Users allowed at the other end of a `uds://PATH` connection, accepted or initiated. Default this user and root.
     pub uds_peers: UdsPeers,
 }
 

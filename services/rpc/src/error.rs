@@ -133,8 +133,7 @@ pub enum AuthenticationError {
 }
 
 impl Gone {
-    /// Returns a function that maps the error number of the system call `call` to the reason of the
-    /// disconnection.
+    /// Returns a function that maps the error number of the system call `call` to the reason of the disconnection.
     pub(crate) fn of(call: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::PIPE | Errno::CONNRESET => Gone::HungUp,

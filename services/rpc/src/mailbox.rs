@@ -69,8 +69,7 @@ impl<A, P> Mailbox<A, P> {
         locked(&self.posts).open = true;
     }
 
-    /// Refuses later posts. Returns those that were not taken; dropping one may call code that
-    /// posts again.
+    /// Refuses later posts. Returns those that were not taken; dropping one may call code that posts again.
     #[must_use = "dropping a post may call code of a user"]
     pub fn close(&self) -> Vec<P> {
         let mut posts = locked(&self.posts);

@@ -1,6 +1,5 @@
-//! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes
-//! are killed, all from one seed. Runs the complete protocol, from the handshake to the end,
-//! without sockets and without a real clock.
+//! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes are killed, all from
+//! one seed. Runs the complete protocol, from the handshake to the end, without sockets and without a real clock.
 //!
 //! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is
 //! determined by its seed. Both [`Endpoint`]s are real, except for shared memory, threads (a pool,
@@ -36,13 +35,11 @@ const SEEDS: u64 = 200;
 const SEEDS_LONG: u64 = 100_000;
 const STEPS: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
-/// Maximum number of steps after the last start until everything must have ended, and the time of
-/// each step in ns.
+/// Maximum number of steps after the last start until everything must have ended, and the time of each step in ns.
 const LAST_STEPS: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of iterations in which an endpoint must close a connection after it could detect
-/// the end.
+/// Maximum number of iterations in which an endpoint must close a connection after it could detect the end.
 const END_TURNS_MAX: u32 = 400;
 const CONNECTIONS_MAX: usize = 3;
 const MEMORY_BYTES: usize = 3000;
@@ -140,8 +137,7 @@ struct Moved {
     transfer: Transfer,
     into: BulkMemory,
     connection: u64,
-    /// `Node::life` of the peer at the start of the transfer: unless it has changed, the memory is
-    /// still registered.
+    /// `Node::life` of the peer at the start of the transfer: unless it has changed, the memory is still registered.
     its_life: u32,
 }
 
@@ -297,7 +293,7 @@ impl World {
             assert_eq!(
                 endpoint.test(pending.call),
                 Some(Err(CallError::Stale)),
-                "a cancelled call is not reported as stale"
+                "cancelled, but not stale"
             );
             self.count("cancelled");
         }
@@ -381,8 +377,7 @@ impl World {
         }
     }
 
-    /// Runs the event loop of the endpoint `at`, and takes the results of everything that has
-    /// ended.
+    /// Runs the event loop of the endpoint `at`, and takes the results of everything that has ended.
     fn turn(&mut self, at: usize) {
         let turns = 1 + self.random.below(3);
         let node = &mut self.nodes[at];
@@ -412,11 +407,7 @@ impl World {
             match node.endpoint.event_loop().handshakes.take_result(handshake) {
                 None => node.connecting.push((handshake, number)),
                 Some(Ok(peer)) => {
-                    assert_ne!(
-                        self.swarm.secrets,
-                        Secrets::Different,
-                        "a peer with a different secret was admitted"
-                    );
+                    assert_ne!(self.swarm.secrets, Secrets::Different, "admitted a wrong secret");
                     node.peers.push((peer, number));
                     self.count("connected");
                 }
@@ -454,7 +445,7 @@ impl World {
             assert_eq!(
                 node.endpoint.test(call),
                 Some(Err(CallError::Stale)),
-                "a finished call is not reported as stale"
+                "finished, but not stale"
             );
             if let Some(pending) = node.calls.remove(&number) {
                 self.check_outcome(number, &pending, result);
@@ -476,7 +467,7 @@ impl World {
                 assert_eq!(
                     (pending.method, its, body),
                     (ECHO, number, expected),
-                    "call {number}: got the answer of another call"
+                    "call {number}: other answer"
                 );
                 assert!(was_handled);
                 "answered"
@@ -497,7 +488,7 @@ impl World {
             Err(CallError::Deadline) => {
                 assert!(
                     pending.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns),
-                    "call {number}: its deadline was reported too early"
+                    "call {number} timed out too early"
                 );
                 "deadline"
             }
@@ -519,10 +510,7 @@ impl World {
             };
             match result {
                 Ok(()) => {
-                    assert!(
-                        moved.into.to_vec() == pattern(1 - at),
-                        "the transferred bytes differ from the peer's memory"
-                    );
+                    assert!(moved.into.to_vec() == pattern(1 - at), "wrong bytes were transferred");
                     self.count("moved");
                 }
                 Err(BulkError::Gone(why)) => self.may_end(moved.connection, &why),
@@ -537,8 +525,7 @@ impl World {
         *self.ends.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may be closed: a fault was injected, or its peer queued more
-    /// than allowed.
+    /// Asserts that the connection may be closed: a fault was injected, or its peer queued more than allowed.
     fn may_end(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.swarm.queued_bytes_max <= 4096;
@@ -603,7 +590,7 @@ impl World {
             assert_eq!(
                 event_loop.calls.count() as usize,
                 node.calls.len(),
-                "the endpoint has more or fewer calls than its node"
+                "slots of ended calls are in use"
             );
             // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
@@ -616,7 +603,7 @@ impl World {
                 let deferred_bytes = slot.deferred.bytes();
                 assert!(
                     deferred_bytes <= swarm.queued_bytes_max as usize,
-                    "{deferred_bytes} bytes of requests are deferred, more than queued_bytes_max"
+                    "{deferred_bytes} bytes are deferred"
                 );
             }
         }
@@ -653,11 +640,7 @@ impl World {
             let event_loop = node.endpoint.event_loop();
             assert_eq!((event_loop.calls.count(), event_loop.peers.deferred_count()), (0, 0));
             let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.bytes());
-            assert_eq!(
-                deferred_bytes.sum::<usize>(),
-                0,
-                "deferred bytes of a peer are still counted"
-            );
+            assert_eq!(deferred_bytes.sum::<usize>(), 0, "deferred bytes remain counted");
             assert!(
                 event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0),
                 "memory of an ended transfer is still in use"

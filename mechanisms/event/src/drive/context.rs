@@ -37,9 +37,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.push_local(message)
     }
 
-    /// Sends a message to this machine itself, whose thread is awake: as
-    /// [`send_quiet`](Self::send_quiet), with an additional system call under
-    /// [`WakeWhen::EachMessage`](crate::WakeWhen).
+    /// Sends a message to this machine itself, whose thread is awake: as [`send_quiet`](Self::send_quiet), with an
+    /// additional system call under [`WakeWhen::EachMessage`](crate::WakeWhen).
     ///
     /// # Errors
     /// As [`send_quiet`](Self::send_quiet).
@@ -252,9 +251,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.desk.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
-    /// Cancels a timer. Returns `None` if it has expired or was cancelled; `Some` with the message
-    /// that it would have delivered; for a periodic timer, which makes its messages at expiry,
-    /// `Some(None)`.
+    /// Cancels a timer. Returns `None` if it has expired or was cancelled; `Some` with the message that it would have
+    /// delivered; for a periodic timer, which makes its messages at expiry, `Some(None)`.
     ///
     /// # Cost
     /// Constant.

@@ -194,8 +194,7 @@ impl<M> MachineState<M> {
         Some((watch.wrap)(ready))
     }
 
-    /// Counts a message without a handler; returns `true` if its kind is to be logged for the first
-    /// time.
+    /// Counts a message without a handler; returns `true` if its kind is to be logged for the first time.
     pub(crate) fn count_unhandled(&mut self, kind: usize) -> bool {
         self.counts.unhandled += 1;
         let kind = kind.min(KINDS_REPORTED_MAX);

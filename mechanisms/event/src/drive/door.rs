@@ -97,8 +97,7 @@ impl SharedThreadState {
         self.is_stop_requested() && self.stop.swap(false, Ordering::Acquire)
     }
 
-    /// Registers the calling thread as the one that runs these machines, until the guard is
-    /// dropped.
+    /// Registers the calling thread as the one that runs these machines, until the guard is dropped.
     pub(crate) fn enter(&self) -> RunGuard {
         // Fails while the thread's locals are dropped; then is_running_here() returns `false`.
         let _ = HERE.try_with(|doors| doors.borrow_mut().push(ptr::from_ref(self)));

@@ -114,8 +114,7 @@ trait AnyMember: Send {
 }
 
 impl<H: Handler + Send + 'static> Member<H> {
-    /// Moves the messages that other machines on this thread have sent into the machine's local
-    /// queue.
+    /// Moves the messages that other machines on this thread have sent into the machine's local queue.
     #[inline]
     fn take_local(&mut self, home: &mut ThreadState) {
         let machine = self.desk.machine as usize;
@@ -359,8 +358,7 @@ impl Group {
         self.members.get(which.machine as usize)?.as_ref()?.as_any_ref().downcast_ref()
     }
 
-    /// Runs until stopped. Messages that are still queued stay queued, and the group may be run
-    /// again.
+    /// Runs until stopped. Messages that are still queued stay queued, and the group may be run again.
     ///
     /// # Errors
     /// [`RunError`] when the kernel refuses a system call that used to succeed.

@@ -36,8 +36,7 @@ pub(crate) struct LocalQueue {
     /// Queue of the messages; none once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
-    /// Next machine in the list of those that have work, or [`LAST`]; `None` if the machine is not
-    /// in the list.
+    /// Next machine in the list of those that have work, or [`LAST`]; `None` if the machine is not in the list.
     pub(crate) listed: Option<u32>,
     /// `true` if other threads have sent messages, so that the inbox must be read.
     pub(crate) has_inbox_messages: bool,
@@ -57,8 +56,7 @@ const ADMIT_AGAIN_NS: u64 = 1_000_000;
 /// at this moment or was preempted in the middle of the push.
 const PUSH_AGAIN_NS: u64 = 100_000;
 
-/// Returns the deadline of a sleep: that of the next timer, or an earlier one if senders wait for
-/// space.
+/// Returns the deadline of a sleep: that of the next timer, or an earlier one if senders wait for space.
 pub(crate) fn sleep_deadline_ns(deadline_ns: Option<u64>, is_waited_for: bool) -> Option<u64> {
     if is_waited_for { within(ADMIT_AGAIN_NS, deadline_ns) } else { deadline_ns }
 }
@@ -145,8 +143,7 @@ impl ThreadState {
         self.ended.get_or_insert(ended);
     }
 
-    /// Returns the reason to end the run, clears it, and logs the end; `None` if the run is to
-    /// continue.
+    /// Returns the reason to end the run, clears it, and logs the end; `None` if the run is to continue.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<Ended> {
         if !self.is_ending && !self.door.is_stop_requested() {
@@ -192,8 +189,7 @@ impl ThreadState {
         }
     }
 
-    /// Polls `look` in a short loop; returns `true` if `look` has returned `true` or a stop was
-    /// requested.
+    /// Polls `look` in a short loop; returns `true` if `look` has returned `true` or a stop was requested.
     #[inline]
     pub(crate) fn poll_eagerly(&mut self, look: &mut impl FnMut() -> bool) -> bool {
         let door = &self.door;

@@ -110,8 +110,7 @@ impl<H: Handler> Machine<H> {
         stats
     }
 
-    /// Runs until stopped. Messages that are still queued stay queued, and the machine may be run
-    /// again.
+    /// Runs until stopped. Messages that are still queued stay queued, and the machine may be run again.
     ///
     /// # Errors
     /// [`RunError`] when the kernel refuses a system call that used to succeed.

@@ -145,8 +145,7 @@ impl<H: Handler> Member<H> {
         count
     }
 
-    /// Handles up to `count_max` messages of the machine's own thread only; returns the number
-    /// handled.
+    /// Handles up to `count_max` messages of the machine's own thread only; returns the number handled.
     #[inline]
     pub(crate) fn handle_local_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
         let before = self.desk.handled;

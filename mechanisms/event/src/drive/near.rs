@@ -59,8 +59,7 @@ impl LocalMachines<'_> {
         Ok(())
     }
 
-    /// Sends as [`send_quiet`](Self::send_quiet); also notifies the thread, if each message is
-    /// notified.
+    /// Sends as [`send_quiet`](Self::send_quiet); also notifies the thread, if each message is notified.
     #[inline(always)]
     pub(crate) fn send<N: Send + 'static>(
         &mut self,

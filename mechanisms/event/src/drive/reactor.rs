@@ -50,8 +50,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Makes an epoll set that contains the eventfd only. One call fetches at most `ready_max`
-    /// events.
+    /// Makes an epoll set that contains the eventfd only. One call fetches at most `ready_max` events.
     pub(crate) fn new(ready_max: u32, counter: BorrowedFd<'_>) -> Result<Self, Errno> {
         let set = Epoll::new(ready_max as usize)?;
         // Edge-triggered: each write reports one event, and the counter need not be read.
@@ -76,8 +75,7 @@ impl Reactor {
         self.set.remove(fd)
     }
 
-    /// Fetches events from the kernel, after waiting for them for `timeout_ns`, or for ever if that
-    /// is `None`.
+    /// Fetches events from the kernel, after waiting for them for `timeout_ns`, or for ever if that is `None`.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> Result<(), Errno> {
         self.ready.clear();
         self.next = 0;

@@ -5,9 +5,8 @@ use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
 
-/// Tries to push until there is space or `wait_ns_max` has passed; called by a sender. Calls
-/// `wake_machine` before each sleep: the machine may sleep with a full inbox, if all was sent
-/// without waking it.
+/// Tries to push until there is space or `wait_ns_max` has passed; called by a sender. Calls `wake_machine` before each
+/// sleep: the machine may sleep with a full inbox, if all was sent without waking it.
 #[cold]
 pub(crate) fn wait<M>(
     room: &WaitingSenders,

@@ -56,8 +56,7 @@ impl<T> fmt::Debug for Running<T> {
     }
 }
 
-/// Runs a machine or group on a new thread; returns it in the error if the thread cannot be
-/// started.
+/// Runs a machine or group on a new thread; returns it in the error if the thread cannot be started.
 fn on_thread<T: Send + 'static>(
     thread: thread::Builder,
     machine: T,

@@ -51,8 +51,7 @@ trait Subscriber<T>: Send + Sync {
     fn door(&self) -> &SharedThreadState;
     /// Sends the value; returns `true` if it was accepted.
     fn send(&self, value: Shared<T>) -> bool;
-    /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on
-    /// that thread.
+    /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on that thread.
     fn send_from(&self, near: &mut LocalMachines<'_>, value: Shared<T>) -> LocalSend;
     fn is_closed(&self) -> bool;
 }
@@ -234,8 +233,7 @@ pub struct Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Posts a value: each subscriber whose inbox has space gets a reference to it, and is woken if
-    /// it sleeps.
+    /// Posts a value: each subscriber whose inbox has space gets a reference to it, and is woken if it sleeps.
     ///
     /// # Errors
     /// [`PoolFull`] returns the value when `values_max` values are in use.

@@ -117,10 +117,9 @@ impl<M> DropOldestQueue<M> {
 }
 
 impl<M> Inbox<M> {
-    /// Removes and returns the next message; `None` if the inbox is empty. Always inlined: an
-    /// out-of-line call returns the message through memory, and then the local messages, which are
-    /// dispatched in the same place, go through that memory, too (a message to oneself: 9.5 ns
-    /// instead of 3.8).
+    /// Removes and returns the next message; `None` if the inbox is empty. Always inlined: an out-of-line call returns
+    /// the message through memory, and then the local messages, which are dispatched in the same place, go through that
+    /// memory, too (a message to oneself: 9.5 ns instead of 3.8).
     #[inline(always)]
     pub fn pop(&mut self) -> Option<M> {
         match self {
@@ -154,8 +153,7 @@ impl<M> Inbox<M> {
         }
     }
 
-    /// Returns the number of queued messages, including those whose push has started and is not
-    /// finished.
+    /// Returns the number of queued messages, including those whose push has started and is not finished.
     pub fn len(&self) -> usize {
         match self {
             Inbox::Ring(consumer) => consumer.len(),

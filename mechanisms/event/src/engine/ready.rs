@@ -29,8 +29,7 @@ pub struct ReadySender {
 /// Receiving end of the queue of ready machines, owned by the thread.
 pub struct ReadyQueue {
     marked: mpsc::Consumer<u32>,
-    /// Machines that were popped, each once. A machine is removed when no push into its inbox is in
-    /// progress.
+    /// Machines that were popped, each once. A machine is removed when no push into its inbox is in progress.
     popped: Vec<u32>,
     /// `true` for each machine, by index, that is in `popped`.
     is_popped: Vec<bool>,
@@ -51,8 +50,7 @@ const NONE: u8 = 0;
 /// State of a mark: the machine is in the queue, or about to be, and the sender that enqueues it
 /// does not wake the thread.
 const QUIET: u8 = 1;
-/// State of a mark: the machine is in the queue, or about to be, and a sender wakes the thread, or
-/// is about to.
+/// State of a mark: the machine is in the queue, or about to be, and a sender wakes the thread, or is about to.
 const WAKING: u8 = 2;
 
 /// Makes the queue of ready machines, with space for all machines: each is in it at most once.
@@ -69,9 +67,8 @@ impl Mark {
 }
 
 impl ReadySender {
-    /// Announces a message; called by the sender *after* the push into the inbox of `machine`.
-    /// Enqueues the machine, unless it is queued already. Returns `true` if the thread must be
-    /// woken if it sleeps.
+    /// Announces a message; called by the sender *after* the push into the inbox of `machine`. Enqueues the machine,
+    /// unless it is queued already. Returns `true` if the thread must be woken if it sleeps.
     #[inline]
     pub fn announce(&self, mark: &Mark, machine: u32) -> bool {
         // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the mark was

@@ -64,8 +64,7 @@ impl WaitingSenders {
         self.state.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Lets waiting senders try again; called by the machine. `wake` gets the word that they sleep
-    /// on, and wakes them.
+    /// Lets waiting senders try again; called by the machine. `wake` gets the word that they sleep on, and wakes them.
     #[cold]
     pub fn admit(&self, wake: impl FnOnce(&AtomicU32)) {
         // Release: pairs with the Acquire in wait().

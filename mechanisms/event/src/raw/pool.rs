@@ -253,8 +253,7 @@ impl<T> Drop for Pool<T> {
 }
 
 impl<T> Chunk<T> {
-    /// Releases one reference to the chunk, of an orphan or of the pool; the last one frees the
-    /// chunk.
+    /// Releases one reference to the chunk, of an orphan or of the pool; the last one frees the chunk.
     fn release_one(chunk: NonNull<Self>) {
         // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };

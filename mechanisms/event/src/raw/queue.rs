@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 pub(crate) struct AnyQueue {
     /// The queue: a `VecDeque` of the messages' type.
     queue: Box<dyn Any + Send>,
-    /// Type id of the value in `queue`. A copy, because `Any` returns it through a call and in two
-    /// registers: compared at once, it is read in one piece before its two halves have reached the
-    /// cache (5 ns).
+    /// Type id of the value in `queue`. A copy, because `Any` returns it through a call and in two registers: compared
+    /// at once, it is read in one piece before its two halves have reached the cache (5 ns).
     type_id: TypeId,
 }
 

@@ -172,8 +172,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
 
-    /// Frames a message and sends it to the connection `key` at the end of this iteration of the
-    /// event loop.
+    /// Frames a message and sends it to the connection `key` at the end of this iteration of the event loop.
     ///
     /// # Errors
     /// [`WriteError`], as for [`Conn::send`].

@@ -94,8 +94,7 @@ impl HandlerCall {
     }
 }
 
-/// Queues a listener unless it is queued already: otherwise it would accept twice as many
-/// connections in an iteration.
+/// Queues a listener unless it is queued already: otherwise it would accept twice as many connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -190,10 +189,9 @@ impl<D> Core<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Replies with `part` of `received`, which does not extend an uncopied range. Checks that the
-    /// connection is open and that the queue has space for all of `received` from `part` on, so
-    /// that later parts need no check; every call that changes either condition copies the range
-    /// first.
+    /// Replies with `part` of `received`, which does not extend an uncopied range. Checks that the connection is open
+    /// and that the queue has space for all of `received` from `part` on, so that later parts need no check; every call
+    /// that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -359,8 +357,7 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// Adjusts the number of open connections by `more`, and publishes it to threads that hand
-    /// connections to this one.
+    /// Adjusts the number of open connections by `more`, and publishes it to threads that hand connections to this one.
     pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
         self.inbox.reservations.publish_open_count(self.stats.open_count);

@@ -102,8 +102,7 @@ fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
     if is_full { CommandError::Full(bytes) } else { CommandError::Ended(bytes) }
 }
 
-/// Handle of a connection, usable from any thread: its commands are executed by the connection's
-/// thread.
+/// Handle of a connection, usable from any thread: its commands are executed by the connection's thread.
 ///
 /// Each call wakes that thread if it sleeps, and never blocks. Commands for a connection that is
 /// already closed are ignored; [`Handler::on_close`](crate::Handler::on_close) reports its end.

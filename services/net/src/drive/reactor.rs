@@ -261,8 +261,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes connections and reports water-mark crossings that were recorded while other
-    /// connections were served.
+    /// Closes connections and reports water-mark crossings that were recorded while other connections were served.
     fn handle_pending(&mut self) {
         while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
@@ -408,8 +407,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Handles the expired timer of a connection, whose deadline may have moved or vanished
-    /// meanwhile.
+    /// Handles the expired timer of a connection, whose deadline may have moved or vanished meanwhile.
     fn handle_connection_timer(&mut self, key: Key) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
@@ -501,8 +499,7 @@ impl<H: Handler> Reactor<H> {
         self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
-    /// Limits each connection to one more message: a peer that sends without a pause would be read
-    /// for ever.
+    /// Limits each connection to one more message: a peer that sends without a pause would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
@@ -583,8 +580,7 @@ impl<H: Handler> Reactor<H> {
         self.resume_accepting();
     }
 
-    /// Adds a connected socket; calls [`Handler::on_accept`], unless a TLS handshake must be done
-    /// first.
+    /// Adds a connected socket; calls [`Handler::on_accept`], unless a TLS handshake must be done first.
     fn add_accepted(
         &mut self,
         fd: OwnedFd,

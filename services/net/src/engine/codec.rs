@@ -36,8 +36,7 @@ pub enum CodecError {
     /// The bytes are not a message in this codec's format.
     #[error("malformed message: {0}; does the peer use the same codec?")]
     Malformed(&'static str),
-    /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes passed
-    /// to it.
+    /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes passed to it.
     #[error("Codec::decode returned an empty message, or one beyond the bytes passed to it")]
     InvalidRange,
 }

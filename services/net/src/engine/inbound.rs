@@ -29,8 +29,7 @@ pub struct Delivered {
 #[derive(Debug, Default)]
 pub struct Inbound {
     buffered: Vec<u8>,
-    /// Number of buffered bytes that the codec has already examined without finding a complete
-    /// message.
+    /// Number of buffered bytes that the codec has already examined without finding a complete message.
     seen_bytes: usize,
 }
 

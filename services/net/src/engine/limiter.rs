@@ -35,8 +35,7 @@ impl PerIpLimiter {
         self.per_ip_max > 0
     }
 
-    /// Counts one more connection from `address`; returns `None` if the address has reached the
-    /// limit.
+    /// Counts one more connection from `address`; returns `None` if the address has reached the limit.
     pub fn acquire(&mut self, address: IpAddr) -> Option<Permit> {
         if !self.is_limited() {
             return Some(Permit::NONE);

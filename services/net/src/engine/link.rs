@@ -49,8 +49,7 @@ pub enum QueueError {
     Tls(#[from] TlsError),
 }
 
-/// Protocol state of one connection: 8 bytes, without further memory while the connection is
-/// unsecured and idle.
+/// Protocol state of one connection: 8 bytes, without further memory while the connection is unsecured and idle.
 #[derive(Debug, Default)]
 pub struct Link {
     state: Option<Box<ActiveState>>,
@@ -64,8 +63,7 @@ struct ActiveState {
     progress_ns: u64,
     /// Time at which an incomplete TLS record started; `None` during the handshake.
     record_ns: Option<u64>,
-    /// Number of sent bytes that the peer had not acknowledged at the latest
-    /// [`Link::has_send_progress`].
+    /// Number of sent bytes that the peer had not acknowledged at the latest [`Link::has_send_progress`].
     unacknowledged_bytes: usize,
     tls: Option<Box<Tls>>,
 }
@@ -212,8 +210,7 @@ impl Link {
             .map_or_else(Reading::default, |state| std::mem::take(&mut state.reading))
     }
 
-    /// Buffers bytes whose messages are not to be delivered yet; [`receive`](Self::receive)
-    /// continues with them.
+    /// Buffers bytes whose messages are not to be delivered yet; [`receive`](Self::receive) continues with them.
     pub fn buffer(&mut self, bytes: &[u8]) {
         let mut reading = self.begin_reading();
         reading.inbound.buffer(bytes);
@@ -262,15 +259,13 @@ impl Link {
         })
     }
 
-    /// Returns `true` from the time the send queue rises above the high-water mark until it has
-    /// drained to the low one.
+    /// Returns `true` from the time the send queue rises above the high-water mark until it has drained to the low one.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
     }
 
-    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues where
-    /// `each` stopped it.
+    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues where `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.

@@ -1,7 +1,6 @@
 //! Queue of bytes that the kernel has not accepted yet.
 
-/// Error of queueing more bytes than the limit of the send queue: the peer does not read fast
-/// enough.
+/// Error of queueing more bytes than the limit of the send queue: the peer does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
@@ -50,8 +49,7 @@ impl Outbound {
         self.bytes.capacity()
     }
 
-    /// Returns `true` from the time the queue rises above the high-water mark until it has drained
-    /// to the low one.
+    /// Returns `true` from the time the queue rises above the high-water mark until it has drained to the low one.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.above

@@ -225,8 +225,7 @@ impl Tls {
         });
     }
 
-    /// Returns `true` if an earlier session was resumed; `None` until the handshake has determined
-    /// that.
+    /// Returns `true` if an earlier session was resumed; `None` until the handshake has determined that.
     #[must_use]
     pub fn is_resumed(&self) -> Option<bool> {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
@@ -245,9 +244,8 @@ impl Tls {
         }
     }
 
-    /// Returns the number of bytes missing from the first buffered record; `usize::MAX` if the
-    /// record is complete and buffered as part of a longer handshake message, whose length is not
-    /// known.
+    /// Returns the number of bytes missing from the first buffered record; `usize::MAX` if the record is complete and
+    /// buffered as part of a longer handshake message, whose length is not known.
     fn missing_bytes(&self) -> usize {
         let Some(&[_, _, _, high, low]) = self.buffered.first_chunk::<RECORD_HEADER_BYTES>() else {
             return RECORD_HEADER_BYTES - self.buffered.len();
@@ -350,8 +348,7 @@ impl<D> Encrypt for WriteTraffic<'_, D> {
     }
 }
 
-/// Opens the complete records in `records` and performs the handshake. Returns the number of bytes
-/// consumed.
+/// Opens the complete records in `records` and performs the handshake. Returns the number of bytes consumed.
 fn process_records<S: UnbufferedConnection>(
     connection: &mut S,
     records: &mut [u8],

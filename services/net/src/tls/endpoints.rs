@@ -20,8 +20,7 @@ pub enum ClientAuth {
     /// All clients are served; none is asked for a certificate.
     #[default]
     None,
-    /// All clients are served; if a client sends a certificate, it must be issued by one of these
-    /// roots.
+    /// All clients are served; if a client sends a certificate, it must be issued by one of these roots.
     Optional(Roots),
     /// Only clients with a certificate issued by one of these roots are served.
     Required(Roots),
@@ -50,8 +49,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// TLS configuration of a server, shared by all listeners, threads and connections. Clones share
-/// it.
+/// TLS configuration of a server, shared by all listeners, threads and connections. Clones share it.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
@@ -134,8 +132,7 @@ pub struct ClientOptions {
     /// `true` if each message is a TLS record of its own, as in
     /// [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
-    /// Number of servers whose sessions are stored for resumption; with 0 every handshake is a full
-    /// one. Default 256.
+    /// Number of servers whose sessions are stored for resumption; with 0 every handshake is a full one. Default 256.
     pub sessions_max: u32,
 }
 
@@ -207,8 +204,7 @@ pub(crate) struct NamedClient {
 }
 
 impl NamedClient {
-    /// Creates the configuration for a server whose certificate must be valid for `name`, a DNS
-    /// name or an address.
+    /// Creates the configuration for a server whose certificate must be valid for `name`, a DNS name or an address.
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;

@@ -18,8 +18,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Loads an identity from two PEM files: the certificate chain, its own certificate first, and
-    /// the private key.
+    /// Loads an identity from two PEM files: the certificate chain, its own certificate first, and the private key.
     ///
     /// # Errors
     /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.

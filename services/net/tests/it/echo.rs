@@ -81,10 +81,7 @@ fn messages_of_all_sizes_from_many_peers_are_echoed() {
                     let writing = std::thread::spawn(move || writes.write_all(&frame).unwrap());
                     let mut reply = vec![0; message.len() + 4];
                     peer.read_exact(&mut reply).unwrap();
-                    assert!(
-                        reply == framed(&message),
-                        "client {number}, message {turn}: the reply differs from the message"
-                    );
+                    assert!(reply == framed(&message), "client {number}: wrong reply {turn}");
                     writing.join().unwrap();
                 }
             })

@@ -111,19 +111,13 @@ fn every_ready_connection_gets_one_read_before_any_gets_two() {
     let mut served_counts: HashMap<Key, u64> = HashMap::new();
     let mut seen = std::collections::HashSet::new();
     for (at, &(key, count)) in turns.iter().enumerate() {
-        assert!(
-            count <= MESSAGES_PER_READ + 1,
-            "{count} messages of one connection were handled in a row"
-        );
+        assert!(count <= MESSAGES_PER_READ + 1, "{count} messages in a row");
         if !seen.insert(key) {
             // A second turn: all unfinished connections must have had one in between.
             let waiting =
                 keys.iter().filter(|it| served_counts.get(it).copied().unwrap_or(0) < 2_000);
             let starved: Vec<_> = waiting.filter(|it| !seen.contains(it)).collect();
-            assert!(
-                starved.is_empty(),
-                "message {at}: connections {starved:?} waited twice while another was served"
-            );
+            assert!(starved.is_empty(), "{at}: {starved:?} waited twice");
             seen.clear();
             seen.insert(key);
         }
@@ -137,10 +131,7 @@ fn idle_connection_waits_at_most_one_turn() {
     let (turns, keys) = turns(&[2_000, 2_000, 1]);
     let small = turns.iter().position(|&(key, _)| key == keys[2]).unwrap();
     let before: u64 = turns[..small].iter().map(|&(_, count)| count).sum();
-    assert!(
-        before <= 2 * (MESSAGES_PER_READ + 1),
-        "{before} messages of other connections were handled first"
-    );
+    assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} others were handled first");
 }
 
 /// Handler that records the round in which each connection is accepted, and opens another each
@@ -185,8 +176,5 @@ fn listener_accepts_at_most_accepts_max_per_round() {
     reactor.run().unwrap();
     let rounds = &reactor.handler().rounds[..CONNECTIONS];
     let most = rounds.chunk_by(|one, next| one == next).map(<[u64]>::len).max().unwrap();
-    assert!(
-        most <= ACCEPTS_MAX as usize,
-        "{most} connections were accepted in one iteration, at most {ACCEPTS_MAX} may be"
-    );
+    assert!(most <= ACCEPTS_MAX as usize, "{most} were accepted at once");
 }

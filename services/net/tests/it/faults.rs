@@ -282,11 +282,7 @@ fn keepalive_timer_runs_unless_disabled() {
         // Until the sent bytes are acknowledged, another timer runs.
         let began = std::time::Instant::now();
         while tcp_timer(there, here).as_deref() != Some(timer) {
-            assert!(
-                began.elapsed() < TIMEOUT,
-                "timer {:?} instead of {timer}",
-                tcp_timer(there, here)
-            );
+            assert!(began.elapsed() < TIMEOUT, "{:?} instead of {timer}", tcp_timer(there, here));
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -370,10 +366,7 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
     let whole_bytes = written / message.len() as u64 * message.len() as u64;
     let mut read = vec![0; usize::try_from(whole_bytes).unwrap()];
     peer.read_exact(&mut read).unwrap();
-    assert!(
-        read.chunks(message.len()).all(|it| it == message),
-        "the received bytes differ from the sent ones"
-    );
+    assert!(read.chunks(message.len()).all(|it| it == message), "other bytes were received");
     assert!(matches!(service.next(), Event::Crossed(Crossing::Low)));
 }
 

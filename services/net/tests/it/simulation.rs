@@ -222,11 +222,7 @@ fn memory_grows_with_received_bytes_not_announced_length() {
     let continue_all = |_: &[u8]| ControlFlow::Continue(());
     link.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
     link.receive(&[0; 10_000], &codec, 0, continue_all).unwrap();
-    assert!(
-        link.held_bytes() < 50_000,
-        "{} bytes are held for a message of 10,004",
-        link.held_bytes()
-    );
+    assert!(link.held_bytes() < 50_000, "{} bytes held for 10,004", link.held_bytes());
 }
 
 /// Codec that claims to have used more, or fewer, bytes than it was given.

@@ -150,11 +150,7 @@ fn plaintext_arrives_in_order_for_any_split() {
             pair.0[1].received == expected[0] && pair.0[0].received == expected[1],
             "seed {seed}"
         );
-        assert_eq!(
-            pair.0.each_ref().map(|it| it.tls.held_bytes()),
-            [0, 0],
-            "buffers are held after the exchange"
-        );
+        assert_eq!(pair.0.each_ref().map(|it| it.tls.held_bytes()), [0, 0], "buffers are held");
         for from in [0, 1] {
             let mut out = Vec::new();
             pair.0[from].tls.close_notify(&mut out);
@@ -208,10 +204,7 @@ fn invalid_server_certificate_is_refused() {
             matches!(&ours, Some(TlsError::Certificate(why)) if why.starts_with(expected)),
             "{ours:?} instead of {expected}"
         );
-        assert!(
-            matches!(theirs, Some(TlsError::Alert(_))),
-            "the server did not get an alert: {theirs:?}"
-        );
+        assert!(matches!(theirs, Some(TlsError::Alert(_))), "got no alert: {theirs:?}");
         // A client that verifies nothing accepts any server.
         let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");

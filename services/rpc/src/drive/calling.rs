@@ -50,8 +50,7 @@ impl<R> Eq for Call<R> {}
 /// # Cost
 /// A call does not allocate if it has been made before, unless its arguments or its result do.
 pub trait Calling: sealed::Driver {
-    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call
-    /// ends with an error.
+    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call ends with an error.
     ///
     /// # Errors
     /// [`CallError`] distinguishes refusals of the peer from failures of the connection.
@@ -109,8 +108,7 @@ pub trait Calling: sealed::Driver {
         wait_for(self, id, |result| Ok(read(result)))
     }
 
-    /// Calls a procedure of plain bytes, and waits for `timeout` at most; see
-    /// [`call_bytes`](Self::call_bytes).
+    /// Calls a procedure of plain bytes, and waits for `timeout` at most; see [`call_bytes`](Self::call_bytes).
     ///
     /// # Errors
     /// The errors of [`call_within`](Self::call_within).

@@ -53,8 +53,7 @@ impl Connecting {
         &self.address
     }
 
-    /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None`
-    /// before.
+    /// Returns the socket, which is in the epoll set as `source`, once it is connected; `None` before.
     pub(crate) fn advance(
         &mut self,
         poll: &Poll,

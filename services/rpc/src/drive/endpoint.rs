@@ -294,8 +294,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Registers a procedure of plain bytes, which reads its arguments in place and appends its
-    /// result to a vector.
+    /// Registers a procedure of plain bytes, which reads its arguments in place and appends its result to a vector.
     ///
     /// # Errors
     /// [`RegisterError`] if that name and provider are taken.
@@ -355,8 +354,7 @@ impl Endpoint {
             .run_until(&mut self.handlers, u64::MAX, |event_loop, _| event_loop.take_stop());
     }
 
-    /// Serves peers until a stop is requested, or until that peer is disconnected. Returns `false`
-    /// in the second case.
+    /// Serves peers until a stop is requested, or until that peer is disconnected. Returns `false` in the second case.
     ///
     /// # Blocking
     /// Blocks until then.
@@ -505,8 +503,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Requests the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`]
-    /// returns at once.
+    /// Requests the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`] returns at once.
     pub fn stop(&self) {
         self.inbox.stop();
     }

@@ -32,8 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const OPENING_BYTES: usize = HELLO_BYTES + NONCE_BYTES;
 /// Maximum number of bytes that each end sends before its first frame.
 const HANDSHAKE_BYTES: usize = OPENING_BYTES + PROOF_BYTES;
-/// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a refused connection before it is
-/// closed anyway.
+/// Maximum number of reads, of [`DISCARDED_BYTES`] each, from a refused connection before it is closed anyway.
 const DISCARDS_MAX: usize = 16;
 const DISCARDED_BYTES: usize = 4096;
 
@@ -51,8 +50,7 @@ pub(crate) struct Handshake {
     received_bytes: usize,
     needed_bytes: usize,
     received_fds: Vec<OwnedFd>,
-    /// Reason of the refusal, once it was sent to the peer; the socket stays open so that the peer
-    /// can read it.
+    /// Reason of the refusal, once it was sent to the peer; the socket stays open so that the peer can read it.
     refused: Option<Gone>,
 }
 

@@ -12,8 +12,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout: the part after which a handshake may be aborted in favour of
-/// another.
+/// Divisor of the handshake timeout: the part after which a handshake may be aborted in favour of another.
 const PATIENCE_PART: u64 = 16;
 
 #[derive(Debug)]
@@ -195,8 +194,7 @@ impl Handshakes {
         entry
     }
 
-    /// Stores the result of a connection that this endpoint initiated, for
-    /// [`take_result`](Self::take_result).
+    /// Stores the result of a connection that this endpoint initiated, for [`take_result`](Self::take_result).
     pub(crate) fn finish(
         &mut self,
         number: u32,
@@ -213,8 +211,7 @@ impl Handshakes {
         self.results.push((number, result));
     }
 
-    /// Returns the result of a connection that this endpoint initiated, once; `None` while it is
-    /// under way.
+    /// Returns the result of a connection that this endpoint initiated, once; `None` while it is under way.
     pub(crate) fn take_result(&mut self, number: u32) -> Option<Result<PeerKey, EndpointError>> {
         let at = self.results.iter().position(|(it, _)| *it == number)?;
         Some(self.results.swap_remove(at).1)

@@ -1,5 +1,4 @@
-//! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and stop
-//! requests.
+//! Queue from other threads to an endpoint's thread: answers of the pool, calls, closures, and stop requests.
 
 use super::pool::PoolAnswer;
 use super::promises::{Answer, Promise};
@@ -96,8 +95,7 @@ impl<E> Inbox<E> {
         }
     }
 
-    /// Announces that the endpoint's thread is about to sleep; the caller then runs one more
-    /// iteration.
+    /// Announces that the endpoint's thread is about to sleep; the caller then runs one more iteration.
     pub(crate) fn declare_sleep(&self) {
         self.mailbox.declare_sleep();
     }

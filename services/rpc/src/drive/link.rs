@@ -8,14 +8,12 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Connection of any transport, after its handshake. Never blocks, except in
-/// [`wait_in_read`](Self::wait_in_read).
+/// Connection of any transport, after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is space. The caller has checked its length.
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
 
-    /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system
-    /// call.
+    /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system call.
     fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
         self.send(header, body)
     }
@@ -42,15 +40,13 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// frames.
     fn in_memory(&self) -> bool;
 
-    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing
-    /// was read: at once where this is not possible, or at the limit that
-    /// [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
+    /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing was read: at once
+    /// where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
     fn wait_in_read(&mut self) -> bool {
         false
     }
 
-    /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose exit another
-    /// descriptor may report.
+    /// Limits the time of [`wait_in_read`](Self::wait_in_read), for a peer whose exit another descriptor may report.
     fn limit_wait_in_read(&mut self) {}
 
     /// Sends queued frames as far as this needs no waiting. Called before the connection is closed.
@@ -81,8 +77,7 @@ pub(crate) trait Link: Send + fmt::Debug {
         None
     }
 
-    /// Passes a file to the peer, before the frames that are sent after it. Returns `false` if
-    /// there is no space now.
+    /// Passes a file to the peer, before the frames that are sent after it. Returns `false` if there is no space now.
     fn send_file(&mut self, _file: BorrowedFd<'_>) -> bool {
         false
     }

@@ -47,8 +47,7 @@ pub(crate) type Observer = dyn FnMut(&Observed<'_>) + Send;
 pub struct CallReport {
     /// Role of this endpoint in the calls.
     pub side: Side,
-    /// Name of the procedure, or the hexadecimal hash of its name if this endpoint does not know
-    /// it.
+    /// Name of the procedure, or the hexadecimal hash of its name if this endpoint does not know it.
     pub name: String,
     /// Provider number of the procedure.
     pub provider: u16,
@@ -101,8 +100,7 @@ struct CallCounts {
     latencies: Histogram<u64>,
 }
 
-/// Key of a call that has started. The role is part of the key because caller and server may be the
-/// same endpoint.
+/// Key of a call that has started. The role is part of the key because caller and server may be the same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     side: Side,

@@ -158,8 +158,7 @@ impl Peers {
 
     // Beginning and end of connections.
 
-    /// Adds the peer of a complete handshake, if there is a free slot. Another peer may be closed
-    /// meanwhile.
+    /// Adds the peer of a complete handshake, if there is a free slot. Another peer may be closed meanwhile.
     pub(crate) fn admit(
         &mut self,
         handshake: Handshake,
@@ -424,15 +423,13 @@ impl Peers {
 
     // Deferred requests.
 
-    /// Returns `true` if so many bytes are queued for that peer that its requests must wait.
-    /// Answers of the peer are still read: otherwise two choked endpoints could block each other
-    /// for ever.
+    /// Returns `true` if so many bytes are queued for that peer that its requests must wait. Answers of the peer are
+    /// still read: otherwise two choked endpoints could block each other for ever.
     pub(crate) fn is_choked(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
 
-    /// Returns `true` if requests of that peer are deferred, so that a new one must be queued
-    /// behind them.
+    /// Returns `true` if requests of that peer are deferred, so that a new one must be queued behind them.
     #[inline]
     pub(crate) fn has_deferred(&self, peer: PeerKey) -> bool {
         !self.slots[peer.slot as usize].deferred.is_empty()
@@ -504,9 +501,8 @@ impl Peers {
     }
 }
 
-/// Starts to watch the process of a peer on a Unix socket. Returns `None` for a peer in this
-/// process, and if no descriptor is available: then only the end of the stream shows the exit of
-/// the peer.
+/// Starts to watch the process of a peer on a Unix socket. Returns `None` for a peer in this process, and if no
+/// descriptor is available: then only the end of the stream shows the exit of the peer.
 fn watched_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd> {
     let (pid, _) = peer_credentials(link.socket()).ok()?;
     if pid == i32::try_from(std::process::id()).ok() {

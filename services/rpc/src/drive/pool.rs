@@ -368,8 +368,7 @@ fn work(shared: &PoolShared) {
     }
 }
 
-/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer is
-/// not choked.
+/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer is not choked.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
     let mut queue = locked(&shared.queue);

@@ -29,8 +29,7 @@ pub struct Progress {
 }
 
 impl Endpoint {
-    /// Starts a thread that serves this endpoint until it is stopped. Other threads call through a
-    /// [`Caller`].
+    /// Starts a thread that serves this endpoint until it is stopped. Other threads call through a [`Caller`].
     ///
     /// ```
     /// use handover_rpc::{Calling, Config, Endpoint, Method};
@@ -100,8 +99,7 @@ impl Progress {
         self.stopper.clone()
     }
 
-    /// Returns `true` if the thread has exited: stopped by a [`Stopper`], by a handler, or by a
-    /// peer that may stop it.
+    /// Returns `true` if the thread has exited: stopped by a [`Stopper`], by a handler, or by a peer that may stop it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -140,10 +138,9 @@ impl Drop for Progress {
     }
 }
 
-/// Handle for calls through an endpoint that runs in a thread of its own: from any thread, and from
-/// any fiber of `handover_fiber`, whose worker runs other fibers meanwhile. A handler in the
-/// endpoint's own thread must use its [`Context`](crate::Context) instead, as it would wait for
-/// itself.
+/// Handle for calls through an endpoint that runs in a thread of its own: from any thread, and from any fiber of
+/// `handover_fiber`, whose worker runs other fibers meanwhile. A handler in the endpoint's own thread must use its
+/// [`Context`](crate::Context) instead, as it would wait for itself.
 #[derive(Clone)]
 pub struct Caller {
     inbox: Arc<CallbackInbox>,

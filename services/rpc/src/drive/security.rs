@@ -43,8 +43,7 @@ impl Security {
         Ok(())
     }
 
-    /// Returns the secret that both ends of a connection at that address must know; `None` if there
-    /// is none.
+    /// Returns the secret that both ends of a connection at that address must know; `None` if there is none.
     pub(crate) fn secret(&self, address: &Address) -> Option<&Secret> {
         match address {
             Address::Tcp(_) => self.secret.as_ref(),
@@ -66,8 +65,7 @@ impl Security {
         }
     }
 
-    /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the
-    /// address.
+    /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the address.
     pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, Gone> {
         match address {
             #[cfg(feature = "tls")]
@@ -76,8 +74,7 @@ impl Security {
         }
     }
 
-    /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to
-    /// the address.
+    /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to the address.
     pub(crate) fn connect(&self, fd: OwnedFd, address: &Address) -> Result<Wire, EndpointError> {
         match address {
             #[cfg(feature = "tls")]

@@ -245,8 +245,7 @@ impl Sm {
         self.poll_next(1)
     }
 
-    /// Polls for a message `polls` times, without other work. Returns `true` if a message has
-    /// arrived.
+    /// Polls for a message `polls` times, without other work. Returns `true` if a message has arrived.
     #[inline]
     pub(crate) fn poll_next(&self, polls: u32) -> bool {
         let slot = self.segment.slot(1 - self.own, self.received);
@@ -290,8 +289,7 @@ impl Sm {
         self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
     }
 
-    /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its
-    /// body is in the slot.
+    /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its body is in the slot.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
         if !self.poll_next(polls) {

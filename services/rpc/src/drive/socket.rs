@@ -113,8 +113,7 @@ fn send_with(
     }
 }
 
-/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes
-/// descriptors beyond FDS_COUNT.
+/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes descriptors beyond FDS_COUNT.
 pub(crate) fn receive_fds(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
@@ -140,8 +139,7 @@ pub(crate) fn receive_fds(
 
 /// Idle time after which keepalive probes are sent.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-/// Time between two keepalive probes, and number of unanswered probes after which the kernel closes
-/// the connection.
+/// Time between two keepalive probes, and number of unanswered probes after which the kernel closes the connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 

@@ -10,8 +10,7 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Maximum length of a body that is copied after its header and sent with it in one piece, in
-/// bytes.
+/// Maximum length of a body that is copied after its header and sent with it in one piece, in bytes.
 const TOGETHER_BYTES: usize = 4096;
 /// Minimum number of bytes of bulk data that are read without a copy. Fewer are read with what
 /// follows them, in one system call.
@@ -38,8 +37,7 @@ pub(crate) struct Stream {
     /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its
     /// header.
     together: Vec<u8>,
-    /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent
-    /// after it.
+    /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent after it.
     outgoing: Option<UnsentData>,
     incoming: Option<ArrivingData>,
     /// Number of frames received. The header and the end of bulk data count as one each.

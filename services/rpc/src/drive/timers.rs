@@ -65,8 +65,7 @@ impl<C> Timers<C> {
         self.wheel.as_mut()?.next_deadline_ns()
     }
 
-    /// Removes the next timer that is due at `now_ns`, and returns its callback; `None` if none is
-    /// due.
+    /// Removes the next timer that is due at `now_ns`, and returns its callback; `None` if none is due.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<C> {
         self.wheel.as_mut()?.pop_due(now_ns).map(|it| it.payload)
     }

@@ -98,8 +98,7 @@ fn failed(error: rustls::Error) -> Gone {
     Gone::Tls(error.to_string().into())
 }
 
-/// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC
-/// 8446, section 5.1).
+/// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
 /// Parser of record boundaries in the incoming stream: rustls reports only complete records.

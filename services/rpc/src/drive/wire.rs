@@ -152,8 +152,7 @@ impl Wire {
         }
     }
 
-    /// Returns `true` while a part of a TLS record has arrived; it cannot be decrypted before it is
-    /// complete.
+    /// Returns `true` while a part of a TLS record has arrived; it cannot be decrypted before it is complete.
     pub(crate) fn is_within_record(&self) -> bool {
         match self {
             Wire::Socket(_) => false,

@@ -89,8 +89,7 @@ pub struct FileId {
 /// Location of a memory segment, for a peer that shares memory with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Located {
-    /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot
-    /// be mapped.
+    /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot be mapped.
     File {
         /// Length of the segment, in bytes.
         bytes: u64,
@@ -197,8 +196,7 @@ pub enum BulkMessage {
         /// Transfer number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
     },
-    /// Asker to owner: requests the owner to copy a range itself, between its memory and the
-    /// asker's.
+    /// Asker to owner: requests the owner to copy a range itself, between its memory and the asker's.
     Help {
         /// Number of the transfer, assigned by the asker.
         transfer: u64,
@@ -217,8 +215,7 @@ pub enum BulkMessage {
     },
 }
 
-/// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer
-/// assigned the number.
+/// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer assigned the number.
 pub const TRANSFER_LIMIT: u64 = 1 << 63;
 
 impl BulkMessage {
@@ -349,7 +346,7 @@ mod tests {
             assert_eq!(
                 BulkMessage::decode(&encoded),
                 Err(FrameError::Bulk),
-                "a message followed by further bytes was decoded"
+                "decoded with bytes after it"
             );
         }
     }

@@ -213,8 +213,7 @@ impl Calls {
         self.slot(id).is_some_and(|it| it.peer == peer && matches!(it.state, SlotState::Pending))
     }
 
-    /// Returns the deadline of a call in ns, `u64::MAX` for none; `None` if the call is not in the
-    /// table.
+    /// Returns the deadline of a call in ns, `u64::MAX` for none; `None` if the call is not in the table.
     #[inline]
     #[must_use]
     pub fn deadline_ns(&self, id: CallId) -> Option<u64> {
@@ -242,8 +241,7 @@ impl Calls {
         Some(read)
     }
 
-    /// Removes a call in any state; a later answer is dropped. Returns `false` if the call is not
-    /// in the table.
+    /// Removes a call in any state; a later answer is dropped. Returns `false` if the call is not in the table.
     #[inline]
     pub fn forget(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();

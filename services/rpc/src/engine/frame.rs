@@ -12,8 +12,7 @@ use crate::FrameError;
 /// Version of the protocol. Peers of different versions refuse each other.
 pub const VERSION: u16 = 3;
 
-/// Maximum body length of a [`Kind::Bulk`] frame, in bytes, even if a smaller message limit was
-/// agreed.
+/// Maximum body length of a [`Kind::Bulk`] frame, in bytes, even if a smaller message limit was agreed.
 pub const BULK_BYTES_MAX: u32 = 2048;
 
 /// Length of a header, in bytes.
@@ -79,8 +78,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal with that code; an unknown code, of a later version, counts as
-    /// [`Panicked`](Self::Panicked).
+    /// Returns the refusal with that code; an unknown code, of a later version, counts as [`Panicked`](Self::Panicked).
     #[must_use]
     pub fn of(code: u64) -> Self {
         match code {
@@ -182,13 +180,11 @@ pub struct Hello {
     pub message_bytes_max: u32,
     /// Number of message slots in each direction of shared memory; 0 without shared memory.
     pub slots_count: u32,
-    /// Size of the buffer for long bodies in each direction of shared memory, in bytes; 0 without
-    /// shared memory.
+    /// Size of the buffer for long bodies in each direction of shared memory, in bytes; 0 without shared memory.
     pub shared_bytes: u32,
     /// `true` if the sender never sleeps and need not be woken.
     pub spins: bool,
-    /// `true` if the sender has a shared [`Secret`](super::Secret) that the peer has to prove: a
-    /// nonce follows.
+    /// `true` if the sender has a shared [`Secret`](super::Secret) that the peer has to prove: a nonce follows.
     pub has_secret: bool,
 }
 

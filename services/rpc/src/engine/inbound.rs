@@ -28,8 +28,7 @@ pub struct Inbound {
     /// End of the received bytes.
     end: usize,
     body_bytes_max: u32,
-    /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of
-    /// `shrink`.
+    /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of `shrink`.
     had_long: bool,
 }
 
@@ -154,11 +153,7 @@ mod tests {
         for _ in 0..2 {
             receive(&mut inbound, &frame[..frame.len() / 2]);
             inbound.shrink();
-            assert_eq!(
-                inbound.frame(),
-                Ok(None),
-                "a frame was returned although only half of it has arrived"
-            );
+            assert_eq!(inbound.frame(), Ok(None), "returned half of a frame");
             receive(&mut inbound, &frame[frame.len() / 2..]);
             assert!(
                 matches!(inbound.frame(), Ok(Some((_, body))) if body == &frame[HEADER_BYTES..])

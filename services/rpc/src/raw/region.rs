@@ -24,8 +24,7 @@ const HUGE_BYTES: usize = 1 << 21;
 
 #[derive(Debug)]
 enum RegionKind {
-    /// Memory mapped by this process. The file is there if this process created the memory to share
-    /// it.
+    /// Memory mapped by this process. The file is there if this process created the memory to share it.
     Mapped(Option<OwnedFd>),
     /// Memory of a vector with that capacity.
     Plain(usize),
@@ -297,7 +296,7 @@ mod tests {
             assert_eq!(
                 rustix::io::read(&watch, &mut events),
                 Err(Errno::AGAIN),
-                "the memory's file had a name in the folder"
+                "the file had a name in the folder"
             );
         }
         assert_eq!(folder.read_dir().expect("it is there").count(), 0);

@@ -40,14 +40,10 @@ mod tests {
         assert_eq!(
             is_sound(&sealed, (1 << 21) + 1),
             Ok(false),
-            "a file that is too short was accepted"
+            "accepted a file that is too short"
         );
         let open = memory(usual, 1 << 21, SealFlags::GROW);
-        assert_eq!(
-            is_sound(&open, 1 << 21),
-            Ok(false),
-            "a file that can be truncated was accepted"
-        );
+        assert_eq!(is_sound(&open, 1 << 21), Ok(false), "accepted a file that can be truncated");
         let null = std::fs::File::open("/dev/null").expect("there is one");
         assert_eq!(is_sound(&null, 0), Ok(false), "a file that is not memory was accepted");
         let huge = memory(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, 1 << 21, SealFlags::SHRINK);

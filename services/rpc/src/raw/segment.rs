@@ -1,5 +1,4 @@
-//! Shared memory segment of two processes: a status of each end, and a ring of messages in each
-//! direction.
+//! Shared memory segment of two processes: a status of each end, and a ring of messages in each direction.
 //!
 //! ```text
 //!  ┌─────────────┬─────────────┬───────────┬───────────┬──────────────┬──────────────┐
@@ -34,8 +33,7 @@ pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
 pub(crate) struct Status {
     /// Whether this end is awake or asleep. All zeroes, as in a new file, mean awake.
     pub(crate) asleep: ParkWord,
-    /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes
-    /// this end.
+    /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes this end.
     pub(crate) wants_room: AtomicU32,
 }
 

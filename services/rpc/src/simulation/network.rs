@@ -48,8 +48,7 @@ impl Random {
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkProperties {
     pub delay_ns_max: u64,
-    /// Number of bytes that each direction holds, the connector's first; further ones are not
-    /// accepted.
+    /// Number of bytes that each direction holds, the connector's first; further ones are not accepted.
     pub window_bytes: [u64; 2],
     /// Maximum number of bytes in one send or receive.
     pub piece_bytes_max: u64,
@@ -88,8 +87,7 @@ struct Streams {
     silent: bool,
     /// `true` if a peer was disconnected because it does not read.
     flooded: bool,
-    /// `true` for an end whose process was killed: it reads nothing, and what it still sends does
-    /// not arrive.
+    /// `true` for an end whose process was killed: it reads nothing, and what it still sends does not arrive.
     gone: [bool; 2],
 }
 
@@ -164,8 +162,7 @@ impl Cable {
         self.streams().flooded
     }
 
-    /// Returns the time at which the end `side` can detect that the connection was closed; `None`
-    /// if it is open.
+    /// Returns the time at which the end `side` can detect that the connection was closed; `None` if it is open.
     pub fn end_ns(&self, side: usize) -> Option<u64> {
         let streams = self.streams();
         if streams.silent && !streams.reset {

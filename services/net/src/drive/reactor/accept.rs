@@ -28,9 +28,8 @@ pub(crate) struct Listener<D> {
     next: usize,
 }
 
-/// Thread that accepted connections are handed to. The thread does not exit while such a value of
-/// another thread exists; dropping the value unregisters the listener, even if the listener's
-/// thread panics.
+/// Thread that accepted connections are handed to. The thread does not exit while such a value of another thread
+/// exists; dropping the value unregisters the listener, even if the listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_own: bool,
@@ -54,8 +53,7 @@ enum Placement {
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens at `address` and returns the actual address, with the port that the kernel chose for
-    /// port 0.
+    /// Listens at `address` and returns the actual address, with the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
@@ -114,8 +112,7 @@ impl<H: Handler> Reactor<H> {
         Ok(address)
     }
 
-    /// Accepts all connections in the kernel's queues that can be opened, then closes the
-    /// listeners.
+    /// Accepts all connections in the kernel's queues that can be opened, then closes the listeners.
     pub(super) fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
@@ -163,9 +160,8 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Returns the thread that takes the next connection of the listener `index`, round robin among
-    /// those with free slots, and its position in the listener's list. `None` if there is no such
-    /// listener.
+    /// Returns the thread that takes the next connection of the listener `index`, round robin among those with free
+    /// slots, and its position in the listener's list. `None` if there is no such listener.
     fn choose_target(&self, index: u16) -> Option<(Placement, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own = if self.core.slab.is_full() { Placement::NoSpace } else { Placement::Own };
@@ -209,9 +205,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Rejects one connection when no descriptor is free: closes the reserve, accepts with it and
-    /// closes the connection. Returns `false` if `WhenFull::Wait` is set or no connection was
-    /// rejected.
+    /// Rejects one connection when no descriptor is free: closes the reserve, accepts with it and closes the
+    /// connection. Returns `false` if `WhenFull::Wait` is set or no connection was rejected.
     fn refuse_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == WhenFull::Wait || self.reserve_fd.take().is_none() {
             return false;

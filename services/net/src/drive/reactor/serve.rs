@@ -1,5 +1,4 @@
-//! Service of a connection: sends queued bytes, reads once, handles the messages, and sends all
-//! replies together.
+//! Service of a connection: sends queued bytes, reads once, handles the messages, and sends all replies together.
 
 use super::{Reactor, socket};
 use crate::CloseReason;
@@ -60,8 +59,7 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Completes an outgoing connection. Returns `true` if it is established and still open; closes
-    /// it if it failed.
+    /// Completes an outgoing connection. Returns `true` if it is established and still open; closes it if it failed.
     fn finish_connect(&mut self, key: Key) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.any(Flags::WRITABLE) {
@@ -92,8 +90,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that was
-    /// received.
+    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that was received.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
         self.read_once(key)?;
         let waits = Flags::BACKLOG.or(Flags::PEER_ENDED).or(Flags::LINGERING);
@@ -324,8 +321,7 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the stream; a TLS stream without a `close_notify` before it was
-    /// truncated.
+    /// Handles the end of the stream; a TLS stream without a `close_notify` before it was truncated.
     fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
         match slot.and_then(|slot| slot.link.tls()) {

@@ -24,8 +24,7 @@ use std::sync::Arc;
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes queued for a peer in an iteration before they are sent.
 const QUEUED_IN_TURN_BYTES_MAX: usize = 1 << 16;
-/// Maximum number of attachments to peers' memories; beyond it, idle ones are released and must be
-/// requested again.
+/// Maximum number of attachments to peers' memories; beyond it, idle ones are released and must be requested again.
 const ATTACHMENTS_MAX: usize = 4096;
 
 /// File id that no file has, so that the receiver finds the file missing.
@@ -82,8 +81,7 @@ pub(crate) struct Exchange<'a> {
 impl Exchange<'_> {
     // Starting transfers.
 
-    /// Copies at once if the peer's memory is attached and the range is small; returns `None`
-    /// otherwise.
+    /// Copies at once if the peer's memory is attached and the range is small; returns `None` otherwise.
     #[inline]
     pub(crate) fn copy_at_once(
         &mut self,
@@ -222,8 +220,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Restarts the complete transfer with messages, even if a part was copied: the two ways do not
-    /// mix.
+    /// Restarts the complete transfer with messages, even if a part was copied: the two ways do not mix.
     fn by_messages(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         transfer.stage = TransferStage::Messages;
@@ -302,8 +299,7 @@ impl Exchange<'_> {
 
     // Withdrawing memory.
 
-    /// Refuses new uses of a memory, notifies the peers that have it attached, and ends transfers
-    /// by messages.
+    /// Refuses new uses of a memory, notifies the peers that have it attached, and ends transfers by messages.
     pub(crate) fn withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
@@ -341,8 +337,7 @@ impl Exchange<'_> {
         let _ = self.peers.send(peer, header, &body);
     }
 
-    /// Queues a message that is sent at the end of this iteration, with the others in one system
-    /// call.
+    /// Queues a message that is sent at the end of this iteration, with the others in one system call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = framed(message);
         if !self.has_space_to_queue(peer) {
@@ -652,8 +647,7 @@ impl Exchange<'_> {
 
     // Copying and sending.
 
-    /// Copies and sends a piece of the transfers under way. Returns `true` if any piece was copied
-    /// or sent.
+    /// Copies and sends a piece of the transfers under way. Returns `true` if any piece was copied or sent.
     pub(crate) fn run_iteration(&mut self) -> bool {
         let copied = self.copy_some();
         self.send_some() || copied

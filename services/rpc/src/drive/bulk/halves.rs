@@ -23,8 +23,7 @@ const PAGE_BYTES: u64 = 4096;
 const HELPED_MAX: usize = 16;
 
 impl TransferRequest<'_> {
-    /// Checks that the handle in `part` refers to the local memory, and gives the peer the right
-    /// that its half needs.
+    /// Checks that the handle in `part` refers to the local memory, and gives the peer the right that its half needs.
     pub(super) fn check_halves(&self, tables: &Tables) -> Result<(), BulkError> {
         let Some(ours) = self.part.halved else { return Ok(()) };
         let known = tables.registered.get(&ours.id);
@@ -114,8 +113,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Reports the result of a transfer that was done on behalf of a peer to that peer, once it is
-    /// done.
+    /// Reports the result of a transfer that was done on behalf of a peer to that peer, once it is done.
     pub(super) fn report_help(&mut self, id: TransferId) {
         if !self.tables.helping.contains_key(&id) {
             return;

@@ -3,8 +3,7 @@
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length of a transfer that is halved, in bytes: asking the peer costs as much as copying
-/// less.
+/// Minimum length of a transfer that is halved, in bytes: asking the peer costs as much as copying less.
 pub(crate) const HALVED_BYTES_MIN: u64 = 1 << 15;
 
 /// Ranges of a transfer in the two memories, and its time limit.
@@ -42,17 +41,15 @@ impl BulkPart {
         Self { theirs, ours, ..self }
     }
 
-    /// Lets both peers copy one half each at the same time, if this one has mapped the other's
-    /// memory ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect
-    /// otherwise. Meant for local memory that is a
-    /// [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
+    /// Lets both peers copy one half each at the same time, if this one has mapped the other's memory
+    /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant for local memory
+    /// that is a [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
     ///
-    /// `ours` is the handle of the local memory, registered with the right that the peer needs for
-    /// its half: to write for a pull, to read for a push. The peer copies while it is in any of its
-    /// endpoint's methods, so this is for peers that wait. After a transfer was cancelled, or its
-    /// deadline has passed, the peer may go on to use the local memory until it has read the
-    /// cancellation, which it does between pieces of 1 MiB. Messages are read in order, so the peer
-    /// no longer accesses that memory once it has answered a later call.
+    /// `ours` is the handle of the local memory, registered with the right that the peer needs for its half: to write
+    /// for a pull, to read for a push. The peer copies while it is in any of its endpoint's methods, so this is for
+    /// peers that wait. After a transfer was cancelled, or its deadline has passed, the peer may go on to use the local
+    /// memory until it has read the cancellation, which it does between pieces of 1 MiB. Messages are read in order, so
+    /// the peer no longer accesses that memory once it has answered a later call.
     #[must_use]
     pub fn halved(self, ours: &BulkHandle) -> Self {
         Self { halved: Some(*ours), ..self }

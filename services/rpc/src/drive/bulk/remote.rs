@@ -33,16 +33,14 @@ struct RemoteSegment {
 pub(crate) struct Remote {
     pub(crate) handle: BulkHandle,
     segments: Vec<RemoteSegment>,
-    /// Check word that distinguishes the owner's address space from that of a later process with
-    /// the same process id.
+    /// Check word that distinguishes the owner's address space from that of a later process with the same process id.
     proof: Proof,
     is_mapped: bool,
 }
 
 impl Remote {
-    /// Maps the files that the owner passed, and checks that the other segments can be read.
-    /// Returns `None` if a file did not arrive or the kernel forbids the access; the transfer then
-    /// uses messages.
+    /// Maps the files that the owner passed, and checks that the other segments can be read. Returns `None` if a file
+    /// did not arrive or the kernel forbids the access; the transfer then uses messages.
     pub(crate) fn open(
         handle: BulkHandle,
         located: &[Located],
@@ -156,9 +154,8 @@ impl Remote {
         }
     }
 
-    /// Checks that the process is the owner, and then writes its memory. In between, the process id
-    /// could be reused only if the owner exited, was reaped, and all other ids were used up in that
-    /// time.
+    /// Checks that the process is the owner, and then writes its memory. In between, the process id could be reused
+    /// only if the owner exited, was reaped, and all other ids were used up in that time.
     fn write(&self, from: Run<'_>, to: RemoteAddress) -> Result<usize, Errno> {
         is_proved(to.pid, self.proof)?;
         write_process(from, to)

@@ -245,8 +245,7 @@ impl Attachments {
         self.all.len()
     }
 
-    /// Returns the number of attachments to that peer's memories that were requested and not
-    /// granted yet.
+    /// Returns the number of attachments to that peer's memories that were requested and not granted yet.
     pub(crate) fn requested_count(&self, peer: PeerKey) -> usize {
         let requested = |it: &(&(PeerKey, u64), &Attachment)| {
             it.0.0 == peer && matches!(it.1, Attachment::Requested(_))
@@ -345,8 +344,7 @@ pub struct BulkStats {
     pub process_bytes: u64,
     /// Number of bytes sent or received in messages, including those of peers' transfers.
     pub message_bytes: u64,
-    /// Number of peers' memories that this process could not access directly, so that transfers
-    /// used messages.
+    /// Number of peers' memories that this process could not access directly, so that transfers used messages.
     pub denied_count: u64,
     /// Number of peers' requests that were refused.
     pub refused_count: u64,
@@ -405,14 +403,12 @@ impl Tables {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
 
-    /// Returns the data with the transfer number `call` that is being received; `None` if there is
-    /// none.
+    /// Returns the data with the transfer number `call` that is being received; `None` if there is none.
     pub(crate) fn incoming_mut(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 
-    /// Stops receiving data with the transfer number `call`. Returns `true` if it was being
-    /// received.
+    /// Stops receiving data with the transfer number `call`. Returns `true` if it was being received.
     pub(crate) fn stop_receiving(&mut self, peer: PeerKey, call: u64) -> bool {
         let Some(its) = self.incoming.get_mut(&peer) else { return false };
         let was_received = its.remove(&call).is_some();
@@ -507,8 +503,7 @@ impl Tables {
         }
     }
 
-    /// Returns the memory of that handle. Refuses handles that are invalid or do not allow that
-    /// access to that range.
+    /// Returns the memory of that handle. Refuses handles that are invalid or do not allow that access to that range.
     pub(crate) fn piece(
         &mut self,
         handle: &BulkHandle,

@@ -9,8 +9,7 @@ use crate::{Gone, stage};
 
 /// Maximum number of frames received from one peer before the next one.
 const FRAMES_MAX: u32 = 64;
-/// Number of iterations that a piece of a bulk transfer counts as: it takes so long that the clock
-/// is read after each.
+/// Number of iterations that a piece of a bulk transfer counts as: it takes so long that the clock is read after each.
 const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
 
 impl EventLoop {

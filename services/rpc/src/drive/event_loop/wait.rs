@@ -10,8 +10,7 @@ use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
 
-/// Number of iterations between two reads of the clock while there is always work: each may copy
-/// for a while.
+/// Number of iterations between two reads of the clock while there is always work: each may copy for a while.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
 /// Number of polls of a single peer's next slot before other work is done: 0.1 us.
 // A turn takes fifty times as long as a poll, and a message that arrives during a turn waits for
