@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  endpoint  progress  calling  timing  bulk        interface
-//!  event_loop                                       one turn after another, and waiting
+//!  event_loop                                       one iteration after another, and waiting
 //!  peers  handshakes  promises  bulk::exchange      tables
 //!  inbox  pool  timers  hooks  dump  signal
 //!  handshake  connect  listen                       connections

@@ -436,7 +436,7 @@ impl World {
             let Some(pending) = node.calls.get(&number) else { continue };
             let call = pending.call;
             let is_late = pending.deadline_ns.is_some_and(|at_ns| at_ns <= self.now_ns);
-            // Testing each pending call would run a turn for each.
+            // Testing each pending call would run an iteration for each.
             if !is_late && node.endpoint.event_loop().calls.is_done(call.id) == Some(false) {
                 continue;
             }

@@ -20,7 +20,7 @@ use handover_timer::{TimerId, Wheel};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Maximum number of messages handled before timers and descriptors are served.
+/// Number of messages after which timers and descriptors are served.
 const MESSAGES_PER_ROUND: u32 = 256;
 
 /// Machines that share a thread, its sleep and its descriptors.

@@ -365,7 +365,7 @@ impl Endpoint {
             // Checked only after some connection has ended.
             let before = closed_count.replace(event_loop.closed_count());
             let has_ended = before != closed_count && !event_loop.peers.is_connected(peer);
-            // A handler may have requested the stop in the same turn in which its caller was
+            // A handler may have requested the stop in the same iteration in which its caller was
             // disconnected.
             is_stopped |= has_ended && event_loop.inbox.take_stop();
             is_stopped || has_ended

@@ -2,12 +2,12 @@
 //! not part of it, so that a running handler can borrow the rest.
 //!
 //! Its methods are in one file for each layer, and call only those of the layers below: `wait`,
-//! `turn`, `events`, `posts`, `send`, and this one.
+//! `iteration`, `events`, `posts`, `send`, and this one.
 
 mod events;
+mod iteration;
 mod posts;
 mod send;
-mod turn;
 mod wait;
 
 use super::bulk::{Exchange, Tables};

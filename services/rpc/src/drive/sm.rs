@@ -457,7 +457,7 @@ impl Link for Sm {
         if !self.queue.is_empty() {
             return Ok(false);
         }
-        // Checked before the copy, since the send is retried each turn while the peer does not
+        // Checked before the copy, since the send is retried each iteration while the peer does not
         // read.
         if !self.has_room(bytes)? {
             // Relaxed: as in flush().

@@ -152,7 +152,7 @@ unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
 /// The requirements of [`Streaming`], and the processor has AVX2.
 #[target_feature(enable = "avx2")]
 unsafe fn by_halves(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the loop copies 128 bytes a turn, of which whole blocks are a multiple; otherwise as
+    // SAFETY: the loop copies 128 bytes per iteration, of which whole blocks are a multiple; otherwise as
     // in by_lines(), with addresses at `to` that are multiples of 32.
     unsafe {
         core::arch::asm!(

@@ -647,7 +647,7 @@ impl Exchange<'_> {
 
     // Copying and sending.
 
-    /// Copies and sends a piece of the transfers under way. Returns `true` if any piece was copied or sent.
+    /// Copies and sends a piece of the transfers under way. Returns `true` if there was any work.
     pub(crate) fn run_iteration(&mut self) -> bool {
         let copied = self.copy_some();
         self.send_some() || copied

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Number of iterations between two reads of the clock while there is always work: each may copy for a while.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
 /// Number of polls of a single peer's next slot before other work is done: 0.1 us.
-// A turn takes fifty times as long as a poll, and a message that arrives during a turn waits for
-// half a turn on average: example rpc-noop-cost, 2026-11.
+// An iteration takes fifty times as long as a poll, and a message that arrives during an iteration waits for
+// half an iteration on average: example rpc-noop-cost, 2026-11.
 const POLLS: u32 = 128;
 /// Number of polls of the slot of a call's answer before other work is done: below 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
@@ -34,7 +34,7 @@ impl EventLoop {
     /// [`EventLoop::body`] and the call is done, and `false` if nothing has changed.
     #[inline]
     pub(crate) fn take_answer_in_memory(&mut self, id: CallId) -> bool {
-        // The turn that reads the clock serves everything.
+        // The iteration that reads the clock serves everything.
         if !self.spins()
             || self.iterations + 1 >= ITERATIONS_PER_CLOCK_READ
             || self.has_more_to_do()
@@ -65,7 +65,7 @@ impl EventLoop {
         let has_signal = false;
         let has_handles = Arc::strong_count(&self.inbox) > 1;
         // Acquire: pairs with the Release in the drop of the last other handle: what was requested
-        // by it since the last turn is seen here.
+        // by it since the last iteration is seen here.
         fence(Ordering::Acquire);
         let has_others = has_handles
             || self.inbox.has_any()
@@ -180,7 +180,7 @@ mod tests {
         let stopper = client.stopper();
         let event_loop = client.event_loop();
         event_loop.inbox.declare_sleep();
-        // After the last turn has found nothing to do.
+        // After the last iteration has found nothing to do.
         thread::spawn(move || stopper.stop()).join().expect("no panic");
         // Ends the read, if there is one.
         let later = thread::spawn(move || {

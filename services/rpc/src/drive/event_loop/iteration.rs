@@ -54,7 +54,7 @@ impl EventLoop {
         self.iterations += 1;
         if self.iterations >= ITERATIONS_PER_CLOCK_READ {
             self.iterations = 0;
-            // Events found here are handled in the next turn, so the result keeps the caller from
+            // Events found here are handled in the next iteration, so the result keeps the caller from
             // sleeping before.
             did |= self.poll_if_due(eager && !eager_streams);
         }
