@@ -31,7 +31,7 @@ pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Status {
-    /// Whether this end is awake or asleep. All zeroes, as in a new file, mean awake.
+    /// Sleep state of this end: awake or asleep. All zeroes, as in a new file, mean awake.
     pub(crate) asleep: ParkWord,
     /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes this end.
     pub(crate) wants_room: AtomicU32,
