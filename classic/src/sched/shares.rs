@@ -36,7 +36,7 @@ pub fn notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
         if !is_off(share) || share.got > share.due {
             continue;
         }
-        let flows_count = plan.flows_of(*thread as u32).own_count();
+        let flows_count = plan.flows_of(*thread as u32).flows_count();
         let queue = plan.args.queue;
         let emptied = row.emptied.map_or("may have been".into(), |times| match times {
             0 => "were never".to_string(),

@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         index.queued(flow);
         index.served(flow, 1500);
     }
-    println!("at most {:.0} bytes behind", index.backlogged_bytes());
+    println!("largest lag behind the fair share: {:.0} bytes", index.backlogged_bytes());
     assert!(index.backlogged_bytes() <= 1500.0);
     Ok(())
 }

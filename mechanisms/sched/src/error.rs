@@ -2,28 +2,28 @@
 
 use crate::engine::Packet;
 
-/// Reason why a packet was refused.
+/// Reason for which a scheduler refuses a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The flow holds as many packets as its limit allows (and its policy is to drop the newest).
-    #[error("the flow's queue is full")]
+    /// The flow has its maximum number of packets, and its policy is to drop the newest.
+    #[error("the flow's queue is full (packets_max of the flow)")]
     FlowFull,
-    /// The scheduler holds as many packets as its configuration allows.
-    #[error("the scheduler is full")]
+    /// The scheduler has its maximum number of packets, over all flows.
+    #[error("the scheduler is full (packets_max of the configuration)")]
     Full,
     /// No flow has this number, and the configuration has no template for new flows.
     #[error("the flow does not exist")]
     UnknownFlow,
-    /// The packet is longer than its flow's longest packet, on which the fairness bound depends.
-    #[error("longer than the flow's length_max_bytes")]
+    /// The packet exceeds its flow's maximum length, on which the fairness bound depends.
+    #[error("the packet is longer than the flow's length_max_bytes")]
     TooLong,
-    /// No flow has this number, and no more can be made: the limit of flows or of the sum of
+    /// No flow has this number, and no flow can be created: the maximum number of flows or sum of
     /// weights is reached.
-    #[error("the flow does not exist, and no flow can be added")]
+    #[error("cannot create the flow: the limit of flows or of the sum of weights is reached")]
     NoMoreFlows,
-    /// A packet without bytes, which an order by bytes cannot contain.
-    #[error("an empty packet")]
+    /// The packet has no bytes, but the algorithm orders by bytes.
+    #[error("the packet is empty: length_bytes must be at least 1")]
     Empty,
 }
 
@@ -31,9 +31,9 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot queue a packet of flow {}, {} bytes: {why}", .packet.flow, .packet.length_bytes)]
 pub struct Refused<T: core::fmt::Debug> {
-    /// The packet, unchanged.
+    /// The refused packet, unchanged.
     pub packet: Packet<T>,
-    /// The reason.
+    /// Reason for the refusal.
     #[source]
     pub why: Refusal,
 }
@@ -42,34 +42,34 @@ pub struct Refused<T: core::fmt::Debug> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
-    /// The weight is outside the algorithm's range.
+    /// The flow's weight is outside the algorithm's range.
     #[error("weight={weight}: must lie in 1..={weight_max}")]
     Weight {
         /// The requested weight.
         weight: u64,
-        /// The greatest valid weight.
+        /// Maximum weight of a flow with this algorithm.
         weight_max: u64,
     },
-    /// The longest packet is outside the algorithm's range.
+    /// The flow's maximum packet length is outside the algorithm's range.
     #[error("length_max_bytes={length_max_bytes}: must lie in 1..={limit_bytes}")]
     Length {
         /// The requested length.
         length_max_bytes: u32,
-        /// The greatest valid length.
+        /// Maximum packet length with this algorithm.
         limit_bytes: u32,
     },
     /// With this flow the sum of the weights would exceed the algorithm's limit.
-    #[error("the sum of the weights would be {sum}: must be at most {sum_max}")]
+    #[error("the sum of the weights would be {sum}, which exceeds the maximum of {sum_max}")]
     WeightSum {
-        /// The sum including this flow.
+        /// Sum of all weights, including the new flow's.
         sum: u64,
-        /// The greatest valid sum.
+        /// Maximum sum of weights.
         sum_max: u64,
     },
-    /// The flow could not hold a single packet.
+    /// The flow's maximum number of packets is zero.
     #[error("packets_max=0: must be at least 1")]
     Packets,
-    /// A scheduler of two levels has no tenant of this number.
+    /// The two-level scheduler has no tenant of this number.
     #[error("tenant {tenant} does not exist: the scheduler has {tenants_count} tenants")]
     Tenant {
         /// The requested tenant; 0 if there is no tenant yet.
@@ -77,10 +77,10 @@ pub enum FlowError {
         /// The number of tenants.
         tenants_count: u32,
     },
-    /// The scheduler has as many flows as its configuration allows.
-    #[error("flows_max={flows_max} flows exist: configure a larger flows_max")]
+    /// The scheduler has its maximum number of flows.
+    #[error("the scheduler already has flows_max={flows_max} flows: configure a larger flows_max")]
     Flows {
-        /// The limit of flows.
+        /// Maximum number of flows.
         flows_max: u32,
     },
 }

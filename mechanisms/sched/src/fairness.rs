@@ -16,25 +16,25 @@
 //! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM
 //! 1996; the index at the end of each queue is that of dummynet's tester (L. Rizzo, 2010).
 
-/// Service of one flow so far.
+/// Bytes served to one flow so far, and its lag behind its share.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowService {
-    /// The flow's weight over the sum of all weights.
+    /// Fair share of the flow: its weight over the sum of all weights.
     share: f64,
     /// Bytes served to the flow since it last became backlogged; `backlog_start_bytes` is the
     /// number of bytes served to all flows before that.
     flow_bytes: u64,
     backlog_start_bytes: u64,
     queued_count: u32,
-    /// Minimum lag in the current backlog: bytes due less bytes served.
+    /// Minimum lag of the flow since it last became backlogged: bytes due minus bytes served.
     lag_min_bytes: f64,
-    /// Maximum over all its departures of the lag less the minimum lag before, within one backlog.
+    /// Maximum increase in the flow's lag within a backlog, measured at its departures.
     lag_max_bytes: f64,
-    /// Number of times that its last packet was sent.
+    /// Number of times that the flow's queue became empty.
     emptied_count: u64,
 }
 
-/// Observer of queued and served packets, which computes the index of every flow.
+/// Computes the worst-case fair index of every flow from the queued and served packets.
 ///
 /// # Cost
 /// Some ns a packet: about as much as a scheduler.
@@ -46,7 +46,7 @@ pub struct FairnessIndex {
 }
 
 impl FairnessIndex {
-    /// Makes an observer of flows with these weights.
+    /// Creates an index of flows with these weights.
     pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let service = |weight| FlowService { share: weight as f64, ..FlowService::default() };
         let mut flows: Vec<FlowService> = weights.into_iter().map(service).collect();
@@ -70,13 +70,13 @@ impl FairnessIndex {
         }
     }
 
-    /// Records that a queued packet was dropped.
+    /// Records that a queued packet of the flow was dropped.
     #[inline]
     pub fn dropped(&mut self, flow: u32) {
         self.flows[flow as usize].queued_count -= 1;
     }
 
-    /// Records that a queued packet was sent.
+    /// Records that a queued packet of the flow was sent.
     #[inline]
     pub fn served(&mut self, flow: u32, bytes: u32) {
         let service = &mut self.flows[flow as usize];
@@ -94,19 +94,19 @@ impl FairnessIndex {
         }
     }
 
-    /// Returns the maximum lag, in bytes, of any flow when it had no packet left, measured since it
-    /// became backlogged: the index of dummynet's tester.
+    /// Returns the maximum lag of any flow in bytes at the moment when its queue became empty,
+    /// measured since it became backlogged: the index of dummynet's tester.
     pub fn when_empty_bytes(&self) -> f64 {
         self.when_empty_bytes
     }
 
-    /// Returns the maximum lag, in bytes, that any flow built up between a moment of a backlog and
-    /// a later departure of one of its packets.
+    /// Returns the maximum increase in lag, in bytes, of any flow between a moment of a backlog and
+    /// a later departure in the same backlog.
     pub fn backlogged_bytes(&self) -> f64 {
         self.flows_backlogged_bytes().fold(0.0, f64::max)
     }
 
-    /// Returns the same as [`backlogged_bytes`](Self::backlogged_bytes) for each flow.
+    /// Returns the value of [`backlogged_bytes`](Self::backlogged_bytes) for each flow separately.
     pub fn flows_backlogged_bytes(&self) -> impl Iterator<Item = f64> {
         self.flows.iter().map(|flow| flow.lag_max_bytes)
     }

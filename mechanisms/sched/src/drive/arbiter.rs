@@ -13,8 +13,8 @@ use std::fmt;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Owner of the scheduler: sweeps the clients' mailboxes, and marks packets as eligible in the
-/// order of the algorithm and at the rate of the link.
+/// Owner of the scheduler, run by one thread: reads the clients' mailboxes, and marks packets as
+/// eligible for transmission, in the order of the algorithm and at the rate of the link.
 ///
 /// Make it first, so that [`Hub`]s can be handed out; then [`run`](Self::run) it on a thread of
 /// yours, or [`spawn`](Self::spawn) it.
@@ -24,7 +24,7 @@ pub struct Arbiter<S> {
     ending: Ending,
 }
 
-/// Guard that notifies the clients that the arbiter has ended, for whatever reason.
+/// Guard whose destructor notifies the clients that the arbiter has finished, also after a panic.
 pub(super) struct Ending(pub(super) Arc<ArbiterState>);
 
 impl Drop for Ending {
@@ -34,7 +34,7 @@ impl Drop for Ending {
 }
 
 impl<S: Scheduler<Token>> Arbiter<S> {
-    /// Makes an arbiter around a scheduler. Clients may join before it runs.
+    /// Creates an arbiter that runs `scheduler`. Clients may join before it runs.
     ///
     /// # Errors
     /// [`ArbiterConfigError`].
@@ -47,12 +47,12 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         Ok(Self { scheduler, config, ending })
     }
 
-    /// Returns a hub for this arbiter.
+    /// Returns a hub, through which clients join this arbiter.
     pub fn hub(&self) -> Hub {
         Hub { shared: Arc::clone(&self.ending.0) }
     }
 
-    /// Runs until it is stopped.
+    /// Runs on the calling thread until the arbiter is stopped, and returns its final state.
     ///
     /// # Panics
     /// Panics if the scheduler does; the clients then see that the arbiter has ended.
@@ -72,7 +72,7 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         }
     }
 
-    /// Runs on a new thread, which first calls `first` (to pin itself, for example).
+    /// Runs on a new thread, which first calls `first` (to pin itself to a CPU, for example).
     ///
     /// # Errors
     /// An error of the system if the thread cannot be started.
@@ -95,14 +95,14 @@ impl<S> fmt::Debug for Arbiter<S> {
     }
 }
 
-/// Arbiter that runs on a thread of its own.
+/// Handle of an arbiter that runs on a thread of its own.
 #[derive(Debug)]
 pub struct Running<S> {
     thread: JoinHandle<Closed<S>>,
 }
 
 impl<S> Running<S> {
-    /// Waits until the arbiter has ended; stop it by [`Hub::stop`].
+    /// Waits until the arbiter has finished, and returns its final state; [`Hub::stop`] stops it.
     ///
     /// # Panics
     /// Panics with the arbiter's payload, if it panicked.

@@ -18,13 +18,13 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The mailbox was full: the arbiter had not taken the packets sent before.
-    #[error("the mailbox is full: poll marked packets, then send again")]
+    /// The mailbox was full: the arbiter had not read the packets sent before.
+    #[error("the mailbox is full: call poll(), then send again")]
     Full(Offer),
     /// The arbiter was stopped. Every later send fails, too.
     #[error("the arbiter was stopped and accepts no packets")]
     Closed(Offer),
-    /// The packet does not fit into a slot.
+    /// A field of the packet is greater than a mailbox slot can store.
     #[error(
         "packet with flow={}, length_bytes={}, tag={}: flow must be below {FLOWS_MAX}, length_bytes in \
          1..={LENGTH_MAX_BYTES}, tag below {TAGS_MAX}", .0.flow, .0.length_bytes, .0.tag
@@ -33,7 +33,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Returns the packet.
+    /// Returns the packet that was not sent.
     pub fn into_inner(self) -> Offer {
         match self {
             SendError::Full(offer) | SendError::Closed(offer) | SendError::Unfit(offer) => offer,
@@ -41,24 +41,24 @@ impl SendError {
     }
 }
 
-/// Result of sending a batch.
+/// Result of [`Client::send_batch`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "some packets may not have been sent"]
 pub struct Batch {
     /// Number of packets sent.
     pub sent: usize,
-    /// The packet that ended the batch because it does not fit into a slot ([`SendError::Unfit`]).
+    /// Packet that ended the batch, as a field of it is out of range ([`SendError::Unfit`]).
     pub unfit: Option<Offer>,
 }
 
-/// The client's ends of its lanes: without stamps, or with one stamp towards the arbiter and three
-/// back.
+/// The client's ends of its two mailboxes: without time stamps, or with one stamp to the arbiter
+/// and three back.
 pub(super) enum ClientLanes {
     Bare(Box<LanePair<1, 1>>),
     Stamped(Box<LanePair<2, 4>>),
 }
 
-/// The lane to the arbiter and the lane back, with buffers for runs of slots.
+/// Mailboxes to and from the arbiter, with buffers for runs of slots.
 ///
 /// The buffers are kept: zeroing them for each packet would take sixteen stores, which queue up
 /// behind the store into the mailbox that the arbiter is reading.
@@ -67,7 +67,7 @@ pub(super) struct LanePair<const IN: usize, const OUT: usize> {
     from_arbiter: LaneReceiver<OUT>,
     run_to_arbiter: [[u64; IN]; RUN_MAX],
     run_from_arbiter: [[u64; OUT]; RUN_MAX],
-    /// Slots of `run_from_arbiter` that were popped and not processed, because a sink panicked.
+    /// Slots of `run_from_arbiter` that were popped but not processed, because a sink panicked.
     unprocessed: Range<usize>,
 }
 
@@ -84,7 +84,7 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
     }
 }
 
-/// Sends packets to the arbiter and transmits the packets that it has marked.
+/// Sends packets to the arbiter, and transmits the packets that the arbiter has marked as eligible.
 ///
 /// A client belongs to one thread at a time. Dropping it makes it leave: its packets that have not
 /// come back count as abandoned and are not marked any more, and the other clients go on.
@@ -143,8 +143,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends packets together, while slots are free. The iterator is advanced only when a slot is
-    /// free, so that packets that were not sent are still in `offers`.
+    /// Sends packets from `offers` until the mailbox is full. The iterator is advanced only when a
+    /// slot is free, so packets that were not sent stay in `offers`.
     ///
     /// # Blocking
     /// Never.
@@ -175,9 +175,9 @@ impl Client {
         batch
     }
 
-    /// Transmits up to `packets_max` marked packets, in the order of their marks, and counts
-    /// dropped ones; returns the number of packets that came back. Ends with a [`Sink::flush`] if
-    /// there were any.
+    /// Transmits up to `packets_max` packets that the arbiter has marked as eligible, in the order
+    /// of marking, and counts packets that it has dropped. Returns the number of packets
+    /// transmitted or dropped. Ends with a [`Sink::flush`] if there were any.
     ///
     /// # Errors
     /// An error of the sink. The counters are right all the same.
@@ -199,7 +199,7 @@ impl Client {
     }
 
     /// Polls as [`poll`](Self::poll) does, and calls `on_returned` with the flow of each packet
-    /// that has come back, transmitted or dropped.
+    /// that was transmitted or dropped.
     #[inline]
     pub(super) fn poll_each<K: Sink, T: Trace>(
         &mut self,
@@ -247,33 +247,33 @@ impl Client {
         Ok(returned_count)
     }
 
-    /// Returns the number of packets sent that have not come back.
+    /// Returns the number of packets sent that are neither transmitted nor dropped yet.
     #[inline]
     pub fn in_flight(&self) -> u64 {
         self.counts.queued()
     }
 
-    /// Returns `true` if the arbiter was stopped: [`send`](Self::send) is refused from then
-    /// on. Once true, it stays true.
+    /// Returns `true` if the arbiter was stopped: [`send`](Self::send) fails from then on. Once
+    /// true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.state() >= DRAINING
     }
 
-    /// Returns `true` if the arbiter has ended: packets that [`poll`](Self::poll) does not return
-    /// at once from now on never come back. Once true, it stays true.
+    /// Returns `true` if the arbiter has finished: packets that the next [`poll`](Self::poll) does
+    /// not return are lost. Once true, it stays true.
     #[inline]
     pub fn is_ended(&self) -> bool {
         self.shared.state() == ENDED
     }
 
-    /// Returns the counters.
+    /// Returns the counters of this client's packets.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns the maximum number of unfetched marks before the arbiter stops taking this client's
-    /// packets.
+    /// Returns the capacity of the mailbox from the arbiter, in packets: while more than that are
+    /// marked and not fetched, the arbiter reads no packets from this client.
     pub fn marks_slots_count(&self) -> u32 {
         marks_slots_count(self.shared.mailbox_slots_count())
     }
@@ -293,7 +293,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Maximum number of slots pushed or popped together: as many as an arbiter takes by default.
+/// Maximum number of slots pushed or popped together: the default batch size of an arbiter.
 const RUN_MAX: usize = 32;
 
 impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
@@ -333,7 +333,8 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
         batch
     }
 
-    /// Pops until the lane is empty or `packets_max` slots were popped.
+    /// Pops slots and passes each to `each`, until the lane is empty or `packets_max` slots were
+    /// popped; returns the number of slots passed.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
         let kept = std::mem::take(&mut self.unprocessed);
@@ -358,12 +359,12 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
     }
 }
 
-/// Run of slots to be pushed into a lane; pushed and counted when this is dropped, even
+/// Filled slots that are not pushed into the lane yet. The destructor pushes and counts them, even
 /// if the iterator of offers panics.
 struct PendingRun<'a, const W: usize> {
     to_arbiter: &'a mut LaneSender<W>,
     run: &'a mut [[u64; W]; RUN_MAX],
-    /// Number of filled slots of the run; the lane has room for them.
+    /// Number of filled slots; the lane has at least as many free slots.
     pending: usize,
     counts: &'a mut Counts,
 }
@@ -390,15 +391,15 @@ impl<const W: usize> Drop for PendingRun<'_, W> {
     }
 }
 
-/// Run of slots that was popped from a lane, of which `rest` was not processed. When this is
-/// dropped, the rest is kept for the next call; there is one if the processing panicked.
+/// Slots popped from a lane, of which those in `rest` are not processed yet. The destructor saves
+/// `rest` for the next call, in case the processing panicked.
 struct PoppedRun<'a, const IN: usize, const OUT: usize> {
     lanes: &'a mut LanePair<IN, OUT>,
     rest: Range<usize>,
 }
 
 impl<const IN: usize, const OUT: usize> PoppedRun<'_, IN, OUT> {
-    /// Processes `count` slots of the rest.
+    /// Passes the next `count` unprocessed slots to `each`.
     #[inline(always)]
     fn process(&mut self, count: usize, each: &mut impl FnMut([u64; OUT])) {
         let from = self.rest.start;
@@ -416,14 +417,15 @@ impl<const IN: usize, const OUT: usize> Drop for PoppedRun<'_, IN, OUT> {
     }
 }
 
-/// Counts of one call; added to the client's counters when dropped, even if a sink panics.
+/// Packet counters of one call; added to the client's when dropped, even if a sink panicked.
 struct CallCounts<'a> {
     counts: Counts,
     total: &'a mut Counts,
 }
 
 impl CallCounts<'_> {
-    /// Counts a packet that has come back, and transmits it if it was marked.
+    /// Handles a packet returned by the arbiter: transmits it unless it was dropped, and counts it.
+    /// Returns the packet, and `true` if it was dropped.
     #[inline(always)]
     fn complete(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
         let counts = &mut self.counts;

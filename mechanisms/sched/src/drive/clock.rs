@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Slowest link: one bit per second.
+/// Minimum rate of a link: one bit per second.
 pub const BANDWIDTH_MIN_BPS: u64 = 1;
 
-/// Fastest link: 1 Pbit/s, at which a byte takes eight millionths of a nanosecond.
+/// Maximum rate of a link: 1 Pbit/s, at which a byte takes eight millionths of a nanosecond.
 pub const BANDWIDTH_MAX_BPS: u64 = 1_000_000_000_000_000;
 
 /// Error of a rate that the packet clock cannot represent.
@@ -15,7 +15,7 @@ pub const BANDWIDTH_MAX_BPS: u64 = 1_000_000_000_000_000;
      (1 bit/s to 1 Pbit/s)"
 )]
 pub struct RateError {
-    /// The requested rate.
+    /// Requested rate of the link, in bit/s.
     pub bandwidth_bps: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct RateError {
 #[derive(Clone)]
 pub struct PacketClock {
     bandwidth_bps: u64,
-    /// Transmission time of a byte, in units of 2^-64 ns.
+    /// Transmission time of one byte at the link's rate, in units of 2^-64 ns.
     byte_ns: u128,
     next_ns: u64,
     /// Fraction of `next_ns`, in units of 2^-64 ns.
@@ -46,7 +46,7 @@ pub struct PacketClock {
 }
 
 impl PacketClock {
-    /// Makes a clock for a link of this rate that is free at time 0.
+    /// Creates a clock for a link of this rate that is free at time 0.
     ///
     /// # Errors
     /// [`RateError`] outside [`BANDWIDTH_MIN_BPS`]`..=`[`BANDWIDTH_MAX_BPS`].
@@ -59,18 +59,18 @@ impl PacketClock {
         Ok(Self { bandwidth_bps, byte_ns, next_ns: 0, fraction: 0 })
     }
 
-    /// Returns the rate.
+    /// Returns the link's rate in bit/s.
     pub fn bandwidth_bps(&self) -> u64 {
         self.bandwidth_bps
     }
 
-    /// Returns the time at which the link is free, rounded down.
+    /// Returns the time at which the link finishes the packets so far, rounded down.
     #[inline(always)]
     pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Records that the link was idle until `now_ns`: unused time is lost.
+    /// Advances a link that was idle to `now_ns`: the unused transmission time is lost.
     #[inline(always)]
     pub fn idle_until(&mut self, now_ns: u64) {
         if self.next_ns < now_ns {
@@ -79,7 +79,8 @@ impl PacketClock {
         }
     }
 
-    /// Transmits `bytes`, beginning when the link is free. Saturates after 584 years.
+    /// Occupies the link for the transmission of `bytes`, from the time at which it is free. The
+    /// time saturates at `u64::MAX`, after 584 years.
     #[inline(always)]
     pub fn charge(&mut self, bytes: u64) {
         let below = u128::from(self.byte_ns as u64) * u128::from(bytes);

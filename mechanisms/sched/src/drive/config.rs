@@ -6,44 +6,45 @@ use super::stamps::Stamping;
 use super::wait::IdlePolicy;
 use std::time::Duration;
 
-/// Greatest [`ArbiterConfig::batch_max`].
+/// Maximum of [`ArbiterConfig::batch_max`].
 pub const BATCH_MAX: u32 = 4096;
 
-/// Longest [`ArbiterConfig::interval`].
+/// Maximum of [`ArbiterConfig::interval`].
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Longest time for which [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of
-/// their marks, once nothing else is left to do; the marks not fetched are counted in
+/// Maximum time for which [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of
+/// their marked packets, once there is no other work; the packets not fetched are counted in
 /// [`Ledger::unfetched`](super::Ledger::unfetched).
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Configuration of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArbiterConfig {
-    /// Rate of the link in bit/s, at which packets are marked; `None` marks without a limit.
+    /// Rate of the link in bit/s, at which packets are marked as eligible; `None` for no limit.
     pub bandwidth_bps: Option<u64>,
-    /// Slots between a client and the arbiter, in `1..=LANE_SLOTS_MAX`: the number of packets that
-    /// a client can send between two sweeps. 8 bytes each, 16 with stamps. With too few, clients
-    /// are held back; many do not stay in the cache.
+    /// Capacity in packets of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`:
+    /// how many a client can send between two sweeps. 8 bytes each, 16 with stamps. With too few,
+    /// clients have to wait; with very many, they do not stay in the cache.
     pub mailbox_slots_count: u32,
-    /// Interval between two sweeps; the arbiter sweeps again at once while a mailbox has a whole
-    /// batch. Zero: it sweeps all the time. A longer interval saves cache misses and adds as much
-    /// delay; clients are held back if the mailboxes fill up within it.
+    /// Interval between two sweeps over the mailboxes; zero: continuous sweeps. The arbiter sweeps
+    /// again at once while a mailbox has a full batch. A longer interval saves cache misses and
+    /// adds as much delay; clients have to wait if their mailboxes fill up within it.
     pub interval: Duration,
-    /// Packets taken from a client before the next client's turn, and packets marked per client
-    /// before the mailboxes are read again, in `1..=BATCH_MAX`. Fewer: less delay; more: fewer
-    /// cache misses per packet, up to some 32. From 8 on, without a limited rate and without stamps
-    /// for each packet, marks are sent in groups of at least eight while there are packets to take.
+    /// Maximum number of packets read from one client before the next client, and of packets marked
+    /// per client before the mailboxes are read again, in `1..=BATCH_MAX`. Smaller: less delay;
+    /// greater, up to some 32: fewer cache misses per packet. From 8 on, without a limited rate and
+    /// without stamps for each packet, marked packets are returned in groups of at least eight
+    /// while there are packets to read.
     pub batch_max: u32,
-    /// Kind of time stamps.
+    /// Granularity of the packets' time stamps.
     pub stamping: Stamping,
-    /// Behaviour of an idle arbiter.
+    /// Behaviour of the arbiter while it has no work.
     pub idle_policy: IdlePolicy,
 }
 
 impl Default for ArbiterConfig {
-    /// Returns no rate limit, 200 slots, continuous sweeps, and batches of 32 that share stamps;
-    /// for one client.
+    /// Returns no rate limit, 200 slots, continuous sweeps, batches of 32 whose packets share
+    /// stamps, and the idle policy for one client.
     fn default() -> Self {
         Self {
             bandwidth_bps: None,
@@ -56,7 +57,7 @@ impl Default for ArbiterConfig {
     }
 }
 
-/// Error of a configuration with which no arbiter can work.
+/// Error of validating an [`ArbiterConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArbiterConfigError {
@@ -78,10 +79,10 @@ pub enum ArbiterConfigError {
         /// The configured value.
         interval: Duration,
     },
-    /// The scheduler holds packets, of which the arbiter does not know the clients.
+    /// The scheduler already contains packets, whose clients the arbiter does not know.
     #[error("the scheduler contains {packets_count} packets: dequeue them first")]
     Queued {
-        /// The number of packets.
+        /// Number of packets in the scheduler.
         packets_count: usize,
     },
     /// The packet clock cannot represent the rate.
@@ -90,7 +91,7 @@ pub enum ArbiterConfigError {
 }
 
 impl ArbiterConfig {
-    /// Checks that an arbiter can work with this configuration.
+    /// Checks that every value is within its range.
     ///
     /// # Errors
     /// [`ArbiterConfigError`] names the first invalid value and its range.

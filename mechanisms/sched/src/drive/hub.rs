@@ -8,40 +8,40 @@ use super::state::{ArbiterState, DRAINING, ENDING, RUNNING};
 use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
 
-/// Maximum number of clients at a time, including clients that have left but still have packets in
-/// the scheduler.
+/// Maximum number of clients at a time, including clients that have left while packets of theirs
+/// are in the scheduler.
 pub const CLIENTS_MAX: usize = 65_536;
 
-/// Error of joining.
+/// Error of joining an arbiter as a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The arbiter was stopped.
     #[error("the arbiter was stopped: no client can join")]
     Stopped,
-    /// There are already [`CLIENTS_MAX`] clients.
-    #[error("{CLIENTS_MAX} clients have joined: drop a client first")]
+    /// The arbiter already has [`CLIENTS_MAX`] clients.
+    #[error("the arbiter already has {CLIENTS_MAX} clients, the maximum: drop a client first")]
     Full,
 }
 
-/// Way in which the arbiter ends.
+/// Treatment of queued packets when an arbiter is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// At once: queued packets stay in the scheduler, and are counted as scheduled.
+    /// Stops at once: queued packets stay in the scheduler, and are counted as scheduled.
     Now,
-    /// Once all packets sent were marked and the clients were notified; clients cannot send any
-    /// more. A client that does not fetch its marks is waited for as long as
-    /// [`DRAIN_MAX`](super::DRAIN_MAX) says.
+    /// Stops once all packets sent are marked as eligible and the clients are notified; clients
+    /// cannot send any more. The arbiter waits for clients that do not fetch their packets, for at
+    /// most [`DRAIN_MAX`](super::DRAIN_MAX).
     Drain,
 }
 
-/// Access to an arbiter from any thread: clients join through it, and it stops the arbiter.
+/// Handle by which any thread can add clients to an arbiter or stop it.
 pub struct Hub {
     pub(super) shared: Arc<ArbiterState>,
 }
 
 impl Hub {
-    /// Adds a client, which stays until it is dropped; at any time, even before the arbiter runs.
+    /// Adds a client, which stays until it is dropped. May be called before the arbiter runs.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -81,7 +81,7 @@ impl Hub {
         Ok(Client::new(number, lanes, presence, Arc::clone(shared)))
     }
 
-    /// Stops the arbiter. [`Stop::Now`] may follow [`Stop::Drain`].
+    /// Stops the arbiter in the given way. [`Stop::Now`] may follow [`Stop::Drain`].
     pub fn stop(&self, stop: Stop) {
         self.shared.raise(match stop {
             Stop::Drain => DRAINING,
@@ -89,7 +89,7 @@ impl Hub {
         });
     }
 
-    /// Returns `true` if the arbiter was stopped, or has ended.
+    /// Returns `true` if the arbiter was stopped or has finished.
     pub fn is_stopping(&self) -> bool {
         self.shared.state() != RUNNING
     }

@@ -18,29 +18,29 @@ use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 use slots::{LaneSlots, SlotsView};
 
-/// Greatest number of slots of a lane.
+/// Maximum number of slots of a lane (a mailbox in one direction).
 pub const LANE_SLOTS_MAX: u32 = 1 << 24;
 
-/// Bit of a slot's first word that is reserved for the lane.
+/// Bit of a slot's first word that the lane uses itself; callers pass it as zero.
 const LANE_BIT: u64 = 1 << 63;
 
-/// Error of making a lane.
+/// Error of creating a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneError {
     /// The number of slots is outside its range.
     #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Slots {
-        /// The requested number.
+        /// Requested number of slots.
         slots_count: u32,
     },
 }
 
-/// Slots before this position are free for the sender.
+/// Position before which the receiver has read all slots, so that the sender may reuse them.
 type Head = Arc<CachePadded<AtomicU64>>;
 
-/// Returns the lane's bit of a slot filled in this lap: 1 in the first lap, as memory is zero at
-/// first.
+/// Returns the value that the lane's bit has in a slot filled in this lap: 1 in the first lap, as
+/// memory is zero initially.
 #[inline(always)]
 fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
     (!slots.lap(position) & 1) << LANE_BIT.trailing_zeros()
@@ -49,9 +49,9 @@ fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
 /// Pushing end of a lane.
 pub struct LaneSender<const W: usize> {
     tail: u64,
-    /// Positions before this one are known to be free.
+    /// Position before which slots are known to be free.
     limit: u64,
-    /// Number of slots in use, as requested; the memory wraps around at a power of two.
+    /// Capacity of the lane in slots, as requested; the memory wraps around at a power of two.
     slots_count: u64,
     slots: LaneSlots<W>,
     shared_head: Head,
@@ -60,15 +60,15 @@ pub struct LaneSender<const W: usize> {
 /// Popping end of a lane.
 pub struct LaneReceiver<const W: usize> {
     head: u64,
-    /// Position last published to the sender.
+    /// Position that was last published to the sender as read.
     published_head: u64,
-    /// Number of pops after which the position is published.
+    /// Number of pops after which the receiver's position is published to the sender.
     publish_interval: u64,
     slots: LaneSlots<W>,
     shared_head: Head,
 }
 
-/// Makes a lane of exactly `slots_count` slots of `W` words: 1, 2 or 4.
+/// Creates a lane of exactly `slots_count` slots of `W` words (1, 2 or 4); returns its ends.
 ///
 /// # Errors
 /// [`LaneError`].
@@ -120,7 +120,7 @@ impl<const W: usize> LaneSender<W> {
         true
     }
 
-    /// Pushes as many of these slots, in order, as fit; returns their number.
+    /// Pushes as many of these slots, in order, as the lane has space for; returns their number.
     #[inline(always)]
     pub fn push_all(&mut self, slots: &[[u64; W]]) -> usize {
         let count = slots.len().min(self.free_count(slots.len()));
@@ -149,8 +149,8 @@ impl<const W: usize> LaneSender<W> {
         count
     }
 
-    /// Returns a number of pushes that would succeed: zero only if the lane is full, which may be
-    /// stale. `slots_count` is the number wanted; the result may be greater.
+    /// Returns the number of slots known to be free; reads the receiver's position if fewer than
+    /// `slots_count` are known. Zero only if the lane is full, which may be stale.
     #[inline(always)]
     pub fn free_count(&mut self, slots_count: usize) -> usize {
         if self.limit - self.tail < slots_count as u64 {
@@ -168,7 +168,7 @@ impl<const W: usize> LaneReceiver<W> {
         self.shared_head.store(self.head, Ordering::Release);
     }
 
-    /// Pops the oldest slot, with bit 63 of its first word zero, if there is one.
+    /// Pops the oldest slot, with bit 63 of its first word zero; `None` if the lane is empty.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<[u64; W]> {
         let slots = self.slots.view();
@@ -188,7 +188,7 @@ impl<const W: usize> LaneReceiver<W> {
         Some(words)
     }
 
-    /// Pops slots in order, as many as there are and `slots` has room for; returns their number.
+    /// Pops slots in order until the lane is empty or `slots` is full; returns their number.
     #[inline(always)]
     pub fn pop_all(&mut self, slots: &mut [[u64; W]]) -> usize {
         let (view, mut head, mut count) = (self.slots.view(), self.head, 0);

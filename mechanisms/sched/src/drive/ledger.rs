@@ -1,24 +1,24 @@
 //! Counters of a client, its own and the arbiter's.
 
-/// Counters of a client.
+/// Packet counters of a client, written by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets sent to the arbiter.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the packets sent.
     pub sent_bytes: u64,
-    /// Packets that came back marked and were transmitted.
+    /// Packets that the arbiter marked as eligible and the client transmitted.
     pub transmitted: u64,
-    /// Their bytes.
+    /// Bytes of the packets transmitted.
     pub transmitted_bytes: u64,
-    /// Packets that came back as dropped.
+    /// Packets that the arbiter returned as dropped.
     pub dropped: u64,
-    /// Their bytes.
+    /// Bytes of the packets dropped.
     pub dropped_bytes: u64,
 }
 
 impl Counts {
-    /// Returns the number of packets sent that have not come back.
+    /// Returns the number of packets sent that are neither transmitted nor dropped yet.
     pub fn queued(&self) -> u64 {
         self.sent - self.transmitted - self.dropped
     }
@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-/// The arbiter's counters for one client, and the client's own.
+/// Counters of one client: those of the arbiter, and those of the client itself.
 ///
 /// `taken == marked + dropped + discarded + scheduled()` at every moment. For a client that has
 /// left, `counts.sent == taken + unread`. Always, `counts.sent == counts.transmitted +
@@ -52,41 +52,41 @@ impl Counts {
 pub struct Ledger {
     /// The client's number in the order of joining, from 0.
     pub client: usize,
-    /// Packets taken out of its mailbox and passed to the scheduler, which may have refused them.
+    /// Packets read from the client's mailbox and passed to the scheduler, accepted or not.
     pub taken: u64,
-    /// Packets that were in its mailbox when it had left.
+    /// Packets that were still in the client's mailbox when the client had left.
     pub unread: u64,
-    /// Packets marked eligible.
+    /// Packets marked as eligible for transmission.
     pub marked: u64,
-    /// Their bytes.
+    /// Bytes of the packets marked as eligible.
     pub marked_bytes: u64,
     /// Packets that the scheduler refused or dropped.
     pub dropped: u64,
-    /// Packets that the scheduler returned after the client had left.
+    /// Packets that the scheduler returned after the client had left; never transmitted.
     pub discarded: u64,
-    /// Packets whose mark or drop did not reach the client before the arbiter ended, because the lane to
-    /// the client was full.
+    /// Packets marked or dropped and not returned to the client, because the mailbox to the client
+    /// was full when the arbiter finished.
     pub unfetched: u64,
     /// `true` if the client was dropped, even by a panic.
     pub has_left: bool,
-    /// The client's own counters as last stored; final if it has left.
+    /// Counters kept by the client, as last stored; final if it has left.
     pub counts: Counts,
 }
 
 impl Ledger {
-    /// Returns the number of its packets in the scheduler.
+    /// Returns the number of the client's packets that are in the scheduler.
     pub fn scheduled(&self) -> u64 {
         self.taken - self.marked - self.dropped - self.discarded
     }
 
-    /// Returns the number of its packets that are in the mailbox, in the scheduler, or marked and
-    /// not yet transmitted. 0 for a client that has left.
+    /// Returns the number of the client's packets that are in the mailbox, in the scheduler, or
+    /// marked and not yet transmitted. 0 for a client that has left.
     pub fn queued(&self) -> u64 {
         if self.has_left { 0 } else { self.counts.queued() }
     }
 
-    /// Returns the number of packets that had not come back when the client left. 0 for a client
-    /// that is there.
+    /// Returns the number of packets sent that were neither transmitted nor dropped when the client
+    /// left. 0 for a client that has not left.
     pub fn abandoned(&self) -> u64 {
         if self.has_left { self.counts.queued() } else { 0 }
     }

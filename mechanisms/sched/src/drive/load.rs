@@ -3,39 +3,39 @@
 use super::clock::PacketClock;
 use std::collections::VecDeque;
 
-/// Packets of one length at one rate for some time.
+/// Section of a load program: packets of one length at one rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Duration.
+    /// Duration of the section.
     pub duration_ns: u64,
-    /// Rate.
+    /// Rate in bit/s at which packets are sent.
     pub bandwidth_bps: u64,
     /// Length of each packet.
     pub length_bytes: u32,
-    /// Packets of a burst.
+    /// Number of packets that are sent together, as one burst.
     pub burst_packets: u32,
 }
 
-/// Packets to send now, or the time to wait for.
+/// Packets that a load program sends now, or the time to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The rest of a burst of packets of one length. Report the number sent to [`Load::sent`].
+    /// The rest of a burst is due. Report the number of packets sent to [`Load::sent`].
     Packets {
-        /// Number of packets.
+        /// Number of packets due.
         count: u32,
         /// Length of each packet.
         length_bytes: u32,
     },
     /// No packet is due before this time.
     Wait {
-        /// Time, on the time line of `now_ns`.
+        /// Time at which packets are due, on the clock of `now_ns`.
         until_ns: u64,
     },
-    /// The program has ended.
-    Over,
+    /// The program is finished.
+    Finished,
 }
 
-/// Load program in progress.
+/// Load program in execution.
 ///
 /// Each specification lasts exactly its duration, beginning at the end of the one before. Within it
 /// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
@@ -51,7 +51,7 @@ pub enum Due {
 /// load.sent(2);
 /// assert_eq!(load.due(200), Due::Wait { until_ns: 20_100 });
 /// assert_eq!(load.due(20_100), Due::Packets { count: 2, length_bytes: 1250 });
-/// assert_eq!(load.due(30_100), Due::Over);
+/// assert_eq!(load.due(30_100), Due::Finished);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -61,7 +61,7 @@ pub struct Load {
 
 #[derive(Clone, Debug)]
 enum Current {
-    /// Before the first call of [`Load::due`].
+    /// State before the first call of [`Load::due`].
     NotStarted,
     Paced {
         spec: Spec,
@@ -78,20 +78,20 @@ enum Current {
 }
 
 impl Load {
-    /// Makes a load of one specification after another. A rate that [`PacketClock`] cannot represent
-    /// counts as no limit.
+    /// Creates a load of one section after another. A rate that [`PacketClock`] cannot represent
+    /// counts as unlimited.
     pub fn program(specs: &[Spec]) -> Self {
         Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
 
-    /// Makes a load without limit of rate or time.
+    /// Creates a load that never ends and whose rate is not limited.
     pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
         let burst_packets = burst_packets.max(1);
         let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
         Self { pending_specs: VecDeque::new(), current }
     }
 
-    /// Returns the packets due now. The first call begins the program.
+    /// Returns the packets that are due at `now_ns`. The first call starts the program.
     pub fn due(&mut self, now_ns: u64) -> Due {
         loop {
             let begin_ns = match &mut self.current {
@@ -109,7 +109,7 @@ impl Load {
                 }
                 Current::Paced { end_ns, .. } => *end_ns,
                 Current::NotStarted => now_ns,
-                Current::Finished => return Due::Over,
+                Current::Finished => return Due::Finished,
             };
             self.current = self.begin(begin_ns);
         }
@@ -149,10 +149,10 @@ impl Load {
     }
 }
 
-/// Maximum number of packets on their way for which a client remembers the flow's part.
+/// Maximum number of packets in flight for which a client reserves a share of each flow.
 const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 
-/// A client's flows, one after the other and around again.
+/// Iterator over the flows of a client, in turn and repeatedly.
 ///
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Returns the flows of one of several clients.
+    /// Returns the flows of number `client` of `clients_count` clients with `flows_count` flows.
     ///
     /// # Panics
     /// Panics if `clients_count` is 0.
@@ -179,21 +179,21 @@ impl Flows {
     }
 
     /// Number of flows of this client.
-    pub fn own_count(&self) -> u32 {
+    pub fn flows_count(&self) -> u32 {
         self.flows_count.saturating_sub(self.first).div_ceil(self.step)
     }
 
-    /// Returns this client's flows around and around, each equally often, until they are at least
+    /// Returns this client's flows repeatedly, each equally often, until they are at least
     /// `packets_max` or [`WINDOW_MAX_PACKETS`].
     pub(super) fn windows(self, packets_max: u64) -> VecDeque<u32> {
-        let flows_count = self.own_count() as usize;
+        let flows_count = self.flows_count() as usize;
         let packets_max = packets_max.min(WINDOW_MAX_PACKETS) as usize;
         let rounds = packets_max.div_ceil(flows_count.max(1)).max(1);
         self.take(rounds * flows_count).collect()
     }
 }
 
-/// Never ends, unless there are no flows.
+/// Never ends, unless the client has no flows.
 impl Iterator for Flows {
     type Item = u32;
 
@@ -237,7 +237,7 @@ mod tests {
                     assert!(until_ns > now_ns);
                     now_ns += step_ns;
                 }
-                Due::Over => return (packets, bytes, now_ns),
+                Due::Finished => return (packets, bytes, now_ns),
             }
         }
     }
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn empty_program_is_over_and_endless_load_never_is() {
-        assert_eq!(Load::program(&[]).due(5), Due::Over);
+        assert_eq!(Load::program(&[]).due(5), Due::Finished);
         let mut load = Load::endless(1500, 50);
         assert_eq!(load.due(5), Due::Packets { count: 50, length_bytes: 1500 });
         load.sent(20);
@@ -305,8 +305,8 @@ mod tests {
         }
         assert_eq!(owners, [1; 17]);
         assert!(Flows::of(5, 22, 5).is_empty() && Flows::of(5, 22, 5).next().is_none());
-        assert_eq!([0, 1, 2, 3].map(|client| Flows::of(client, 4, 17).own_count()), [5, 4, 4, 4]);
-        assert_eq!(Flows::of(5, 22, 5).own_count(), 0);
+        assert_eq!([0, 1, 2, 3].map(|client| Flows::of(client, 4, 17).flows_count()), [5, 4, 4, 4]);
+        assert_eq!(Flows::of(5, 22, 5).flows_count(), 0);
         assert!(!Flows::of(4, 22, 5).is_empty());
     }
 }

@@ -6,32 +6,33 @@ use super::presence::Presence;
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 
-/// Minimum number of slots of the lane back, so that a client that polls seldom does not make the
-/// arbiter buffer its marks.
+/// Minimum capacity of the mailbox from the arbiter to a client, so that the arbiter need not
+/// buffer marked packets for a client that polls seldom.
 const MARKS_SLOTS_MIN: u32 = 512;
 
-/// Returns the number of slots of the lane back for a mailbox of `mailbox_slots_count` slots.
+/// Returns the capacity of the mailbox from the arbiter to a client whose mailbox to the arbiter
+/// has `mailbox_slots_count` slots.
 pub(super) fn marks_slots_count(mailbox_slots_count: u32) -> u32 {
     mailbox_slots_count.max(MARKS_SLOTS_MIN)
 }
 
-/// The two lanes, and the marks that did not fit into the lane back.
+/// The arbiter's ends of a client's mailboxes, and the marked packets that did not fit into them.
 pub(super) struct Port<const IN: usize, const OUT: usize> {
     pub(super) inbox: LaneReceiver<IN>,
     outbox: LaneSender<OUT>,
-    /// Marks for which the lane back had no free slot. While there are any, no packets are taken
-    /// from the client, so there are never more of them than its packets in the scheduler.
+    /// Marked packets for which the mailbox to the client had no free slot. While there are any, no
+    /// packets are read from the client, so they never outnumber its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
     pub(super) presence: Arc<CachePadded<Presence>>,
     pub(super) ledger: Ledger,
 }
 
-/// The arbiter's port of a client, and the client's two ends.
+/// The arbiter's ends and the client's ends of a client's two mailboxes.
 type PortAndClientLanes<const IN: usize, const OUT: usize> =
     (Port<IN, OUT>, LaneSender<IN>, LaneReceiver<OUT>);
 
 impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
-    /// Makes both lanes. `mailbox_slots_count` was validated.
+    /// Creates both mailboxes of a client. `mailbox_slots_count` was validated.
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
@@ -53,7 +54,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         (port, to_arbiter, from_arbiter)
     }
 
-    /// Sends a mark to the client.
+    /// Returns a marked or dropped packet to the client.
     #[inline(always)]
     pub(super) fn mark(&mut self, words: [u64; OUT]) {
         if !self.spill.is_empty() || !self.outbox.push(words) {
@@ -61,7 +62,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         }
     }
 
-    /// Sends marks to the client.
+    /// Returns several marked or dropped packets to the client.
     #[inline(always)]
     pub(super) fn mark_all(&mut self, slots: &[[u64; OUT]]) {
         let sent = if self.spill.is_empty() { self.outbox.push_all(slots) } else { 0 };
@@ -82,8 +83,8 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         self.spill.push_back(words);
     }
 
-    /// Closes a port whose client has left: discards the packets in its mailbox and its unsent
-    /// marks.
+    /// Closes the port of a client that has left: discards the packets in its mailbox and those not
+    /// yet returned to it.
     pub(super) fn close(&mut self) {
         while self.inbox.pop().is_some() {
             self.ledger.unread += 1;
@@ -93,12 +94,12 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         self.ledger.counts = self.presence.counts();
     }
 
-    /// Returns the number of marks for which the lane had no free slot yet.
+    /// Returns the number of packets that wait for a free slot in the mailbox to the client.
     pub(super) fn spilled_count(&self) -> usize {
         self.spill.len()
     }
 
-    /// Sends the spilled marks; returns `true` if none is left.
+    /// Pushes waiting packets into the mailbox to the client; returns `true` if none is left.
     #[inline(always)]
     pub(super) fn flush_spill(&mut self) -> bool {
         self.spill.is_empty() || self.send_spilled()

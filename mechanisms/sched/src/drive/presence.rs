@@ -3,7 +3,8 @@
 use super::ledger::Counts;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 
-/// State of a client that the arbiter reads besides the mailboxes. Only the client writes it.
+/// State of a client that the arbiter reads besides the mailboxes: counters, and whether the client
+/// has left. Only the client writes it.
 #[derive(Default)]
 pub(super) struct Presence {
     has_left: AtomicBool,
@@ -11,7 +12,7 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Stores the client's counters; called by the client after polls and when it leaves.
+    /// Publishes the client's counters to the arbiter, after a poll and when the client leaves.
     pub(super) fn store_counts(&self, counts: &Counts) {
         for (word, count) in self.counts.iter().zip(counts.to_array()) {
             // Relaxed: statistics; the final values are published by leave().

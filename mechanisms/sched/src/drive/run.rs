@@ -12,47 +12,47 @@ use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Parameters of a client's run.
+/// Parameters of [`run_client`].
 #[derive(Clone, Debug)]
 pub struct ClientRun<'a> {
-    /// Load program.
+    /// Load program that determines the packets to send.
     pub load: Load,
-    /// Flows of the packets, in turn.
+    /// Flows to which the packets are assigned, in turn.
     pub flows: Flows,
-    /// `true`: as long as the client has more to send than may be on its way, every flow keeps its
-    /// part of [`in_flight_max`](Self::in_flight_max) there, because a packet that has come back
-    /// makes room for one of its own flow. The flows' shares then follow their weights. `false`:
-    /// flows take turns packet by packet, so that they get equal shares whatever their weights are;
-    /// a few ns less a packet.
+    /// `true`: a flow sends its next packet when one of its own was returned, so that each flow
+    /// keeps its share of [`in_flight_max`](Self::in_flight_max) in flight while the client has
+    /// packets to send. The flows' shares of the link then follow their weights. `false`: flows
+    /// take turns packet by packet, so that they get equal shares whatever their weights are; a few
+    /// ns less per packet.
     pub has_window_per_flow: bool,
-    /// Length of a flow's packets, by flow, whatever the load says; of a flow that is not there, as
-    /// the load says.
+    /// Packet length of each flow, by flow number, instead of the load's; flows beyond the end of
+    /// the slice use the load's length.
     pub lengths_bytes: &'a [u32],
     /// Maximum number of packets sent and neither transmitted nor dropped. This is the
     /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
-    /// the arbiter takes packets, and those for which the scheduler has no room are dropped.
+    /// the arbiter reads packets, and the scheduler drops those that exceed its limits.
     pub in_flight_max: u64,
-    /// Interval between two polls for marks; zero: a poll before each send.
+    /// Interval between two polls for marked packets; zero: a poll before each send.
     pub poll_interval: Duration,
-    /// Behaviour of the idle client.
+    /// Behaviour of the client while it has no work.
     pub idle_policy: IdlePolicy,
-    /// Ends the run when set, by any thread or signal handler.
+    /// Flag that ends the run when set, by any thread or signal handler.
     pub stop: &'a AtomicBool,
-    /// Ends the run at this time, on the time line of [`clock::now_ns`].
+    /// Time at which the run ends, on the clock of [`clock::now_ns`]; `None` for no limit.
     pub until_ns: Option<u64>,
-    /// Longest wait, at the end, for packets sent that have not come back.
+    /// Maximum time to wait, at the end, for packets that are neither transmitted nor dropped.
     pub linger: Duration,
 }
 
-/// Packets between two clock reads, where only the end depends on the time.
+/// Number of packets between two clock reads, where only the end of the run depends on the time.
 const PACKETS_PER_CLOCK_READ: u32 = 64;
 
-/// Maximum number of marks handled in one poll, before packets are sent again.
+/// Maximum number of marked packets handled in one poll, before packets are sent again.
 const POLL_MAX: usize = 1024;
 
-/// Runs a client on the calling thread until its program has ended and its packets have come back
-/// (or [`ClientRun::linger`] has passed), its time is up, it is stopped, or the arbiter has ended.
-/// Packets that have come back by then were transmitted.
+/// Runs a client on the calling thread until its program is finished and its packets are returned
+/// (or [`ClientRun::linger`] has passed), its time is up, it is stopped, or the arbiter has
+/// finished. Packets that the arbiter has marked by then are transmitted.
 ///
 /// All tags are zero.
 ///
@@ -67,7 +67,7 @@ pub fn run_client<K: Sink, T: Trace>(
     let ClientRun { mut load, flows, has_window_per_flow, lengths_bytes, in_flight_max, .. } = run;
     let ClientRun { poll_interval, idle_policy, stop, until_ns, linger, .. } = run;
     let has_flows = !flows.is_empty();
-    let mut flow_order = match has_window_per_flow && flows.own_count() > 1 {
+    let mut flow_order = match has_window_per_flow && flows.flows_count() > 1 {
         true => FlowOrder::Windows(flows.windows(in_flight_max)),
         false => FlowOrder::RoundRobin(flows),
     };
@@ -112,7 +112,7 @@ pub fn run_client<K: Sink, T: Trace>(
             }
             // The mailbox is full, or `in_flight_max` packets are on their way.
             Due::Packets { .. } => idle.wait(),
-            Due::Over => break,
+            Due::Finished => break,
         }
     }
     let end_ns = clock::now_ns().saturating_add(nanoseconds(linger));
@@ -129,7 +129,7 @@ pub fn run_client<K: Sink, T: Trace>(
     }
 }
 
-/// Sends packets that are due; returns their number.
+/// Sends the packets that are due; returns their number.
 #[inline(always)]
 fn send_due(
     client: &mut Client,
@@ -156,17 +156,17 @@ fn send_due(
     sent
 }
 
-/// Order in which a client sends packets of its flows.
+/// Order in which a client assigns its packets to flows.
 enum FlowOrder {
-    /// The client's flows in turn.
+    /// One packet per flow, in turn.
     RoundRobin(Flows),
-    /// Flows that may send a packet, the one that has waited longest first; a flow is named as
-    /// often as its part of the window has room.
+    /// Queue of flows that may send a packet, oldest first; it contains a flow once for each packet
+    /// that the flow's share of the packets in flight still allows.
     Windows(VecDeque<u32>),
 }
 
 impl FlowOrder {
-    /// Records that a packet of a flow has come back.
+    /// Records that a packet of `flow` was transmitted or dropped.
     #[inline(always)]
     fn packet_returned(&mut self, flow: u32) {
         if let FlowOrder::Windows(flows) = self {
@@ -187,7 +187,7 @@ impl Iterator for FlowOrder {
     }
 }
 
-/// The packets of a burst.
+/// Iterator over the packets of a burst.
 struct Burst<'a> {
     flow_order: &'a mut FlowOrder,
     lengths_bytes: &'a [u32],

@@ -4,20 +4,20 @@ use super::word::{Departure, LENGTH_MAX_BYTES};
 use std::hint::black_box;
 use std::io;
 
-/// Error after which a sink transmits no more packets.
+/// Error of a sink; the sink transmits no more packets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The system refuses to send.
+    /// The operating system refused to send.
     #[error("cannot send datagrams: {error}")]
     Send {
-        /// The system's error.
+        /// Error of the operating system.
         #[source]
         error: io::Error,
     },
 }
 
-/// Destination of a client's marked packets.
+/// Destination to which a client transmits packets.
 pub trait Sink {
     /// Transmits a packet, or buffers it until [`flush`](Self::flush).
     fn transmit(&mut self, packet: Departure);
@@ -50,7 +50,7 @@ impl Sink for Null {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Sink that copies the packet's number of bytes in memory, as if it filled a network card's ring.
+/// Sink that copies a packet's length in memory, as if it filled a network card's ring.
 #[derive(Debug)]
 pub struct CopySink {
     from: Vec<u8>,
@@ -59,7 +59,7 @@ pub struct CopySink {
 }
 
 impl CopySink {
-    /// Makes a sink with 64 KiB to copy from and to.
+    /// Creates a sink with a source and a destination buffer of 64 KiB each.
     pub fn new() -> Self {
         let bytes = LENGTH_MAX_BYTES as usize;
         Self { from: vec![0x5a; bytes], to: vec![0; bytes], copied_bytes: 0 }
@@ -86,7 +86,7 @@ impl Sink for CopySink {
     }
 }
 
-/// Two sinks, which get each packet in turn.
+/// Sink that passes each packet to two sinks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Both<A, B>(pub A, pub B);
 
@@ -104,28 +104,28 @@ impl<A: Sink, B: Sink> Sink for Both<A, B> {
     }
 }
 
-/// Packets and bytes of a flow.
+/// Number of packets and bytes transmitted of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
     /// Packets transmitted.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets transmitted.
     pub bytes: u64,
 }
 
-/// Sink that counts packets and bytes of each flow.
+/// Sink that counts the packets and bytes of each flow.
 #[derive(Clone, Debug, Default)]
 pub struct FlowCounter {
     flows: Vec<FlowCounts>,
 }
 
 impl FlowCounter {
-    /// Makes a sink for `flows_count` flows; others are added as they come.
+    /// Creates a sink for `flows_count` flows; counters of further flows are added when needed.
     pub fn new(flows_count: u32) -> Self {
         Self { flows: vec![FlowCounts::default(); flows_count as usize] }
     }
 
-    /// Returns the counts, by the flow's number.
+    /// Returns the counters of all flows, indexed by flow number.
     pub fn flows(&self) -> &[FlowCounts] {
         &self.flows
     }

@@ -5,12 +5,12 @@ use std::fmt;
 /// Granularity of time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamping {
-    /// No stamps.
+    /// Packets have no time stamps.
     None,
-    /// Packets that are sent, taken, marked or transmitted together share a stamp.
+    /// Packets that are sent, read, marked or transmitted together share a time stamp.
     #[default]
     Batch,
-    /// Every packet has its own stamps, at the cost of four clock reads for each.
+    /// Every packet has its own time stamps, at the cost of four clock reads each.
     Packet,
 }
 
@@ -27,28 +27,28 @@ impl fmt::Display for Stamping {
 /// Time stamps of one packet, in ticks of [`handover_base::clock`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Time when the client sent it to the arbiter.
+    /// Time when the client sent the packet to the arbiter.
     pub cli_enq_ticks: u64,
-    /// Time when the arbiter passed it to the scheduler.
+    /// Time when the arbiter passed the packet to the scheduler.
     pub sch_enq_ticks: u64,
-    /// Time when the arbiter marked it as eligible, or dropped it.
+    /// Time when the arbiter marked the packet as eligible, or dropped it.
     pub sch_deq_ticks: u64,
-    /// Time when the client saw that, and transmitted it.
+    /// Time when the client transmitted the packet, or learnt that it was dropped.
     pub cli_deq_ticks: u64,
     /// Flow of the packet.
     pub flow: u32,
     /// Length of the packet.
     pub length_bytes: u32,
-    /// `true` if it was dropped and not transmitted.
+    /// `true` if the packet was dropped, `false` if it was transmitted.
     pub dropped: bool,
 }
 
-/// Receiver of the packets' records, on the client's thread.
+/// Consumer of the packets' time stamps, called on the client's thread.
 pub trait Trace {
-    /// `true` if records are used.
+    /// `true` if the records are used; `false` saves recording them.
     const IS_ENABLED: bool = true;
 
-    /// Records a packet that was transmitted or dropped.
+    /// Records the time stamps of a packet that was transmitted or dropped.
     fn record(&mut self, record: &Record);
 }
 

@@ -7,24 +7,24 @@ use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State: the arbiter works.
+/// State of the arbiter: it schedules, and clients may send.
 pub(super) const RUNNING: u8 = 0;
-/// State: clients cannot send any more.
+/// State of the arbiter: it empties its queues, and clients cannot send any more.
 pub(super) const DRAINING: u8 = 1;
-/// State: the arbiter ends at once.
+/// State of the arbiter: it finishes at once.
 pub(super) const ENDING: u8 = 2;
-/// State: the arbiter has ended and marks no more packets.
+/// State of the arbiter: it has finished and marks no more packets.
 pub(super) const ENDED: u8 = 3;
 
-/// State that every thread reads all the time, and that is written a few times.
+/// Control words that every thread reads often and writes rarely.
 pub(super) struct Control {
-    /// Incremented when a client joins or leaves, and at each stop.
+    /// Event counter, incremented when a client joins or leaves, and at each stop.
     pub(super) events: AtomicU64,
-    /// [`RUNNING`] or one of the states after it; it only grows.
+    /// State of the arbiter: [`RUNNING`] or one of the states after it; it only grows.
     pub(super) state: AtomicU8,
 }
 
-/// Clients that have joined and that the arbiter has not seen yet, by the width of their lanes.
+/// Clients that the arbiter has not added yet, by the slot size of their mailboxes.
 pub(super) struct NewClients {
     pub(super) bare: Vec<Port<1, 1>>,
     pub(super) stamped: Vec<Port<2, 4>>,
@@ -57,7 +57,7 @@ impl ArbiterState {
         self.new_clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notifies the arbiter of an event.
+    /// Notifies the arbiter that a client has joined or left, or of a stop.
     pub(super) fn notify_arbiter(&self) {
         // Release: pairs with the Acquire in the arbiter's sweep.
         self.control.events.fetch_add(1, Ordering::Release);
@@ -75,7 +75,7 @@ impl ArbiterState {
         self.notify_arbiter();
     }
 
-    /// Records that a client was removed.
+    /// Subtracts a removed client from the number of clients.
     pub(super) fn remove_client(&self) {
         self.new_clients().clients_count -= 1;
     }

@@ -19,21 +19,21 @@ use handover_probe::probe;
 use runs::Runs;
 use std::collections::VecDeque;
 
-/// Maximum number of packets marked between two reads of the mailboxes, however many are due.
+/// Maximum number of packets marked between two reads of the mailboxes.
 const MARKS_MAX: usize = 4096;
 
-/// Sweeps with work between two clock reads, if nothing depends on the time.
+/// Number of sweeps with work between two clock reads, if nothing depends on the time.
 const SWEEPS_PER_READING: u64 = 16;
 
-/// Smallest [`ArbiterConfig::batch_max`] at which packets are taken and marked in runs. For smaller
+/// Minimum [`ArbiterConfig::batch_max`] at which packets are read and marked in runs. For smaller
 /// batches, runs of single packets are a tenth slower than no runs (drr, 2026-11).
 const RUNS_BATCH_MIN: usize = 8;
 
-/// Function that selects the registry's list of newcomers with this width of lanes.
+/// Function that selects the list of new clients whose lanes have this slot size.
 type SelectNewClients<const IN: usize, const OUT: usize> =
     fn(&mut NewClients) -> &mut Vec<Port<IN, OUT>>;
 
-/// Stamps and tag of a stamped packet while it is in the scheduler.
+/// Time stamps and tag of a packet while it is in the scheduler.
 #[derive(Clone, Copy)]
 struct PendingPacket {
     cli_enq_ticks: u64,
@@ -41,7 +41,7 @@ struct PendingPacket {
     tag: u32,
 }
 
-/// Stamped packets in the scheduler; the most recently vacated index is reused first.
+/// Table of the stamped packets in the scheduler; the most recently vacated index is reused first.
 #[derive(Default)]
 struct PendingPackets {
     packets: Vec<PendingPacket>,
@@ -66,34 +66,35 @@ impl PendingPackets {
     }
 }
 
-/// The arbiter's loop and its state. `IN` and `OUT` are 1 and 1 words, or 2 and 4 with stamps.
+/// The arbiter's loop and its state. `IN` and `OUT` are the words per slot to and from the arbiter:
+/// 1 and 1, or with stamps 2 and 4.
 pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     scheduler: S,
-    /// By the client's index in tokens. An index is vacant once its client has left and the last of
-    /// its packets has left the scheduler.
+    /// Port of each client, by the client's index in tokens. An index is vacant once its client has
+    /// left and the last of its packets has left the scheduler.
     ports: Vec<Option<Port<IN, OUT>>>,
-    /// Indices of the ports whose client is there.
+    /// Indices of the ports whose client has not left.
     present: Vec<u32>,
     vacant: Vec<u32>,
     pending_packets: PendingPackets,
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// While draining: the number of marks that wait for room, and the time since when it has not
-    /// changed.
+    /// While draining: the number of marked packets that wait for a free slot, and the time since
+    /// when that number has not changed.
     drain_progress: (usize, u64),
     stamps_packets: bool,
     idle: Idle,
     shared: Arc<ArbiterState>,
     select_new_clients: SelectNewClients<IN, OUT>,
-    /// Time as last read.
+    /// Time of the last clock read.
     now_ns: u64,
-    /// `true` if the scheduler held packets back for a later time.
+    /// `true` if the scheduler holds packets back until a later time.
     is_holding_back: bool,
-    /// `true` if a mailbox, or the scheduler, returned all that was asked for in this sweep, so
-    /// that there may be more.
+    /// `true` if a mailbox or the scheduler returned the maximum number of packets in this sweep,
+    /// so that there may be more.
     may_have_more: bool,
-    /// Packets that the scheduler dropped for newer ones in this sweep.
+    /// Packets that the scheduler dropped in this sweep to queue newer ones.
     replaced: Vec<Packet<Token>>,
     departed: VecDeque<Ledger>,
     earlier: Ledger,
@@ -136,8 +137,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Runs by runs of packets, or packet by packet if the link or the stamps need each packet, or
-    /// batches are small. Compiled twice.
+    /// Runs the loop, in runs of packets, or packet by packet if the link or the stamps need each
+    /// packet, or batches are small. Compiled twice.
     pub(super) fn run(self) -> Closed<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
@@ -201,7 +202,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         self.close(began_ns)
     }
 
-    /// Returns the earliest time at which a packet that is already queued can be marked.
+    /// Returns the earliest time at which a queued packet may be marked as eligible.
     fn due_ns(&self) -> u64 {
         let ready_ns = self.scheduler.ready_ns().unwrap_or(u64::MAX);
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
@@ -213,7 +214,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         self.shared.control.events.load(Ordering::Acquire)
     }
 
-    /// Passes the packets in the mailboxes to the scheduler; returns their number.
+    /// Moves packets from the mailboxes to the scheduler; returns their number.
     #[inline(always)]
     fn take(&mut self) -> usize {
         let mut taken_all = 0;
@@ -264,7 +265,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         taken_all
     }
 
-    /// Notifies the clients of packets that were dropped for newer ones.
+    /// Returns to their clients the packets that the scheduler dropped to queue newer ones.
     #[cold]
     #[inline(never)]
     fn return_replaced(&mut self) {
@@ -282,7 +283,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Marks the packets that may leave by now; returns their number.
+    /// Marks the packets that may be transmitted now; returns their number.
     #[inline(always)]
     fn mark(&mut self) -> usize {
         let marks_max = match self.link {
@@ -328,8 +329,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         marked
     }
 
-    /// Returns `true` if no packet is left but those that clients can fetch by themselves, or no
-    /// client has fetched any for too long.
+    /// Returns `true` if draining is complete: the only packets left are marked ones that clients
+    /// can fetch by themselves, or no client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
     ///
     /// Called after a sweep without work; then the only mailboxes not read are those of clients for
     /// which marks wait.
@@ -344,7 +345,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         self.scheduler.is_empty() && (spilled_count == 0 || waited_ns >= nanoseconds(DRAIN_MAX))
     }
 
-    /// Handles clients that have joined or left.
+    /// Adds clients that have joined, and closes the ports of clients that have left.
     #[cold]
     #[inline(never)]
     fn update_clients(&mut self) {
@@ -370,7 +371,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Removes a client that has left, once the last of its packets has left the scheduler.
+    /// Removes the port of a client that has left, once the scheduler has no packet of it.
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
         if let Some(port) = place.take_if(|port| port.ledger.scheduled() == 0) {
@@ -406,7 +407,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 }
 
-/// Makes the slot that notifies the client of a packet that the scheduler returned or dropped.
+/// Encodes a packet that the scheduler dequeued or dropped as a slot of the mailbox to its client.
 #[inline(always)]
 fn returned_words<const OUT: usize>(
     pending_packets: &mut PendingPackets,

@@ -4,15 +4,15 @@
 use handover_base::{clock, topology};
 use std::time::Duration;
 
-/// Behaviour of a waiting arbiter or client.
+/// Behaviour of an arbiter or client that has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePolicy {
-    /// Each thread has a CPU: it spins. (It yields now and then all the same, in case it shares its
-    /// CPU with another thread of the driver, but not where a yield has led to another process.)
+    /// Spins: for threads that each have a CPU. (It yields now and then all the same, in case other
+    /// threads of the driver share the CPU, but not where a yield has switched to another process.)
     Spin,
-    /// Threads share CPUs: they spin for a moment, then yield, then sleep, for a millisecond at most.
-    /// After a yield that has led to another process, they sleep instead of yielding. Intervals are
-    /// kept as long as there is something to do in each.
+    /// Spins for a moment, then yields, then sleeps for at most a millisecond: for threads that
+    /// share CPUs. After a yield that has switched to another process, it sleeps instead of
+    /// yielding. Intervals are kept as long as there is work in each.
     Share,
 }
 
@@ -27,28 +27,28 @@ impl IdlePolicy {
     }
 }
 
-/// A thread that spins lets others run once in so many rounds: some tens of microseconds.
+/// Number of spins after which a spinning thread yields once: some tens of microseconds.
 const SPINS_PER_YIELD: u32 = 4096;
-/// One that shares spins so often, then yields so often, before it sleeps.
+/// Number of spins of a thread on a shared CPU before it yields.
 const SPINS_SHARED: u32 = 32;
 const YIELDS_SHARED: u32 = 64;
 /// Intervals without work after which a thread on a shared CPU sleeps through further ones.
 const INTERVALS_SHARED: u32 = 2;
-/// First sleep, which the kernel about doubles; each further sleep is twice as long, up to 16 times
-/// as long.
+/// Duration of the first sleep, which the kernel about doubles; each further sleep is twice as
+/// long, up to 16 times as long.
 const SLEEP_NS: u64 = 50_000;
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
-/// Usual upper bound of a sleep's lateness: for that time before a deadline a thread yields
-/// instead.
+/// Usual upper bound of a sleep's lateness: this long before a deadline a thread yields instead of
+/// sleeping.
 const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
-/// Duration from which on a yield has led to another process: threads of the driver yield sooner.
+/// Minimum duration of a yield that is assumed to have switched to another process.
 ///
 /// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one
 /// that yielded every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never yielded got
 /// half of the CPU (2026-11).
 const YIELD_LONG_NS: u64 = 500_000;
-/// Time without yields after such a yield, as a multiple of its duration, and its bound.
+/// Time without yields after such a yield, as a multiple of its duration.
 const YIELD_PAUSE_FACTOR: u64 = 100;
 const YIELD_PAUSE_MAX_NS: u64 = 10_000_000_000;
 
@@ -56,7 +56,7 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Counter of rounds without work.
+/// State of a thread without work: the number of waits in a row, and when it may yield.
 #[derive(Debug)]
 pub(super) struct Idle {
     idle_policy: IdlePolicy,
@@ -70,13 +70,13 @@ impl Idle {
         Self { idle_policy, rounds: 0, yields_from_ns: 0 }
     }
 
-    /// Records that there was work.
+    /// Records that the thread had work.
     #[inline(always)]
     pub(super) fn reset(&mut self) {
         self.rounds = 0;
     }
 
-    /// Waits for a moment, without a known time of the next work.
+    /// Waits for a moment: spins, yields or sleeps. For when the time of the next work is unknown.
     #[inline(always)]
     pub(super) fn wait(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
@@ -96,8 +96,8 @@ impl Idle {
         }
     }
 
-    /// Lets another thread run. After a yield that has led to another process, it sleeps instead, for
-    /// `sleep_ns`, or goes on if it has a CPU of its own.
+    /// Yields to another thread. If the last yield switched to another process, sleeps for
+    /// `sleep_ns` instead, or returns at once if the thread has a CPU of its own.
     fn yield_or_sleep(&mut self, sleep_ns: u64) {
         let began_ns = clock::now_ns();
         if self.may_yield(began_ns) {
@@ -112,7 +112,7 @@ impl Idle {
         now_ns >= self.yields_from_ns
     }
 
-    /// Records a yield.
+    /// Records a yield, to detect one that switched to another process.
     fn yielded(&mut self, began_ns: u64, ended_ns: u64) {
         let took_ns = ended_ns - began_ns;
         if took_ns >= YIELD_LONG_NS {
@@ -158,7 +158,7 @@ impl Idle {
     }
 }
 
-/// Returns the duration of a sleep after `slept` sleeps without work.
+/// Returns the duration of the next sleep after `slept` sleeps without work.
 fn backoff_ns(slept: u32) -> u64 {
     SLEEP_NS << slept.min(SLEEP_DOUBLINGS_MAX)
 }

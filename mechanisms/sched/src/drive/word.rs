@@ -8,7 +8,7 @@
 /// Upper bound of flow numbers, exclusive.
 pub const FLOWS_MAX: u32 = 1 << 20;
 
-/// Longest packet that goes through a mailbox.
+/// Maximum length of a packet in a mailbox.
 pub const LENGTH_MAX_BYTES: u32 = 65_535;
 
 /// Upper bound of tags, exclusive.
@@ -21,20 +21,20 @@ const DROPPED: u64 = 1 << 62;
 /// Packet that a client sends to be scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Flow's number in the scheduler, below [`FLOWS_MAX`]. Packets of one flow leave in the order
-    /// in which they came if one client sends them.
+    /// Number of the packet's flow in the scheduler, below [`FLOWS_MAX`]. Packets of one flow leave
+    /// in the order in which they were sent if one client sends them.
     pub flow: u32,
-    /// Length, in `1..=LENGTH_MAX_BYTES`.
+    /// Length in bytes, in `1..=LENGTH_MAX_BYTES`.
     pub length_bytes: u32,
-    /// Value of the caller, below [`TAGS_MAX`]: the number of the packet's buffer, for example.
+    /// Value chosen by the caller, below [`TAGS_MAX`]: the number of the packet's buffer, say.
     pub tag: u32,
 }
 
-/// Packet that may leave now.
+/// Packet that the arbiter has marked as eligible for transmission.
 pub type Departure = Offer;
 
 impl Offer {
-    /// Returns `true` if it fits into a word.
+    /// Returns `true` if every field is small enough to be packed into a word.
     #[inline(always)]
     pub(super) fn fits(&self) -> bool {
         let length_fits = self.length_bytes.wrapping_sub(1) < LENGTH_MAX_BYTES;
@@ -54,13 +54,13 @@ impl Offer {
         self.pack() | DROPPED
     }
 
-    /// Returns the length in a word.
+    /// Returns the length of the packet in `word`.
     #[inline(always)]
     pub(super) fn length_bytes_of(word: u64) -> u32 {
         (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES
     }
 
-    /// Returns the packet, and `true` if it was dropped.
+    /// Unpacks the packet in `word`; returns `true` with it if it was dropped.
     #[inline(always)]
     pub(super) fn unpack(word: u64) -> (Self, bool) {
         let tag = word as u32 & ((1 << FLOW_SHIFT) - 1);
@@ -70,7 +70,7 @@ impl Offer {
     }
 }
 
-/// Token of a packet in an arbiter's scheduler: the client, and the client's tag.
+/// Identity of a packet in an arbiter's scheduler: the client, and the client's tag.
 ///
 /// One word instead of two halves, so that it is written and read at once: a read of one word right
 /// after a write of its two halves has to wait until both have reached the cache.
@@ -78,7 +78,7 @@ impl Offer {
 pub struct Token(u64);
 
 impl Token {
-    /// Makes a token, for schedulers used without an arbiter. (A scheduler passed to an arbiter
+    /// Creates a token, for schedulers used without an arbiter. (A scheduler passed to an arbiter
     /// must be empty.)
     #[inline(always)]
     pub const fn new(client: u32, tag: u32) -> Self {

@@ -33,13 +33,13 @@ pub enum Algorithm {
     Pacing,
 }
 
-/// Error of parsing an unknown name.
+/// Error of parsing a name that is not the name of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no algorithm is called {name:?}: there are fifo, rr (or drr), rr1, prio, wf2q+ (or wf2qp), qfq, qfq+ (or qfqp), pacing"
 )]
 pub struct UnknownAlgorithm {
-    /// The name.
+    /// Name that was parsed.
     pub name: String,
 }
 
@@ -71,7 +71,7 @@ impl Algorithm {
         ("pacing", Self::Pacing),
     ];
 
-    /// Returns the primary name.
+    /// Returns the primary name of the algorithm.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
@@ -85,8 +85,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns `true` if flows share by their weights. Not so for `fifo`, `rr1` and `prio`, nor for
-    /// `pacing`, whose flows have rates of their own.
+    /// Returns `true` if the flows' shares follow their weights. `false` for `fifo`, `rr1` and
+    /// `prio`, and for `pacing`, whose flows have rates of their own.
     pub fn has_weights(self) -> bool {
         matches!(self, Self::Rr | Self::Wf2qPlus | Self::Qfq | Self::QfqPlus)
     }

@@ -7,16 +7,16 @@ use super::{
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-/// Scheduler on the heap, of an algorithm chosen at run time.
+/// Boxed scheduler, of an algorithm chosen at run time.
 pub type AnyScheduler<T> = Box<dyn Scheduler<T> + Send>;
 
 /// Operation on a scheduler of a concrete type, for loops in which dynamic dispatch would show. See
 /// [`Algorithm::visit`].
 pub trait Visitor<T: Copy + Debug> {
-    /// Result of the operation.
+    /// Type of the operation's result.
     type Output;
 
-    /// Runs the operation.
+    /// Runs the operation on `scheduler`.
     fn visit<S: Scheduler<T> + Send + 'static>(self, scheduler: S) -> Self::Output
     where
         T: Send + 'static;
@@ -36,7 +36,8 @@ impl<T: Copy + Debug> Visitor<T> for BoxingVisitor {
 }
 
 impl Algorithm {
-    /// Makes a scheduler without flows and passes it to `visitor`, which is compiled for each type.
+    /// Creates a scheduler without flows and passes it to `visitor`, which is compiled for each
+    /// type; returns the visitor's result.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field.
@@ -57,7 +58,7 @@ impl Algorithm {
         })
     }
 
-    /// Makes a scheduler without flows.
+    /// Creates a scheduler of this algorithm, without flows.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field.
@@ -68,8 +69,8 @@ impl Algorithm {
         self.visit(config, BoxingVisitor)
     }
 
-    /// Makes a scheduler of two levels without tenants: `self` orders the tenants, and `flows` the
-    /// flows of each tenant. For algorithms known at compile time, see [`Hierarchy::new`].
+    /// Creates a scheduler of two levels without tenants: `self` orders the tenants, and `flows`
+    /// the flows of each tenant. For algorithms known at compile time, see [`Hierarchy::new`].
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field, or a level that its algorithm cannot have: `fifo`
@@ -86,7 +87,8 @@ impl Algorithm {
         self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
-    /// Passes the discipline's type to `visitor`; `None` for `fifo`.
+    /// Passes the type of the algorithm's order of flows to `visitor`, and returns its result;
+    /// `None` for `fifo`, which has none.
     fn discipline<V: DisciplineVisitor>(self, visitor: V) -> Option<V::Output> {
         Some(match self {
             Self::Fifo => return None,

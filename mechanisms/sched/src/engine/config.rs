@@ -2,19 +2,19 @@
 
 use super::{Algorithm, FlowError, FlowSpec};
 
-/// Greatest value of a flow's longest packet, in bytes.
+/// Maximum of a flow's [`length_max_bytes`](super::FlowSpec::length_max_bytes).
 pub const LENGTH_LIMIT_BYTES: u32 = 1 << 20;
 
-/// Greatest weight, for the algorithms that share by weight.
+/// Maximum weight of a flow, for the algorithms that share by weight.
 pub const WEIGHT_MAX: u64 = 1 << 20;
 
-/// Greatest sum of weights, for the algorithms with a virtual time.
+/// Maximum sum of all flows' weights, for the algorithms with a virtual time.
 pub const WEIGHT_SUM_MAX: u64 = 1 << 40;
 
-/// Greatest number of packets that a scheduler holds.
+/// Maximum of [`Config::packets_max`].
 pub const PACKETS_LIMIT: u32 = 1 << 28;
 
-/// Greatest number of flows that a scheduler holds.
+/// Maximum of [`Config::flows_max`].
 pub const FLOWS_LIMIT: u32 = 1 << 24;
 
 /// Configuration of a scheduler.
@@ -28,22 +28,23 @@ pub struct Config {
     pub packets_max: u32,
     /// Maximum number of flows.
     pub flows_max: u32,
-    /// Specification of flows made by their first packet; `None` refuses packets of unknown flows.
-    /// All flows with smaller numbers are made as well, as numbers are dense.
+    /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
+    /// flows. All flows with smaller numbers are created as well, as numbers are dense.
     pub template: Option<FlowSpec>,
-    /// Bytes of a turn of `rr` for each unit of weight: at least this, and more if a flow's longest
-    /// packet would not fit its turn otherwise. Greater turns are cheaper and less fair.
+    /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in its
+    /// turn. The scheduler raises it if a flow's longest packet would not fit otherwise. A greater
+    /// quantum is cheaper and less fair.
     pub quantum_bytes: u32,
 }
 
 impl Default for Config {
-    /// Returns 65,536 packets, 65,536 flows, no template, and the shortest turns.
+    /// Returns 65,536 packets, 65,536 flows, no template, and the smallest quantum.
     fn default() -> Self {
         Self { packets_max: 1 << 16, flows_max: 1 << 16, template: None, quantum_bytes: 1 }
     }
 }
 
-/// Error of making a scheduler.
+/// Error of creating a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -65,22 +66,23 @@ pub enum ConfigError {
         /// The configured value.
         quantum_bytes: u32,
     },
-    /// No flow can be made from this template.
+    /// The template for new flows is not valid.
     #[error("template: {0}")]
     Template(#[from] FlowError),
-    /// The flows of a tenant cannot be paced, as the tenant chooses its next packet ahead.
-    #[error("pacing cannot order the flows of a tenant: use it for the tenants")]
+    /// `pacing` was chosen for the flows of a tenant: it may hold packets back, but a tenant
+    /// chooses its next packet in advance.
+    #[error("pacing cannot schedule the flows within a tenant: use it for the tenants only")]
     HoldsBack,
-    /// The algorithm orders packets, not flows, so it cannot be a level.
-    #[error("{algorithm} cannot be one of two levels: it does not order flows")]
+    /// The chosen algorithm schedules packets, not flows, so it cannot be one of two levels.
+    #[error("{algorithm} cannot be a level of a two-level scheduler: it orders packets, not flows")]
     NoLevel {
-        /// The algorithm.
+        /// The algorithm that cannot be a level.
         algorithm: Algorithm,
     },
 }
 
 impl Config {
-    /// Checks that a scheduler can be made with this configuration.
+    /// Checks that every value is within its range.
     ///
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.
@@ -99,7 +101,7 @@ impl Config {
     }
 }
 
-/// Checks the limits that hold for every algorithm.
+/// Checks a flow's properties against the limits of every algorithm and `weight_max`.
 pub(crate) fn check_spec(spec: &FlowSpec, weight_max: u64) -> Result<(), FlowError> {
     if !(1..=weight_max).contains(&spec.weight) {
         return Err(FlowError::Weight { weight: spec.weight, weight_max });

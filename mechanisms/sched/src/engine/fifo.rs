@@ -15,17 +15,16 @@ use std::fmt::Debug;
 /// Cost: O(1); amortised if flows drop their oldest packet.
 #[derive(Debug)]
 pub struct Fifo<T> {
-    /// Its capacity is a power of two; it grows to that in the first lap. A length of 0 marks an
-    /// empty slot.
+    /// Circular buffer of packets. Its capacity is a power of two; it grows to that in the first
+    /// lap. A length of 0 marks an empty slot.
     ring: Vec<Packet<T>>,
     mask: u64,
     head: u64,
     tail: u64,
     flows: Vec<FifoFlow>,
-    /// By slot: the slot of the flow's next packet. Used by flows that drop their oldest packet,
-    /// and empty without such a flow.
+    /// For each slot: the slot of the flow's next packet. Empty if no flow drops its oldest packet.
     next_in_flow: Vec<u32>,
-    /// By flow; empty without a flow that drops its oldest packet.
+    /// Slots of each flow's oldest and newest packets. Empty if no flow drops its oldest packet.
     spans: Vec<Span>,
     totals: Totals,
     packets_max: u32,
@@ -33,7 +32,7 @@ pub struct Fifo<T> {
     template: Option<FlowSpec>,
 }
 
-/// 16 bytes: four flows per cache line.
+/// Limits and packet count of a flow, in 16 bytes: four flows per cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 struct FifoFlow {
@@ -43,7 +42,7 @@ struct FifoFlow {
     drops_head: bool,
 }
 
-/// Slots of a flow's oldest and newest packets, if the flow drops its oldest.
+/// Slots of the oldest and newest packets of a flow that drops its oldest packet when it is full.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
@@ -51,7 +50,7 @@ struct Span {
 }
 
 impl<T: Copy + Debug> Fifo<T> {
-    /// Makes a scheduler without flows.
+    /// Creates a scheduler without flows.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field.
@@ -92,14 +91,14 @@ impl<T: Copy + Debug> Fifo<T> {
         Ok(())
     }
 
-    /// Queues a packet whose flow was just made for it.
+    /// Queues a packet whose flow was just created for it.
     #[cold]
     #[inline(never)]
     fn enqueue_again(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         self.enqueue(now_ns, packet)
     }
 
-    /// Enlarges the ring, to have spare slots for the empty slots that dropped packets leave.
+    /// Enlarges the circular buffer, to have spare slots: dropped packets leave empty ones.
     fn enlarge(&mut self) {
         let slots_count = (2 * u64::from(self.packets_max)).next_power_of_two();
         let mut ring = Vec::with_capacity(slots_count as usize);
@@ -109,7 +108,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.next_in_flow = vec![0; slots_count as usize];
     }
 
-    /// Compacts the ring: moves the packets towards its head, over the empty slots.
+    /// Compacts the circular buffer: moves the packets towards its head, over the empty slots.
     #[cold]
     #[inline(never)]
     fn compact(&mut self) {
@@ -130,7 +129,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.tail = to;
     }
 
-    /// Links `slot_index` as that of the flow's newest packet.
+    /// Links the slot `slot` to the flow's list, as that of its newest packet.
     fn link(&mut self, flow: u32, slot: u32) {
         if self.flows[flow as usize].drops_head {
             let span = &mut self.spans[flow as usize];

@@ -21,25 +21,25 @@ use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
 const LISTS: u64 = 64;
-/// Number of bits by which a list is finer than its group's power: a list covers a sixteenth.
+/// Binary logarithm of the number of lists that divide a group's power of two: sixteen.
 const FINER_BITS: u32 = 4;
 
-/// State of an entity in the groups.
+/// State of an entity (a flow or an aggregate of flows) in the groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// Virtual start time of its next packet; if it has no packet, the finish time of its last one.
+    /// Virtual start time of the entity's next packet; without one, finish time of the last.
     pub(crate) start: u64,
-    /// Virtual finish time of its next packet.
+    /// Virtual finish time of the entity's next packet.
     pub(crate) finish: u64,
-    /// Epoch in which it last became idle.
+    /// Epoch of the virtual time in which the entity last became idle.
     pub(crate) epoch: u64,
-    /// Next entity in its list.
+    /// Next entity in the same list.
     next: u32,
     group: u32,
 }
 
 impl Interval {
-    /// Makes the state of an entity whose longest packet takes the virtual time `longest`.
+    /// Creates the state of an entity whose longest packet takes the virtual time `longest`.
     pub(crate) fn new(longest: u64, time: &VirtualTime) -> Self {
         let epoch = time.epoch().wrapping_sub(2); // older than any recent epoch
         let mut interval = Self { start: 0, finish: 0, epoch, next: NONE, group: 0 };
@@ -47,40 +47,40 @@ impl Interval {
         interval
     }
 
-    /// Sets the virtual time of its longest packet. It must not be in a list.
+    /// Sets the virtual time of the entity's longest packet. It must not be in a list.
     pub(crate) fn set_longest(&mut self, longest: u64) {
         self.group = u64::BITS - longest.saturating_sub(1).leading_zeros();
         debug_assert!(self.group < GROUPS as u32 - 2);
     }
 }
 
-/// Storage of the intervals.
+/// Access to the interval of each entity.
 pub(crate) trait Intervals {
     fn interval(&mut self, id: u32) -> &mut Interval;
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    /// Virtual start time of its first list.
+    /// Virtual start time of the group's first list.
     start: u64,
-    /// Bitmap of the non-empty lists; the lowest bit is the first list.
+    /// Bitmap of the non-empty lists, relative to the first: the lowest bit is the first list.
     full: u64,
-    /// Index of the first list in the ring.
+    /// Index of the first list in `lists`.
     front: u64,
     /// First and last entity of each list.
     lists: [(u32, u32); LISTS as usize],
 }
 
 impl Group {
-    /// Returns the list at `offset` after the first.
+    /// Returns the list that is `offset` lists after the first.
     #[inline(always)]
     fn list(&mut self, offset: u64) -> &mut (u32, u32) {
         &mut self.lists[(self.front.wrapping_add(offset) % LISTS) as usize]
     }
 
     /// Returns the offset of the list for an entity with this start time. By the bounds of the
-    /// algorithm no start time is beyond the ring; if one were, the entity would go into the last
-    /// list.
+    /// algorithm no start time lies beyond the last list; if one did, the entity would be put into
+    /// the last list.
     #[inline(always)]
     fn offset(&self, start: u64, index: u32) -> u64 {
         match is_later(self.start, start) {
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Appends an entity to a list.
+    /// Appends an entity to the list at `offset`.
     #[inline(always)]
     fn append<I: Intervals>(&mut self, intervals: &mut I, id: u32, offset: u64) {
         intervals.interval(id).next = NONE;
@@ -104,23 +104,23 @@ impl Group {
     }
 }
 
-/// Returns the number of low bits that the lists of a group round away.
+/// Returns the number of low bits of a start time that the lists of this group round away.
 #[inline(always)]
 fn digits(index: u32) -> u32 {
     index.saturating_sub(FINER_BITS) & 63
 }
 
-/// All groups, their sets, and the virtual time.
+/// All groups, bitmaps of the eligible and the waiting ones, and the virtual time.
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub(crate) time: VirtualTime,
-    /// Bitmaps of the groups that have started by now, and of those that start later.
+    /// Bitmaps of the groups whose start time has been reached, and of those that start later.
     eligible: u64,
     waiting: u64,
     /// Finish time of each group's first entity.
     finishes: Box<[u64; GROUPS]>,
     groups: Box<[Group; GROUPS]>,
-    /// `true` while an entity that was taken out is being served.
+    /// `true` while an entity that [`take_first`](Self::take_first) removed is being served.
     is_serving: bool,
 }
 
@@ -148,7 +148,7 @@ impl Groups {
         &mut self.finishes[index as usize % GROUPS]
     }
 
-    /// Puts a group into the set it belongs to.
+    /// Moves a group to the bitmap that it belongs to by its start time.
     #[inline(always)]
     fn update_group(&mut self, index: u32) {
         let bit = 1 << (index & 63);
@@ -161,9 +161,9 @@ impl Groups {
         }
     }
 
-    /// Moves groups that have started since `before` to the eligible set. Only groups whose lists
-    /// keep the highest digit that has changed can have started. If none is eligible, the time
-    /// jumps to the first start.
+    /// Moves groups that have started since `before` to the eligible bitmap. Only groups whose
+    /// lists keep the highest digit that has changed can have started. If none is eligible, the
+    /// time jumps to the first start.
     #[inline(always)]
     fn update_eligible(&mut self, before: u64) {
         if self.waiting == 0 {
@@ -187,7 +187,7 @@ impl Groups {
         }
     }
 
-    /// Advances the time to the earliest start of the waiting groups.
+    /// Advances the virtual time to the earliest start of the waiting groups.
     #[inline(never)]
     fn jump_to_first_start(&mut self) {
         let now = self.time.now();
@@ -206,8 +206,8 @@ impl Groups {
         }
     }
 
-    /// Returns the start time of an entity that was idle: now, or the finish time of its last
-    /// packet if that is later.
+    /// Returns the start time of an entity that was idle: the present time, or the finish time of
+    /// its last packet if that is later.
     #[inline(always)]
     pub(crate) fn start(&self, interval: &Interval) -> u64 {
         let now = self.time.now();
@@ -240,7 +240,7 @@ impl Groups {
         self.update_group(index);
     }
 
-    /// Returns the eligible group with the earliest finish time.
+    /// Returns the eligible group with the earliest finish time; `None` if all are empty.
     #[inline(always)]
     fn first_group(&self) -> Option<u32> {
         if self.eligible == 0 {
@@ -258,7 +258,7 @@ impl Groups {
         Some(best)
     }
 
-    /// Returns the entity to serve next.
+    /// Returns the entity to serve next; `None` if all groups are empty.
     #[inline(always)]
     pub(crate) fn first(&mut self) -> Option<u32> {
         let index = self.first_group()?;
@@ -289,8 +289,8 @@ impl Groups {
         *self.finish(index) = intervals.interval(first).finish;
     }
 
-    /// Advances the time after the first entity has sent `bytes`. The caller has updated its
-    /// `start` and `finish`; it stays if `has_more`.
+    /// Advances the virtual time after the first entity has sent `bytes`. The caller has updated
+    /// the entity's `start` and `finish`; the entity stays if `has_more`.
     #[inline(always)]
     pub(crate) fn served<I: Intervals>(
         &mut self,
@@ -321,7 +321,7 @@ impl Groups {
         self.update_eligible(before);
     }
 
-    /// Takes the first entity out, to be served for a while.
+    /// Removes and returns the entity to serve next, to be served for several packets.
     #[inline(always)]
     pub(crate) fn take_first<I: Intervals>(&mut self, intervals: &mut I) -> Option<u32> {
         let id = self.first()?;
@@ -331,15 +331,15 @@ impl Groups {
         Some(id)
     }
 
-    /// Ends the service of the entity that was taken out at the virtual time `since`; if it has
-    /// more to send, it has joined again.
+    /// Ends the service of the entity that [`take_first`](Self::take_first) removed at the virtual
+    /// time `since`; if it has more packets, it has joined again.
     #[inline(always)]
     pub(crate) fn end_service(&mut self, since: u64) {
         self.is_serving = false;
         self.update_eligible(since);
     }
 
-    /// Starts a new busy period; called when no entity is left.
+    /// Starts a new busy period of the virtual time; called when no entity has packets.
     pub(crate) fn begin_busy_period(&mut self) {
         self.time.begin_busy_period();
     }

@@ -5,17 +5,17 @@ use super::virtual_time::is_later;
 
 const CHILDREN: usize = 4;
 
-/// Virtual time and the flow it belongs to.
+/// Virtual time, and the flow that it belongs to.
 pub(crate) type Entry = (u64, u32);
 
-/// Min-heap of entries; times may wrap around.
+/// Min-heap of entries, ordered by virtual time; times may wrap around.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     entries: Vec<Entry>,
 }
 
 impl Heap {
-    /// Reserves memory for `count` entries in all.
+    /// Reserves memory for a total of `count` entries.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }

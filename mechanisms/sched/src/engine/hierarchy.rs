@@ -9,17 +9,17 @@ use super::{
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler of two levels.
+/// Scheduler of two levels: tenants, and the flows of each tenant.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
-    /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. Its
-    /// flows' longest packets may not be longer than `length_max_bytes`.
+    /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
+    /// longest packets of its flows must not exceed `length_max_bytes`.
     ///
     /// # Errors
     /// [`FlowError`] if the tenants' algorithm cannot hold it, as for a flow.
     fn add_tenant(&mut self, weight: u64, length_max_bytes: u32) -> Result<u32, FlowError>;
 
-    /// Adds a flow to this tenant, with a weight among the tenant's flows. Flows are numbered over
-    /// all tenants together.
+    /// Adds a flow to this tenant, with a weight among the tenant's flows, and returns its number.
+    /// Flows are numbered over all tenants together.
     ///
     /// # Errors
     /// [`FlowError`] if the flows' algorithm cannot hold it.
@@ -29,7 +29,7 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     fn tenants_count(&self) -> u32;
 }
 
-/// Scheduler in which `O` orders the tenants, and `I` the flows of each tenant.
+/// Scheduler in which algorithm `O` orders the tenants, and algorithm `I` the flows of each tenant.
 ///
 /// Each tenant's next packet is chosen ahead by the order of its own flows and held by the tenant;
 /// the tenants' order sees only these packets. Each tenant has a virtual time of its own: how its
@@ -47,7 +47,7 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
 pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     config: Config,
     flows: Table<T, I::Hot, I::Align>,
-    /// Tenant of each flow.
+    /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::Hot, I>>,
     order: O,
@@ -74,7 +74,7 @@ impl<T: Copy + Debug, H: Copy, I> FlowStates<H> for Vec<Tenant<T, H, I>> {
 }
 
 impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
-    /// Makes a scheduler without tenants.
+    /// Creates a scheduler without tenants.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field, or the flows' algorithm if it holds packets back
@@ -97,8 +97,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         })
     }
 
-    /// Takes the tenant's next packet out of its flows, to be held by the tenant; returns its
-    /// length.
+    /// Dequeues the next packet of the tenant's flows and stores it as the tenant's next packet;
+    /// returns its length, or `None` if no flow has a packet.
     #[inline(always)]
     fn hold_next(&mut self, tenant: u32, now_ns: u64) -> Option<u32> {
         let tenant = &mut self.tenants[tenant as usize];

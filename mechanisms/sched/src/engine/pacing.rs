@@ -4,7 +4,7 @@ use super::config::Config;
 use super::table::{FlowStates, Line, NONE};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Greatest rate: 1 Pbit/s.
+/// Maximum rate of a flow: 1 Pbit/s.
 const RATE_MAX_BITS_PER_S: u64 = 1_000_000_000_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 const DIGIT_BITS: u32 = 6;
@@ -30,12 +30,12 @@ const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 /// for each of its packets, rarely more than twice.
 #[derive(Debug)]
 pub struct Pacing {
-    /// No flow's departure time is earlier; a flow's level and slot follow from the digits that
-    /// differ from it.
+    /// Lower bound of all flows' departure times; a flow's level and slot follow from the digits
+    /// that differ from it.
     base_ns: u64,
-    /// Bitmap of the levels with flows.
+    /// Bitmap of the levels that contain flows.
     levels: u64,
-    /// For each level: bitmap of the slots with flows.
+    /// For each level: bitmap of the slots that contain flows.
     full: [u64; LEVELS],
     slots: Box<[[Slot; SLOTS]; LEVELS]>,
 }
@@ -43,25 +43,25 @@ pub struct Pacing {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     first: u32,
-    /// Earliest departure time in the slot. At level 0, all flows of a slot have the same time and
-    /// leave one by one; above, a slot's flows move to lower levels together.
+    /// Earliest departure time of the flows in the slot. At level 0, all flows of a slot have the
+    /// same time and leave one by one; above, a slot's flows move to lower levels together.
     earliest_ns: u64,
 }
 
 /// State of a flow in pacing.
 #[derive(Clone, Copy, Debug)]
 pub struct PacingState {
-    /// Departure time of its next packet, rounded down.
+    /// Departure time of the flow's next packet, rounded down.
     next_ns: u64,
-    /// The part that was rounded away, in units of a nanosecond divided by the rate.
+    /// Fraction of the departure time, in units of a nanosecond divided by the rate.
     remainder: u64,
     rate_bits_per_s: u64,
-    /// Next flow in its slot.
+    /// Next flow in the same slot.
     next_in_slot: u32,
 }
 
 impl PacingState {
-    /// Returns the first whole nanosecond at which the next packet may leave.
+    /// Returns the first whole nanosecond at which the flow's next packet may leave.
     #[inline(always)]
     fn due_ns(&self) -> u64 {
         self.next_ns.saturating_add(u64::from(self.remainder > 0))
@@ -83,7 +83,7 @@ impl Pacing {
         self.levels |= 1 << level;
     }
 
-    /// Returns the first level and slot with flows.
+    /// Returns the level and slot with the earliest departure times; `None` if no flow has packets.
     #[inline(always)]
     fn first(&self) -> Option<(usize, usize)> {
         if self.levels == 0 {
@@ -93,7 +93,7 @@ impl Pacing {
         Some((level, self.full[level].trailing_zeros() as usize % SLOTS))
     }
 
-    /// Empties a slot.
+    /// Marks a slot as empty in the bitmaps.
     #[inline(always)]
     fn clear(&mut self, level: usize, slot_index: usize) {
         self.slots[level][slot_index] = EMPTY;

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::table::{FlowStates, HalfLine, NONE};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Number of priorities: two levels of 64 bits.
+/// Number of priorities: two levels of bitmaps with 64 bits each.
 const LEVELS_COUNT: u64 = 64 * 64;
 
 /// Strict priority: while a flow with a smaller number has packets, flows with greater numbers
@@ -16,11 +16,11 @@ const LEVELS_COUNT: u64 = 64 * 64;
 /// Cost: O(1): two bit scans.
 #[derive(Debug)]
 pub struct Priority {
-    /// Bitmap of the non-zero words of `levels`.
+    /// Bitmap of the words of `levels` that are not zero.
     words: u64,
-    /// Bitmap of the levels with flows.
+    /// Bitmaps of the priorities whose flows have packets.
     levels: [u64; 64],
-    /// First and last flow of each level.
+    /// First and last flow with packets of each priority.
     ends: Box<[(u32, u32)]>,
 }
 
@@ -28,7 +28,7 @@ pub struct Priority {
 #[derive(Clone, Copy, Debug)]
 pub struct PriorityState {
     level: u32,
-    /// Next flow on its level.
+    /// Next flow with packets of the same priority.
     next: u32,
 }
 

@@ -31,7 +31,7 @@ pub struct QfqState {
     interval: Interval,
 }
 
-/// Intervals of flows as entities of the groups.
+/// Access to the flows' intervals, for the groups.
 struct FlowIntervals<'a, S>(&'a mut S, PhantomData<QfqState>);
 
 impl<S: FlowStates<QfqState>> Intervals for FlowIntervals<'_, S> {

@@ -7,7 +7,7 @@ use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
 
-/// Maximum number of flows, of one weight and length, in an aggregate.
+/// Maximum number of flows in an aggregate; all have the same weight and longest packet.
 const MEMBERS_MAX: u32 = 8;
 
 /// QFQ+: flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders;
@@ -23,9 +23,9 @@ const MEMBERS_MAX: u32 = 8;
 pub struct QfqPlus {
     groups: Groups,
     aggregates: Vec<Aggregate>,
-    /// The aggregate that takes the next flow, by weight and length.
+    /// For each weight and longest packet: the aggregate that a new flow joins.
     open: HashMap<(u64, u32), u32>,
-    /// The aggregate being served, and the virtual time when it was chosen.
+    /// The aggregate being served, which was chosen at the virtual time `since`.
     serving: u32,
     since: u64,
 }
@@ -34,11 +34,11 @@ pub struct QfqPlus {
 #[derive(Clone, Copy, Debug)]
 pub struct QfqPlusState {
     aggregate: u32,
-    /// Next flow in its aggregate.
+    /// Next flow in the list of the aggregate's flows with packets.
     next: u32,
-    /// Bytes left of its turn.
+    /// Bytes that the flow may still send in its turn.
     left_bytes: u32,
-    /// Length of its oldest packet.
+    /// Length of the flow's oldest packet.
     oldest_bytes: u32,
 }
 
@@ -47,10 +47,10 @@ pub struct QfqPlusState {
 struct Aggregate {
     byte_cost: u64,
     interval: Interval,
-    /// First and last of its flows with packets.
+    /// First and last of the aggregate's flows with packets.
     first: u32,
     last: u32,
-    /// Bytes sent since it was chosen.
+    /// Bytes sent since the aggregate was chosen.
     spent_bytes: u32,
     longest_bytes: u32,
     members_count: u32,
@@ -64,7 +64,7 @@ impl Intervals for Vec<Aggregate> {
 }
 
 impl Aggregate {
-    /// Sets the interval of its next service, which begins at `start`.
+    /// Sets the virtual start and finish times of the aggregate's next service.
     #[inline(always)]
     fn begin(&mut self, start: u64) {
         let stay = self.byte_cost * u64::from(self.longest_bytes);
@@ -85,8 +85,8 @@ impl Aggregate {
 }
 
 impl QfqPlus {
-    /// Returns the aggregate for a new flow. It has no packets, since a new member changes its
-    /// rate.
+    /// Returns the aggregate for a new flow. It must have no packets, since a new member changes
+    /// its rate.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let key = (spec.weight, spec.length_max_bytes);
         if let Some(&open) = self.open.get(&key) {

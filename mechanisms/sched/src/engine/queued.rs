@@ -5,35 +5,36 @@ use super::table::{FlowStates, Pushed, Table};
 use super::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
 use std::fmt::Debug;
 
-/// Order of flows. Of the packets it sees only the length of each flow's oldest; the packets
-/// themselves are in [`Queued`], or in [`super::Hierarchy`].
+/// Scheduling algorithm that orders flows. Of the packets it reads only the length of each flow's
+/// oldest; the packets themselves are in [`Queued`], or in [`super::Hierarchy`].
 ///
 /// The calls for one flow come in this order: `activate` when it gets its first packet; then, any
 /// number of times, `choose` returns it and `served` follows at once. The last `served` has no next
 /// packet, and then `activate` may follow again.
 pub trait Discipline: Sized {
-    /// State of a flow, in the flow's own cache line.
+    /// State of a flow, stored in the flow's own cache line.
     type Hot: Copy + Debug;
 
-    /// [`super::HalfLine`] if `Hot` takes at most 8 bytes, aligned to 4; else [`super::Line`].
+    /// Alignment of the flow's cache line: [`super::HalfLine`] if `Hot` takes at most 8 bytes,
+    /// aligned to 4; else [`super::Line`].
     type Align: Copy + Debug;
 
-    /// Greatest weight.
+    /// Maximum weight of a flow.
     const WEIGHT_MAX: u64;
 
     /// `true` if `choose` may return `None` while flows have packets.
     const CAN_HOLD_BACK: bool = false;
 
-    /// Makes an order from a valid configuration.
+    /// Creates the algorithm's state, without flows, from a valid configuration.
     fn new(config: &Config) -> Self;
 
-    /// Adds a flow whose weight and length are within the limits.
+    /// Adds a flow whose weight and length are within the limits; returns its initial state.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
     fn admit(&mut self, spec: &FlowSpec) -> Result<Self::Hot, FlowError>;
 
-    /// Activates the flow `id`, which had no packets; its first packet has `bytes`.
+    /// Adds flow `id`, which had no packets, to the order; its first packet has `bytes`.
     fn activate<S: FlowStates<Self::Hot>>(
         &mut self,
         slots: &mut S,
@@ -42,12 +43,12 @@ pub trait Discipline: Sized {
         now_ns: u64,
     );
 
-    /// Returns the flow whose oldest packet leaves now; it keeps its position until
-    /// [`Discipline::served`].
+    /// Returns the flow whose oldest packet leaves now, or `None` if none may leave; the flow keeps
+    /// its position until [`Discipline::served`].
     fn choose<S: FlowStates<Self::Hot>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
 
     /// Records that the flow returned by `choose` has sent a packet of `bytes`, and that its next
-    /// packet has `next_bytes`.
+    /// packet has `next_bytes`; `None` if it has no more packets.
     fn served<S: FlowStates<Self::Hot>>(
         &mut self,
         slots: &mut S,
@@ -66,28 +67,28 @@ pub trait Discipline: Sized {
         bytes: u32,
     );
 
-    /// Called when no flow has a packet any more.
+    /// Records that no flow has packets any more.
     fn idle(&mut self) {}
 
     /// Returns the earliest time at which `choose` returns a flow; called only while a flow has
-    /// packets.
+    /// packets. 0 for algorithms that never hold packets back.
     fn ready_ns(&self) -> u64 {
         0
     }
 
-    /// Returns the flow that will be chosen after `positions` others, if that is known at no cost:
-    /// its memory is prefetched.
+    /// Returns the flow that will be chosen after `positions` others, whose memory is then
+    /// prefetched; `None` if finding it out would cost time.
     #[inline(always)]
     fn ahead(&self, _positions: usize) -> Option<u32> {
         None
     }
 }
 
-/// Number of flows from which on they do not all stay in the first-level caches, and are
-/// prefetched.
+/// Minimum number of flows at which they are prefetched, because they do not all stay in the
+/// first-level caches.
 const PREFETCH_FLOWS_MIN: u32 = 1024;
 
-/// Scheduler of a [`Discipline`]: holds the packets, the limits and the counters.
+/// Scheduler of a [`Discipline`]: stores the packets, checks the limits and counts.
 #[derive(Debug)]
 pub struct Queued<T: Copy + Debug, D: Discipline> {
     table: Table<T, D::Hot, D::Align>,
@@ -96,7 +97,7 @@ pub struct Queued<T: Copy + Debug, D: Discipline> {
 }
 
 impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
-    /// Makes a scheduler without flows.
+    /// Creates a scheduler without flows.
     ///
     /// # Errors
     /// [`ConfigError`] names the invalid field.
@@ -109,7 +110,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Ok(Self { table: Table::new(config), order: D::new(config), template: config.template })
     }
 
-    /// Handles the packets that are not simply queued.
+    /// Queues or refuses a packet for which a plain `push` failed.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(
@@ -135,7 +136,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Err(Refused { packet, why })
     }
 
-    /// Makes the flows up to this one from the template.
+    /// Creates flows from the template, up to flow number `flow`.
     fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
         let spec = self.template.ok_or(Refusal::UnknownFlow)?;
         while self.table.flows_count() <= flow {
@@ -144,7 +145,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Ok(())
     }
 
-    /// Drops the oldest packet of a full flow and queues this one.
+    /// Drops the oldest packet of a full flow and queues `packet`; returns the dropped one.
     fn replace_oldest(&mut self, now_ns: u64, packet: Packet<T>) -> Packet<T> {
         let popped = self.table.pop(packet.flow);
         self.table.totals.dropped += 1;

@@ -1,10 +1,10 @@
 //! Ring of flows that take turns.
 
-/// Circular buffer of flow numbers. It has room for every announced flow, so that rotating it never
-/// allocates.
+/// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating
+/// it never allocates.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    /// A power of two of them, or empty.
+    /// Memory of the buffer: a power of two of elements, or empty.
     slots: Vec<u32>,
     head: u32,
     count: u32,
@@ -12,7 +12,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes room for one more flow.
+    /// Reserves space for one more flow.
     pub(crate) fn reserve(&mut self) {
         self.flows_count += 1;
         if self.flows_count as usize <= self.slots.len() {
@@ -36,7 +36,7 @@ impl Ring {
         self.slots[self.index(offset)]
     }
 
-    /// Returns the flow at this offset from the first.
+    /// Returns the flow at this offset from the first; `None` beyond the last.
     #[inline(always)]
     pub(crate) fn get(&self, offset: u32) -> Option<u32> {
         (offset < self.count).then(|| self.at(offset))
@@ -57,7 +57,7 @@ impl Ring {
         self.count -= 1;
     }
 
-    /// Moves the first flow to the end.
+    /// Moves the first flow, which is `id`, to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));

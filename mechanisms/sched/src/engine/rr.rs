@@ -15,7 +15,7 @@ use super::{Discipline, FlowError, FlowSpec};
 #[derive(Debug)]
 pub struct DeficitRoundRobin {
     turns: Ring,
-    /// Bytes per unit of weight in a turn.
+    /// Quantum: bytes that a flow may send in a turn, for each unit of its weight.
     unit_bytes: u32,
     weight_max: u32,
 }
@@ -23,13 +23,13 @@ pub struct DeficitRoundRobin {
 /// State of a flow in deficit round robin.
 #[derive(Clone, Copy, Debug)]
 pub struct DeficitState {
-    /// Bytes left of this turn, or the worth of the next. While the flow has packets, this is never
-    /// less than its oldest packet when its turn comes.
+    /// Bytes that the flow may still send in this turn, or may send in the next. While the flow has
+    /// packets, this is never less than its oldest packet when its turn comes.
     left_bytes: u32,
     weight: u32,
 }
 
-/// Greatest worth of a turn: together with the rest of an earlier turn it stays below 2^32 bytes.
+/// Maximum bytes of a turn: with the remainder of an earlier turn it stays below 2^32.
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
 impl Discipline for DeficitRoundRobin {

@@ -9,16 +9,15 @@ use std::fmt::Debug;
 /// Null index of packets and flows.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Bit of the drop policy beside the longest packet's length, which needs 21 bits.
+/// Flag of the drop policy in the word of the longest packet's length, which needs 21 bits.
 const HEAD_BIT: u32 = 1 << 31;
 
-/// Access to the algorithm's state of each flow, which is in the same cache line as the flow's
-/// list.
+/// Access to the algorithm's state of each flow.
 pub trait FlowStates<H> {
-    /// Returns the state of the flow `id`.
+    /// Returns the algorithm's state of flow `id`.
     fn hot(&mut self, id: u32) -> &mut H;
 
-    /// Prefetches that state.
+    /// Prefetches the algorithm's state of flow `id`.
     fn prefetch(&self, id: u32);
 }
 
@@ -29,9 +28,9 @@ pub trait FlowStates<H> {
 /// it.
 #[derive(Clone, Copy, Debug)]
 struct Node<T> {
-    /// Next packet of the flow; for a free node, the next free node.
+    /// Index of the flow's next packet; in a free node, index of the next free node.
     next: u32,
-    /// Length of the next packet.
+    /// Length of the flow's next packet.
     next_bytes: u32,
     token: T,
 }
@@ -45,53 +44,53 @@ struct Flow<H, A> {
     tail: u32,
     count: u32,
     packets_max: u32,
-    /// With the drop policy in the highest bit.
+    /// Maximum length of a packet, with the drop policy in the highest bit.
     length_max_bytes: u32,
-    /// Length of the oldest packet.
+    /// Length of the flow's oldest packet.
     head_bytes: u32,
     hot: H,
     align: [A; 0],
 }
 
-/// Alignment to half a cache line: two flows per line.
+/// Alignment of a flow to half a cache line: two flows per line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct HalfLine;
 
-/// Alignment to a whole cache line for each flow.
+/// Alignment of a flow to a cache line of its own.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub struct Line;
 
 /// Result of [`Table::push`].
 pub(crate) enum Pushed {
-    /// Queued as the flow's only packet.
+    /// The packet was queued as the flow's only packet.
     First,
-    /// Queued behind other packets.
+    /// The packet was queued behind other packets of the flow.
     Behind,
     /// The flow does not exist.
     NoFlow,
     /// The length is zero or above the flow's limit.
     BadLength,
-    /// The flow is full; `drops_head` is its policy.
+    /// The flow is full; `drops_head` is `true` if its policy is to drop the oldest packet.
     FlowFull { drops_head: bool },
-    /// The pool is full.
+    /// The scheduler has reached its maximum number of packets.
     Full,
 }
 
-/// A packet that was removed, and the flow's next.
+/// A packet that was removed, and the length of the flow's next.
 pub(crate) struct Popped<T> {
     pub(crate) packet: Packet<T>,
-    /// Length of the flow's next packet; `None` if that was its last.
+    /// Length of the flow's next packet; `None` if the removed one was the last.
     pub(crate) next_bytes: Option<u32>,
 }
 
-/// All flows and their packets.
+/// All flows of a scheduler and their packets.
 #[derive(Debug)]
 pub(crate) struct Table<T, H, A> {
     flows: Vec<Flow<H, A>>,
     nodes: Vec<Node<T>>,
-    /// First free node.
+    /// Index of the first free node.
     free: u32,
     pub(crate) totals: Totals,
     packets_max: u32,
@@ -111,7 +110,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for Table<T, H, A> {
 }
 
 impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
-    /// Makes a table from a valid configuration.
+    /// Creates a table without flows from a valid configuration.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             flows: Vec::with_capacity(config.flows_max as usize),
@@ -131,7 +130,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
     }
 
-    /// Checks that there is room for one more flow; called before the algorithm admits it.
+    /// Checks that the maximum number of flows is not reached, before one is added.
     pub(crate) fn check_space(&self) -> Result<(), FlowError> {
         if self.flows.len() >= self.flows_max as usize {
             return Err(FlowError::Flows { flows_max: self.flows_max });
@@ -139,7 +138,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         Ok(())
     }
 
-    /// Adds a flow that the algorithm has admitted.
+    /// Adds a flow that the algorithm has admitted with the state `hot`; returns its number.
     pub(crate) fn add(&mut self, spec: &FlowSpec, hot: H) -> u32 {
         debug_assert!(check_spec(spec, u64::MAX).is_ok());
         let drops_head = spec.drop == DropPolicy::Head;

@@ -10,7 +10,7 @@ use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
 
 const FRACTION_BITS: u32 = 40;
-/// Additional fraction bits of the sum of service.
+/// Number of additional fraction bits in the sum of service.
 const EXTRA_FRACTION_BITS: u32 = 23;
 /// Length of an epoch: 2^62 units of a virtual time.
 const EPOCH_SHIFT: u32 = EXTRA_FRACTION_BITS + 62;
@@ -42,12 +42,12 @@ impl VirtualTime {
         Self { exact: 0, byte_cost: 0, weight_sum: 0 }
     }
 
-    /// Adds a flow's weight: the sum is that of the actual flows, not the greatest possible one.
+    /// Adds a flow's weight to the sum of the actual (not the possible) flows' weights.
     pub(crate) fn admit(&mut self, spec: &FlowSpec) -> Result<(), FlowError> {
         self.set_weight_sum(self.weight_sum.saturating_add(spec.weight))
     }
 
-    /// Sets the sum of the weights.
+    /// Sets the sum of the flows' weights.
     pub(crate) fn set_weight_sum(&mut self, sum: u64) -> Result<(), FlowError> {
         if sum > WEIGHT_SUM_MAX {
             return Err(FlowError::WeightSum { sum, sum_max: WEIGHT_SUM_MAX });
@@ -78,15 +78,15 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the epoch, to be stored beside a virtual time that may be compared much later: as
-    /// times wrap around, an old one would seem to lie ahead.
+    /// Returns the current epoch, to be stored with a virtual time that may be compared much later:
+    /// as times wrap around, an old one would seem to lie ahead.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         (self.exact >> EPOCH_SHIFT) as u64
     }
 
-    /// Returns `true` if a time stored with `epoch` can be compared with now; older times lie
-    /// behind.
+    /// Returns `true` if a time stored with `epoch` can be compared with the present time; times of
+    /// older epochs have passed.
     #[inline(always)]
     pub(crate) fn is_recent(&self, epoch: u64) -> bool {
         self.epoch().wrapping_sub(epoch) <= 1

@@ -35,14 +35,13 @@ pub struct Wf2qPlus {
 /// State of a flow in WF2Q+.
 #[derive(Clone, Copy, Debug)]
 pub struct Wf2qState {
-    /// Virtual start time of its oldest packet; if it has no packet, the finish time of its last
-    /// one.
+    /// Virtual start time of the flow's oldest packet; without one, finish time of the last.
     start: u64,
-    /// Virtual finish time of its oldest packet.
+    /// Virtual finish time of the flow's oldest packet.
     finish: u64,
-    /// Virtual time that a byte takes.
+    /// Virtual time that a byte of the flow takes.
     byte_cost: u64,
-    /// Epoch in which it last became idle.
+    /// Epoch of the virtual time in which the flow last became idle.
     epoch: u64,
 }
 

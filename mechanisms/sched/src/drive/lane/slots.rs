@@ -4,27 +4,27 @@ use handover_base::prefetch;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Words in a cache line. Half a line in the loom models, so that a lane wraps around soon.
+/// Number of words in a cache line; half of it in the loom models, so that lanes wrap around soon.
 pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
 /// Cache line. Loom's atomics are larger than a word; no code depends on their size.
 #[repr(align(64))]
 struct CacheLine([AtomicU64; LINE_WORDS]);
 
-/// Lines ahead that a sender prefetches before it writes them: as many as are in transfer at once.
+/// Number of lines that a sender prefetches ahead: as many as are in transfer at once.
 #[cfg(not(handover_loom))]
 const AHEAD_LINES: usize = 4;
 
-/// Slots of `W` words, a power of two of them. Each end has a clone.
+/// Shared memory of a lane: a power of two of slots of `W` words each. Each end has a clone.
 #[derive(Clone)]
 pub(super) struct LaneSlots<const W: usize> {
     lines: Arc<[CacheLine]>,
-    /// Binary logarithm of the number of slots.
+    /// Binary logarithm of the number of slots: a position shifted right by this is its lap.
     lap_shift: u32,
 }
 
-/// Borrowed slots, for loops over many of them: the compiler must assume that an atomic access
-/// changes any memory, but not these copied fields.
+/// Borrowed view of the slots, for loops over many of them: the compiler must assume that an atomic
+/// access changes any memory, but not these copied fields.
 #[derive(Clone, Copy)]
 pub(super) struct SlotsView<'a, const W: usize> {
     lines: &'a [CacheLine],
@@ -32,13 +32,13 @@ pub(super) struct SlotsView<'a, const W: usize> {
 }
 
 impl<const W: usize> LaneSlots<W> {
-    /// Slots in a line; no slot spans two lines.
+    /// Number of slots in a cache line; no slot spans two lines.
     pub(super) const PER_LINE: usize = {
         assert!(W > 0 && LINE_WORDS.is_multiple_of(W));
         LINE_WORDS / W
     };
 
-    /// Makes at least `slots_count` slots, in whole lines and a power of two of them.
+    /// Allocates at least `slots_count` slots, in complete cache lines and a power of two of them.
     pub(super) fn new(slots_count: usize) -> Self {
         let lines_count = slots_count.div_ceil(Self::PER_LINE).next_power_of_two();
         let line = || CacheLine(std::array::from_fn(|_| AtomicU64::new(0)));
@@ -64,13 +64,13 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         &self.lines[line].0[at % LINE_WORDS + word]
     }
 
-    /// Returns the first word of a slot.
+    /// Returns the first word of the slot at `position`.
     #[inline(always)]
     pub(super) fn first(self, position: u64) -> &'a AtomicU64 {
         self.word(position, 0)
     }
 
-    /// Writes all words but the first of a slot that the caller owns.
+    /// Writes all words but the first to a slot that the caller may write.
     #[inline(always)]
     pub(super) fn write_rest(self, position: u64, words: &[u64; W]) {
         for (word, &value) in words.iter().enumerate().skip(1) {
@@ -89,13 +89,13 @@ impl<'a, const W: usize> SlotsView<'a, W> {
         })
     }
 
-    /// Returns the lap of a position.
+    /// Returns the lap of a position: how many times the slots were filled before.
     #[inline(always)]
     pub(super) fn lap(self, position: u64) -> u64 {
         position >> self.lap_shift
     }
 
-    /// Prefetches a line further on, if the position begins a line.
+    /// Prefetches the cache line [`AHEAD_LINES`] further on, if a line begins at the position.
     #[inline(always)]
     pub(super) fn prefetch_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]

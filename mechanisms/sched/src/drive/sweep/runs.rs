@@ -10,22 +10,22 @@ use crate::{Accepted, Packet, Refused, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
 
-/// Maximum number of packets of one client taken out of its mailbox, or of packets marked, at once.
+/// Maximum length of a run: packets read from one client's mailbox, or marked as eligible, at once.
 const RUN_MAX: usize = 32;
 
-/// Minimum number of marks to send while there is other work: a cache line of them. With fewer, the
-/// line would travel each time that the client polls while it is being filled.
+/// Minimum number of marked packets to return while there is other work: a cache line of them. With
+/// fewer, the line would travel each time that the client polls while it is being filled.
 const MARKS_MIN: usize = 8;
 
-/// Buffers for the packets on their way through the arbiter.
+/// Buffers for the packets that pass through the arbiter.
 pub(super) struct Runs<const IN: usize, const OUT: usize> {
     /// Slots popped from a mailbox.
     taken: [[u64; IN]; RUN_MAX],
-    /// Slots to be pushed into the lanes back.
+    /// Slots to be pushed into the mailboxes to the clients.
     marks: [[u64; OUT]; RUN_MAX],
-    /// Clients of `marks`, by index.
+    /// Client index of each element of `marks`.
     clients: [u32; RUN_MAX],
-    /// Number of `marks` that were not sent yet.
+    /// Number of elements of `marks` that are not pushed yet.
     pending_count: usize,
 }
 
@@ -37,8 +37,8 @@ impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
 }
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
-    /// Does [`take`](Self::take) and [`mark`](Self::mark) by runs. No marks are kept back if no
-    /// packet was taken, or if the arbiter waits after each sweep.
+    /// Does [`take`](Self::take) and [`mark`](Self::mark) in runs; returns the number of packets.
+    /// Delays no marked packets if no packet was read, or the arbiter waits after each sweep.
     #[inline(always)]
     pub(super) fn sweep_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
         let taken = self.take_runs(runs);
@@ -124,13 +124,13 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         marked
     }
 
-    /// Calls [`deliver`](Self::deliver); not inlined, for the rare callers.
+    /// Calls [`deliver`](Self::deliver), not inlined, for callers that are rarely executed.
     #[inline(never)]
     pub(super) fn deliver_all(&mut self, runs: &mut Runs<IN, OUT>) {
         self.deliver(runs);
     }
 
-    /// Sends each client its marks.
+    /// Returns the marked packets to their clients.
     #[inline(always)]
     fn deliver(&mut self, runs: &mut Runs<IN, OUT>) {
         let count = std::mem::take(&mut runs.pending_count);
@@ -156,8 +156,8 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 }
 
-/// Passes a client's packets to the scheduler; appends to `dropped` the packets that it refused, or
-/// dropped for these.
+/// Passes a client's packets to the scheduler; appends to `dropped` the packets that it refused,
+/// and those dropped to queue newer ones.
 #[inline(never)]
 fn enqueue_run<S: Scheduler<Token>, const IN: usize>(
     scheduler: &mut S,
@@ -193,7 +193,7 @@ fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
     dropped.push(packet);
 }
 
-/// Takes packets out of the scheduler, as marks; returns their number.
+/// Dequeues packets into `marks`, and their clients into `clients`; returns their number.
 #[inline(never)]
 fn dequeue_run<S: Scheduler<Token>, const OUT: usize>(
     scheduler: &mut S,
