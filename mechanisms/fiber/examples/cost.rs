@@ -58,7 +58,7 @@ fn ns_each(count: u32, run: impl FnOnce()) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
 
-/// Resumes and suspends bare coroutines in turn, `count` times in all; returns ns each.
+/// Resumes and suspends bare coroutines in turn, `count` times in total; returns the ns per switch.
 fn bare_switches(coroutines: usize, count: u32) -> f64 {
     let make = || {
         Coroutine::<(), (), ()>::new(|yielder, ()| {
@@ -81,7 +81,7 @@ fn bare_switches(coroutines: usize, count: u32) -> f64 {
     ns
 }
 
-/// Yields `count` times, from one place in the code, as the bare coroutines do.
+/// Yields `count` times, always from the same code address, as the bare coroutines do.
 #[inline(never)]
 fn yield_often(count: u32) {
     for _ in 0..count {
@@ -107,7 +107,7 @@ fn switches() -> Result<(), Error> {
         let (mut bare, mut ours) = (vec![], vec![]);
         for _ in 0..ROUNDS {
             let one = std::thread::spawn(move || bare_switches(fibers as usize, 400_000));
-            bare.push(one.join().expect("it does not panic"));
+            bare.push(one.join().expect("the coroutine panicked"));
             ours.push(yields(&runtime, fibers, 400_000)?);
         }
         let ratio = median(ours.iter().zip(&bare).map(|(ours, bare)| ours / bare).collect());
@@ -152,8 +152,7 @@ fn spawns() -> Result<(), Error> {
     Ok(())
 }
 
-/// Two fibers hand over to and fro through two eventuals; returns ns per hand-over, which is a set
-/// and a wait.
+/// Passes control between two fibers through two eventuals; returns the ns per set and wait.
 fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
     static PAIR: [Eventual; 2] = [const { Eventual::new() }; 2];
     let builder = handover_fiber::Builder::new();
@@ -220,7 +219,7 @@ fn eventuals() -> Result<(), Error> {
     Ok(())
 }
 
-/// Two threads hand over to and fro by bare notifications; returns ns per hand-over.
+/// Passes control between two threads by bare notifications; returns the ns per notification.
 fn notified(count: u32) -> Result<f64, Error> {
     let (to_other, mut other_gets) = adaptive::pair(handover_notify::Config::default())?;
     let (to_one, mut one_gets) = adaptive::pair(handover_notify::Config::default())?;

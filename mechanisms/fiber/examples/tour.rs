@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("received {received:?}");
 
     // A fiber with a worker, a priority and a name.
-    let urgent = runtime.pool("urgent").ok_or("it is configured")?;
+    let urgent = runtime.pool("urgent").ok_or("the runtime has no pool called \"urgent\"")?;
     let named = Builder::new().name("second").pool(urgent).worker(1);
     let ran_on = named.spawn_on(&runtime.handle(), current_worker)?;
     println!("{:?} ran on worker {:?}", ran_on.name(), ran_on.join()?);

@@ -3,16 +3,16 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Upper limit of `workers_count`: more than any machine has CPUs.
+/// Maximum of [`Config::workers_count`]: more than any machine has CPUs.
 const WORKERS_MAX: u32 = 1024;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;
 const PAGE_BYTES: usize = 4096;
-/// Highest priority number: the least urgent priority.
+/// Greatest priority number, which stands for the least urgent priority.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
-/// Fibers that an idle worker takes from another worker. Suspended fibers are taken only in a
-/// runtime made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
+/// Kinds of fibers that an idle worker may steal from another worker. Suspended fibers are stolen
+/// only in a runtime made by [`Runtime::stealing_suspended`](crate::Runtime::stealing_suspended).
 ///
 /// Stealing suspended fibers requires an `unsafe` promise, so no configuration can select it:
 ///
@@ -23,25 +23,25 @@ pub(crate) const PRIORITY_MAX: u8 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Stealing {
-    /// Each fiber runs on the worker that it was spawned on. The cheapest mode, and the one for
-    /// fibers that hold thread-bound data.
+    /// No stealing: each fiber runs on the worker that it was spawned on. The cheapest mode, and
+    /// the one for fibers that hold thread-bound data.
     #[default]
     Off,
-    /// A fiber that has not begun may be taken by another worker that serves its pool, unless
-    /// [`Builder::worker`](crate::Builder::worker) names the worker on which it begins.
+    /// A fiber that has not started may be stolen by another worker that serves its pool, unless
+    /// [`Builder::worker`](crate::Builder::worker) names the worker on which it starts.
     Fresh,
 }
 
 /// Configuration of a pool: a queue of fibers that is served by some or all workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Name, for [`Runtime::pool`](crate::Runtime::pool).
+    /// Name by which [`Runtime::pool`](crate::Runtime::pool) finds the pool.
     pub name: String,
     /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first, but
-    /// at intervals one of a less urgent pool, by turns of all priorities that have ready fibers,
-    /// so that none starves.
+    /// at intervals one of a less urgent pool, rotating through all priorities that have ready
+    /// fibers, so that none starves.
     pub priority: u8,
-    /// Indices of the workers that serve the pool, counted from 0; empty means all.
+    /// Indices, from 0, of the workers that serve the pool; empty means all.
     pub workers: Vec<u32>,
 }
 
@@ -68,21 +68,21 @@ impl PoolConfig {
 pub struct Config {
     /// Number of worker threads. Default 1.
     pub workers_count: u32,
-    /// CPU of each worker, or empty: then the kernel places the workers. Default empty.
+    /// CPU to which each worker is pinned. Default empty: the kernel chooses the CPUs.
     pub cpus: Vec<u32>,
-    /// Size of each stack in bytes, rounded up to whole pages. Default 65,536; 1 MiB in sanitizer
-    /// builds.
+    /// Size of each stack in bytes, rounded up to a multiple of the page size. Default 65,536; 1
+    /// MiB in sanitizer builds.
     ///
     /// This is address space: a page takes memory only once it is touched, and the guard below the
     /// stack comes in addition. A fiber that overflows its stack ends the process with a message;
     /// [`Stats`](crate::Stats) reports the largest use.
     pub stack_bytes: usize,
-    /// The pools. Fibers that name no pool go to the first. Default: one pool, called "default".
+    /// Configured pools; fibers that name none use the first. Default: one pool, called "default".
     pub pools: Vec<PoolConfig>,
-    /// Fibers that workers take from each other. Default: none.
+    /// Kinds of fibers that idle workers may steal from each other. Default: none.
     pub stealing: Stealing,
-    /// Limits of spinning before an idle worker sleeps; it spins only while spinning pays. Default
-    /// as in [`handover_notify`].
+    /// Limits of spinning before an idle worker sleeps; the worker spins only while spinning pays.
+    /// Default as in [`handover_notify`].
     pub spin: handover_notify::Config,
 }
 
@@ -108,7 +108,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Makes the default configuration with `workers_count` workers.
+    /// Returns the default configuration with `workers_count` workers.
     #[must_use]
     pub fn workers(workers_count: u32) -> Self {
         Self { workers_count, ..Self::default() }

@@ -10,25 +10,25 @@ pub enum ConfigError {
     /// A number is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
-    /// A pool names a worker that does not exist.
-    #[error("pool {pool:?} names worker {worker}: there are {workers_count}, counted from 0")]
+    /// The configuration of a pool names a worker that does not exist.
+    #[error("pool {pool:?}: worker {worker} does not exist, there are {workers_count} from 0 on")]
     NoSuchWorker {
-        /// The pool's name.
+        /// Name of the pool.
         pool: String,
-        /// The worker's index.
+        /// Index of the worker that does not exist.
         worker: u32,
-        /// The number of workers.
+        /// Configured number of workers.
         workers_count: u32,
     },
     /// Two pools have the same name.
     #[error("two pools are called {0:?}: give each its own name")]
     DuplicatePool(String),
-    /// Workers are to be pinned, but the number of CPUs differs from the number of workers.
-    #[error("{cpus_count} CPUs for {workers_count} workers: name one for each, or none at all")]
+    /// The configuration names CPUs, but not one for each worker.
+    #[error("{cpus_count} CPUs for {workers_count} workers: name one CPU for each worker, or none")]
     CpusCountMismatch {
-        /// The number of CPUs named.
+        /// Number of CPUs in the configuration.
         cpus_count: usize,
-        /// The number of workers.
+        /// Configured number of workers.
         workers_count: u32,
     },
 }
@@ -43,20 +43,20 @@ pub enum StartError {
     /// A field of the spin configuration is outside its range.
     #[error(transparent)]
     Spin(#[from] handover_notify::ConfigError),
-    /// The kernel refused to start a thread.
-    #[error("worker {worker} could not be started: {source}")]
+    /// The kernel could not start the thread of a worker.
+    #[error("the thread of worker {worker} could not be started: {source}")]
     Thread {
-        /// The worker's index.
+        /// Index of the worker.
         worker: u32,
-        /// The kernel's error.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A worker could not be pinned to its CPU.
+    /// The thread of a worker could not be pinned to its CPU.
     #[error("worker {worker} could not be pinned: {source}")]
     Pin {
-        /// The worker's index.
+        /// Index of the worker.
         worker: u32,
-        /// The reason.
+        /// Reason for which the CPU was refused.
         source: handover_base::affinity::PinError,
     },
 }
@@ -66,85 +66,85 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum StackError {
     /// The kernel refused to map memory.
-    #[error("no memory for {stacks_count} more stacks: {}", std::io::Error::from_raw_os_error(*.errno))]
+    #[error("cannot map memory for {stacks_count} more stacks: {}", std::io::Error::from_raw_os_error(*.errno))]
     OutOfMemory {
-        /// The number of stacks requested in the last attempt.
+        /// Number of stacks that the last attempt tried to allocate.
         stacks_count: usize,
-        /// The kernel's errno.
+        /// Error number of the operating system.
         errno: i32,
     },
-    /// This kernel needs a mapping for each guard, and the limit of mappings is reached.
+    /// The kernel's limit of memory mappings is reached, of which each stack needs two.
     #[error(
         "cannot guard one more stack: kernels before Linux 6.13 need two mappings for each stack, and \
          vm.max_map_count={maps_max} is reached: raise it, or run fewer fibers at a time"
     )]
     TooManyMappings {
-        /// The limit, `vm.max_map_count`.
+        /// Maximum number of mappings, `vm.max_map_count`.
         maps_max: u64,
     },
 }
 
-/// Error of spawning a fiber. The closure has been dropped.
+/// Error of spawning a fiber. The fiber's closure was dropped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// There is no stack for the fiber.
+    /// No stack could be allocated for the fiber.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The closure or the result would take up more than a sixteenth of the stack.
+    /// The closure or the result takes up more than a sixteenth of the stack.
     #[error(
         "a closure of {closure_bytes} bytes and a result of {result_bytes} do not fit on a stack of \
          {stack_bytes}, of which each may take a sixteenth: box large values, or raise Config::stack_bytes"
     )]
     TooLarge {
-        /// The closure's size.
+        /// Size of the closure.
         closure_bytes: usize,
-        /// The result's size.
+        /// Size of the result.
         result_bytes: usize,
-        /// The stack's size.
+        /// Size of the stack.
         stack_bytes: usize,
     },
-    /// The call spawns on the calling fiber's runtime, but the calling thread is not a worker.
-    #[error("no fiber is running on this thread: use Runtime::spawn or Handle::spawn")]
+    /// The function spawns on the calling fiber's runtime, but the caller is not a fiber.
+    #[error("the caller is not a fiber: use Runtime::spawn or Handle::spawn")]
     NotInFiber,
-    /// A local fiber must stay with the calling worker, which does not serve the chosen pool.
+    /// The chosen pool is not served by the calling worker, which a local fiber never leaves.
     #[error(
         "worker {worker} does not serve the chosen pool, and a local fiber stays on it: choose another pool"
     )]
     NotInPool {
-        /// The calling worker's index.
+        /// Index of the calling worker.
         worker: u32,
     },
-    /// [`Builder::worker`](crate::Builder::worker) names a worker that the runtime does not have.
+    /// [`Builder::worker`](crate::Builder::worker) was given a worker that does not exist.
     #[error("worker={worker}: the runtime has {workers_count} workers, counted from 0")]
     NoSuchWorker {
-        /// The given index.
+        /// Index of the worker that does not exist.
         worker: u32,
-        /// The number of workers.
+        /// Number of workers of the runtime.
         workers_count: u32,
     },
-    /// [`Builder::pool`](crate::Builder::pool) names a pool of another runtime, which this one does
-    /// not have.
+    /// [`Builder::pool`](crate::Builder::pool) was given a pool of another runtime, whose index
+    /// this runtime does not have.
     #[error(
         "pool={pool}: the runtime has {pools_count} pools, counted from 0; use a pool of this runtime"
     )]
     NoSuchPool {
-        /// The index of the given pool.
+        /// Index of the pool.
         pool: usize,
-        /// The number of pools.
+        /// Number of pools of the runtime.
         pools_count: usize,
     },
-    /// The runtime is being shut down.
-    #[error("the runtime is shutting down: spawn before shutdown()")]
+    /// The runtime is shutting down, so that only fibers can spawn.
+    #[error("the runtime is shutting down, so only its fibers can spawn: spawn before shutdown()")]
     ShuttingDown,
 }
 
-/// Payload of a fiber that ended by panicking.
+/// Panic payload of a fiber that panicked.
 pub struct Panicked(pub Box<dyn Any + Send>);
 
 impl Panicked {
-    /// Returns the panic message, if the payload is text, as it is for `panic!` with a format
-    /// string.
+    /// Returns the panic message; `None` if the payload is not text. `panic!` with a format string
+    /// has text.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         let text = self.0.downcast_ref::<&'static str>().copied();

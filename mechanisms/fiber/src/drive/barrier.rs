@@ -20,18 +20,18 @@ use crate::raw::Waiter;
 #[derive(Debug)]
 pub struct Barrier {
     participants_count: usize,
-    /// The number of participants that have arrived in this round, and the waiting ones.
+    /// Number of participants that have arrived in this round, and the queue of those that wait.
     arrived: Waitlist<usize>,
 }
 
 impl Barrier {
-    /// Makes a barrier for `participants_count` participants; with 0 or 1, no call ever waits.
+    /// Creates a barrier for `participants_count` participants; with 0 or 1, no call ever waits.
     #[must_use]
     pub const fn new(participants_count: usize) -> Self {
         Self { participants_count, arrived: Waitlist::new(0) }
     }
 
-    /// Waits for the other participants; returns `true` to the one that arrived last.
+    /// Waits for the other participants; returns `true` to the participant that arrived last.
     ///
     /// # Blocking
     /// The fiber; on an ordinary thread, the thread.

@@ -9,8 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Makes a channel that holds at most `capacity` values (0 counts as 1). It may have any number of
-/// senders and receivers, fibers or ordinary threads; each value goes to one receiver.
+/// Creates a channel that holds at most `capacity` values (0 counts as 1). It may have any number
+/// of senders and receivers, fibers or ordinary threads; each value goes to one receiver.
 ///
 /// ```
 /// use handover_fiber::{Config, Runtime, channel};
@@ -60,7 +60,7 @@ impl<T> Channel<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the first of `waiters` whose deadline has not passed.
+    /// Wakes the longest-waiting of `waiters` whose deadline has not passed.
     fn wake_one(&self, waiters: impl Fn(&mut ChannelState<T>) -> &mut VecDeque<Waiter>) {
         let mut state = self.lock();
         while let Some(next) = waiters(&mut state).pop_front() {
@@ -83,46 +83,46 @@ pub struct Receiver<T> {
     channel: Arc<Channel<T>>,
 }
 
-/// Error of sending on a channel without receivers; contains the value.
+/// Error of sending after all receivers were dropped; contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("all receivers were dropped")]
+#[error("cannot send: all receivers of the channel were dropped")]
 pub struct SendError<T>(pub T);
 
-/// Error of sending without waiting; contains the value.
+/// Error of sending without waiting; contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
     /// The channel holds as many values as its capacity allows.
-    #[error("the channel is full")]
+    #[error("the channel is full: receive a value first, or use send()")]
     Full(T),
     /// All receivers were dropped.
-    #[error("all receivers were dropped")]
+    #[error("cannot send: all receivers of the channel were dropped")]
     Disconnected(T),
 }
 
-/// Error of sending with a time-out; contains the value.
+/// Error of sending with a time-out; contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendTimeoutError<T> {
     /// The channel stayed full until the time-out.
     #[error("the channel stayed full until the time-out")]
     TimedOut(T),
     /// All receivers were dropped.
-    #[error("all receivers were dropped")]
+    #[error("cannot send: all receivers of the channel were dropped")]
     Disconnected(T),
 }
 
-/// Error of receiving from an empty channel without senders.
+/// Error of receiving from an empty channel whose senders were all dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("all senders were dropped")]
+#[error("cannot receive: the channel is empty and all its senders were dropped")]
 pub struct RecvError;
 
 /// Error of receiving without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TryRecvError {
     /// The channel is empty.
-    #[error("the channel is empty")]
+    #[error("the channel is empty: send a value first, or use recv()")]
     Empty,
     /// The channel is empty, and all senders were dropped.
-    #[error("all senders were dropped")]
+    #[error("cannot receive: the channel is empty and all its senders were dropped")]
     Disconnected,
 }
 
@@ -133,12 +133,12 @@ pub enum RecvTimeoutError {
     #[error("the channel stayed empty until the time-out")]
     TimedOut,
     /// The channel is empty, and all senders were dropped.
-    #[error("all senders were dropped")]
+    #[error("cannot receive: the channel is empty and all its senders were dropped")]
     Disconnected,
 }
 
 impl<T> Sender<T> {
-    /// Sends a value; waits for space first, if the channel is full.
+    /// Sends a value; while the channel is full, waits for space.
     ///
     /// # Errors
     /// [`SendError`] returns the value when all receivers were dropped.
@@ -157,7 +157,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends a value if there is space.
+    /// Sends a value if the channel is not full.
     ///
     /// # Errors
     /// [`TrySendError`] returns the value.
@@ -178,7 +178,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Sends a value; waits for space first, for at most `timeout`.
+    /// Sends a value; while the channel is full, waits for space for at most `timeout`.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -189,7 +189,7 @@ impl<T> Sender<T> {
         self.send_until_ns(value, deadline_ns(timeout))
     }
 
-    /// Sends a value; waits for space first, until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Sends a value; waits until `deadline_ns` on CLOCK_MONOTONIC while the channel is full.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -215,8 +215,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Queues the waiter until there is space; returns it if there is space already, or no receiver
-    /// is left.
+    /// Queues `waiter` until there is space; returns `waiter` if there is space already, or no
+    /// receiver is left.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if state.queue.len() < self.channel.capacity || state.receivers_count == 0 {
@@ -228,7 +228,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Receives the oldest value; waits for one first, if the channel is empty.
+    /// Receives the oldest value; while the channel is empty, waits for one.
     ///
     /// # Errors
     /// [`RecvError`] when the channel is empty and all senders were dropped.
@@ -246,7 +246,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives the oldest value, if there is one.
+    /// Receives the oldest value if the channel is not empty.
     ///
     /// # Errors
     /// [`TryRecvError`] when the channel is empty.
@@ -266,7 +266,7 @@ impl<T> Receiver<T> {
         Ok(value)
     }
 
-    /// Receives the oldest value; waits for one first, for at most `timeout`.
+    /// Receives the oldest value; while the channel is empty, waits for at most `timeout`.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
@@ -278,7 +278,7 @@ impl<T> Receiver<T> {
         self.recv_until_ns(deadline_ns(timeout))
     }
 
-    /// Receives the oldest value; waits for one first, until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Receives the oldest value; waits until `deadline_ns` on CLOCK_MONOTONIC while it is empty.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
@@ -302,8 +302,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Queues the waiter until there is a value; returns it if there is one already, or no sender
-    /// is left.
+    /// Queues `waiter` until there is a value; returns `waiter` if there is one already, or no
+    /// sender is left.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if !state.queue.is_empty() || state.senders_count == 0 {

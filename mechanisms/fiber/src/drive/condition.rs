@@ -68,8 +68,8 @@ impl Condition {
         mutex.lock()
     }
 
-    /// Waits as [`wait`](Self::wait), for at most `timeout`; also returns `true` if it was
-    /// notified.
+    /// Waits as [`wait`](Self::wait), for at most `timeout`; returns the guard, and `true` if the
+    /// participant was notified.
     ///
     /// # Blocking
     /// Blocks as [`wait`](Self::wait) does, but waits for a notification only until the time-out;
@@ -82,7 +82,8 @@ impl Condition {
         self.wait_until_ns(guard, deadline_ns(timeout))
     }
 
-    /// Waits as [`wait_timeout`](Self::wait_timeout), until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits as [`wait_timeout`](Self::wait_timeout), until `deadline_ns` on CLOCK_MONOTONIC;
+    /// returns the guard, and `true` if the participant was notified.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -107,7 +108,7 @@ impl Condition {
         (mutex.lock(), is_notified)
     }
 
-    /// Wakes the participant that has waited longest; returns `true` if there was one.
+    /// Wakes the participant that has waited longest; returns `false` if none waits.
     pub fn notify_one(&self) -> bool {
         loop {
             let next = self.waiting.lock().waiters.pop_front();

@@ -9,7 +9,7 @@ use handover_probe::probe;
 use std::fmt;
 use std::time::Duration;
 
-/// Value that one participant sets, once, and others wait for. Setting it wakes all waiters; later
+/// Value that one participant sets once and others wait for. Setting it wakes all waiters; later
 /// calls to wait return at once.
 ///
 /// Setters and waiters may be fibers of any runtime, or ordinary threads. An eventual allocates
@@ -92,7 +92,7 @@ impl<T> Eventual<T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns(timeout)))
     }
 
-    /// Waits until the value is set, or until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits until the value is set, or returns `None` at `deadline_ns` on CLOCK_MONOTONIC.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -111,7 +111,8 @@ impl<T> Eventual<T> {
         }
     }
 
-    /// Polls for the value for a while, if no other fiber is ready and spinning has paid recently.
+    /// Polls for the value for a while, if no other fiber is ready and spinning has paid recently;
+    /// returns `None` if it is not set by then.
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
@@ -126,24 +127,24 @@ impl<T> Eventual<T> {
         value
     }
 
-    /// Returns the value, if it is set.
+    /// Returns the value; `None` if it is not set.
     #[inline]
     pub fn test(&self) -> Option<&T> {
         self.cell.get()
     }
 
-    /// Takes the value, and makes the eventual unset again.
+    /// Removes and returns the value; the eventual is then unset. `None` if no value was set.
     pub fn reset(&mut self) -> Option<T> {
         self.cell.reset()
     }
 
-    /// Returns the value, if it is set.
+    /// Returns the value; `None` if it was not set.
     pub fn into_inner(mut self) -> Option<T> {
         self.reset()
     }
 }
 
-/// Polls while no other fiber is ready.
+/// Calls `poll` until it returns `true` or another fiber is ready.
 #[cold]
 #[inline(never)]
 fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
@@ -153,9 +154,9 @@ fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
 }
 
 impl Eventual<()> {
-    /// Makes the eventual unset again; returns `true` if it was set. There is no value that a
-    /// participant may hold a reference to, so `&self` is enough. Participants that were waiting
-    /// when it was set still go on.
+    /// Makes the eventual unset again; returns `true` if it was set. As there is no value to which
+    /// a participant may hold a reference, `&self` is enough. Participants that were waiting when
+    /// it was set still continue.
     ///
     /// # Blocking
     /// Yields the CPU while another waiter, whose time is up, takes itself out of the list.

@@ -4,7 +4,7 @@ use super::state::RuntimeState;
 use std::fmt;
 use std::sync::Arc;
 
-/// Handle for spawning in a runtime from any thread; it does not keep the runtime from ending.
+/// Handle for spawning fibers in a runtime from any thread; it does not keep the runtime running.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<RuntimeState>,

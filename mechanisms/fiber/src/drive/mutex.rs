@@ -12,11 +12,11 @@ use std::time::Duration;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and a participant waits or is about to.
+/// State of a mutex that is held, while a participant waits or is about to wait.
 const CONTENDED: u32 = 2;
 
-/// Value that one fiber or thread at a time may access; a waiting fiber leaves its worker to
-/// others.
+/// Mutex for fibers and threads: one participant at a time accesses the value. A waiting fiber
+/// leaves its worker to other fibers.
 ///
 /// Fair: an unlock hands the mutex to the participant that has waited longest, so that none waits
 /// for ever, and the unlocking one cannot lock it again before that. Unlike the standard library's
@@ -58,7 +58,7 @@ impl<T> Mutex<T> {
         Self { word: AtomicU32::new(FREE), waiting: Waitlist::new(()), value: Guarded::new(value) }
     }
 
-    /// Locks the mutex; waits until it is free.
+    /// Locks the mutex, waiting while another participant holds it.
     ///
     /// # Blocking
     /// Blocks the fiber; on an ordinary thread, the thread. Blocks for ever if the caller already
@@ -71,13 +71,13 @@ impl<T> Mutex<T> {
         self.guard()
     }
 
-    /// Locks the mutex if it is free.
+    /// Locks the mutex if it is free; returns `None` if it is held.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.try_acquire().then(|| self.guard())
     }
 
-    /// Locks the mutex; waits until it is free, for at most `timeout`.
+    /// Locks the mutex, waiting for at most `timeout`; returns `None` if it is still held then.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the time-out.
@@ -85,7 +85,8 @@ impl<T> Mutex<T> {
         self.lock_until_ns(deadline_ns(timeout))
     }
 
-    /// Locks the mutex; waits until it is free, or until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Locks the mutex, waiting until `deadline_ns` on CLOCK_MONOTONIC; returns `None` if it is
+    /// still held then.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the deadline.
@@ -104,7 +105,7 @@ impl<T> Mutex<T> {
         Some(self.guard())
     }
 
-    /// Makes the guard of the participant that has just locked the mutex.
+    /// Creates the guard of the participant that has just locked the mutex.
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, marker: PhantomData }
@@ -121,8 +122,8 @@ impl<T> Mutex<T> {
         self.waiting.wait_unless(|()| self.announce_waiter());
     }
 
-    /// Announces a waiter, called with the list's lock held; returns `true` if the mutex was free
-    /// and is now the caller's.
+    /// Records that a participant waits, while the wait list is locked; returns `true` if the mutex
+    /// was free and the caller has locked it.
     fn announce_waiter(&self) -> bool {
         // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
         // now; CONTENDED then only makes the unlock check the list.
@@ -159,7 +160,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Returns the value, mutably; `&mut self` shows that nothing else accesses the mutex.
+    /// Returns a mutable reference to the value; `&mut self` proves exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-/// Threads that run fibers.
+/// Runtime: a set of worker threads that run fibers.
 ///
 /// Dropping a runtime waits until all its fibers have ended, as [`shutdown`](Self::shutdown) does;
 /// during unwinding it [abandons](Self::abandon) the runtime instead.
@@ -38,31 +38,31 @@ pub struct Runtime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Fibers spawned so far.
+    /// Number of fibers spawned since the start of the runtime.
     pub spawned_count: u64,
-    /// Fibers that have not ended.
+    /// Number of fibers that have not finished.
     pub alive_count: u64,
-    /// Fibers that ended by panicking.
+    /// Number of fibers that panicked.
     pub panicked_count: u64,
-    /// Switches from a worker to a fiber.
+    /// Number of switches from a worker to a fiber.
     pub switches_count: u64,
-    /// Times that a worker went to sleep, including sleeps that were cancelled at the last moment.
+    /// Number of times that a worker went to sleep, including sleeps cancelled at the last moment.
     pub parks_count: u64,
-    /// Fibers taken by another worker.
+    /// Number of fibers stolen by another worker.
     pub stolen_count: u64,
-    /// Stacks of this size that the process has made; all runtimes of the process share them.
+    /// Number of stacks of this size in the process; all its runtimes share them.
     pub stacks_count: usize,
-    /// Largest use of any of these stacks, in whole pages.
+    /// Maximum number of bytes used of any of these stacks, in multiples of the page size.
     pub stack_high_water_bytes: usize,
-    /// Resident memory of these stacks.
+    /// Resident memory of these stacks in bytes.
     pub stacks_resident_bytes: usize,
-    /// `true` if each guard takes a mapping of its own, so that `vm.max_map_count` limits the
-    /// number of stacks.
+    /// `true` if each stack guard is a memory mapping of its own, so that `vm.max_map_count` limits
+    /// the number of stacks.
     pub has_mapped_guards: bool,
 }
 
 impl Runtime {
-    /// Starts the workers.
+    /// Creates a runtime and starts its workers.
     ///
     /// # Errors
     /// [`StartError`]: the configuration is not valid, a thread could not be started, or a worker
@@ -112,13 +112,13 @@ impl Runtime {
         }
     }
 
-    /// Returns a handle for spawning from other threads.
+    /// Returns a handle for spawning fibers from other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle::new(Arc::clone(&self.shared))
     }
 
-    /// Spawns a fiber in the first pool, on the next worker in turn.
+    /// Spawns a fiber in the first pool; successive spawns rotate through the workers.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -130,7 +130,7 @@ impl Runtime {
         self.handle().spawn(f)
     }
 
-    /// Spawns a fiber as [`spawn`](Self::spawn) does, and drops its result.
+    /// Spawns a fiber as [`spawn`](Self::spawn) does, without a handle for its result.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -142,7 +142,7 @@ impl Runtime {
         self.handle().spawn_detached(f)
     }
 
-    /// Returns the pool of that name.
+    /// Returns the pool of that name; `None` if there is none.
     #[must_use]
     pub fn pool(&self, name: &str) -> Option<Pool> {
         self.shared.pools.iter().position(|pool| pool.name == name).map(|index| Pool { index })
@@ -176,15 +176,15 @@ impl Runtime {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel; returns the number of free stacks. Stacks
-    /// that live workers keep for reuse are not included; the workers of a runtime that has ended
-    /// keep none.
+    /// Returns the memory of free stacks to the kernel; the result is the number of free stacks.
+    /// Stacks that running workers keep for reuse are not included; the workers of a runtime that
+    /// was shut down keep none.
     pub fn trim(&self) -> usize {
         self.shared.stacks.trim()
     }
 
-    /// Waits until all fibers have ended, and ends the workers. From now on only fibers can spawn
-    /// fibers.
+    /// Waits until all fibers have finished, and stops the workers. From now on only fibers can
+    /// spawn fibers.
     ///
     /// # Blocking
     /// Blocks the calling thread, which must not be a fiber of this runtime; for ever if a fiber
@@ -197,9 +197,9 @@ impl Runtime {
         self.join_workers();
     }
 
-    /// Ends the workers as soon as their current fibers suspend themselves, and waits for nothing.
-    /// Fibers that have not ended never run again: their values are never dropped, and their stacks
-    /// stay in use.
+    /// Stops the workers as soon as their current fibers suspend themselves, without waiting for
+    /// other fibers. Fibers that have not finished never run again: their values are never dropped,
+    /// and their stacks are not reused.
     pub fn abandon(mut self) {
         self.abandon_all();
     }
@@ -236,7 +236,7 @@ impl Runtime {
             return;
         }
         let is_own = current().is_some_and(|worker| Arc::ptr_eq(worker.shared(), &self.shared));
-        assert!(!is_own, "a fiber must not wait for the end of its own runtime");
+        assert!(!is_own, "deadlock: a fiber called shutdown() of its own runtime, or dropped it");
         self.close();
         for thread in self.threads.drain(..) {
             if let Err(panic) = thread.join()

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Spawns a fiber on the calling fiber's runtime: in the first pool, on the calling worker if that
+/// Spawns a fiber in the first pool of the calling fiber's runtime, on the calling worker if that
 /// serves the pool.
 ///
 /// # Errors
@@ -29,8 +29,8 @@ where
     spawn_on_current(&SpawnOptions::default(), f, true)
 }
 
-/// Spawns a fiber as [`spawn`] does, and drops its result. A panic ends the fiber, and is reported
-/// by the panic hook and counted in [`Stats`](crate::Stats).
+/// Spawns a fiber as [`spawn`] does, without a handle for its result. A panic ends the fiber, and
+/// is reported by the panic hook and counted in [`Stats`](crate::Stats).
 ///
 /// # Errors
 /// [`SpawnError`], for example if the caller is not a fiber.
@@ -43,7 +43,7 @@ where
     spawn_on_current(&SpawnOptions::default(), f, false).map(drop)
 }
 
-/// Spawns a fiber that never leaves the calling worker, and so may own thread-bound data such as an
+/// Spawns a fiber that never moves to another worker, and so may own thread-bound data such as an
 /// `Rc`.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ where
     spawn_on_current(&SpawnOptions { is_local: true, ..SpawnOptions::default() }, f, true)
 }
 
-/// Options of a spawn.
+/// Options of a fiber to be spawned, as set by a [`Builder`] or by a function that spawns.
 #[derive(Debug, Clone, Default)]
 struct SpawnOptions {
     name: Option<Arc<str>>,
@@ -65,7 +65,7 @@ struct SpawnOptions {
     is_local: bool,
 }
 
-/// Options of a fiber to be spawned: name, pool, worker.
+/// Builder of a fiber with a name, a pool or a worker.
 ///
 /// ```
 /// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
@@ -89,24 +89,25 @@ impl Builder {
         Self::default()
     }
 
-    /// Sets the name that messages give the fiber.
+    /// Sets the name of the fiber in messages.
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.options.name = Some(name.into());
         self
     }
 
-    /// Sets the pool, whose workers run the fiber with the pool's priority. A pool of another
-    /// runtime stands for the pool with the same index, in the order of the configuration; if there
-    /// is none, the spawn fails with [`SpawnError::NoSuchPool`].
+    /// Sets the pool, whose workers run the fiber with the pool's priority. For a pool of another
+    /// runtime, the pool with the same index in the configuration is used; if there is none, the
+    /// spawn fails with [`SpawnError::NoSuchPool`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
         self.options.pool = pool.index;
         self
     }
 
-    /// Sets the worker on which the fiber begins, counted from 0; if there is none, the spawn fails
-    /// with [`SpawnError::NoSuchWorker`]. Default: the calling worker, or the next one in turn.
+    /// Sets the worker on which the fiber starts, counted from 0; if there is none, the spawn fails
+    /// with [`SpawnError::NoSuchWorker`]. Default: the calling worker; for spawns from other
+    /// threads, the workers take turns.
     #[must_use]
     pub fn worker(mut self, worker: u32) -> Self {
         self.options.worker = Some(worker);
@@ -125,7 +126,7 @@ impl Builder {
         spawn_on_current(&self.options, f, true)
     }
 
-    /// Spawns the fiber as [`spawn`](Self::spawn) does, and drops its result.
+    /// Spawns the fiber as [`spawn`](Self::spawn) does, without a handle for its result.
     ///
     /// # Errors
     /// [`SpawnError`], for example if the caller is not a fiber.
@@ -149,7 +150,7 @@ impl Builder {
         Ok(JoinHandle { handle: spawn_in(handle.shared(), &self.options, f, true)? })
     }
 
-    /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, and drops its result.
+    /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, without a handle for its result.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -249,7 +250,7 @@ fn find_pool<'a>(
     shared.pools.get(options.pool).ok_or(SpawnError::NoSuchPool { pool: options.pool, pools_count })
 }
 
-/// Returns the index of the worker that the plan names, if it names one.
+/// Returns the index of the worker that the options name, or `None` if they name none.
 #[inline]
 fn named_worker(
     shared: &RuntimeState,
@@ -297,7 +298,7 @@ fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     })
 }
 
-/// Has another fiber drop the result of a fiber whose handle was dropped while the fiber ran.
+/// Spawns a fiber that drops the result of another fiber, whose handle was dropped while it ran.
 #[cold]
 pub(super) fn drop_untaken_result(worker: &Worker, unread: UntakenResult) {
     let drops = move || unread.finish(release);
@@ -352,14 +353,14 @@ where
     Ok(handle)
 }
 
-/// Handle to wait for a fiber's end and get its result. Dropping it detaches the fiber.
+/// Handle for waiting for a fiber's end and receiving its result. Dropping it detaches the fiber.
 pub struct JoinHandle<T> {
-    /// `Some` until it is joined.
+    /// Handle of the result; `None` once the fiber was joined.
     handle: Option<ResultHandle<T>>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the fiber's end, and returns its result.
+    /// Waits until the fiber has finished, and returns its result.
     ///
     /// # Errors
     /// [`Panicked`] holds the payload if the fiber panicked.
@@ -369,7 +370,7 @@ impl<T> JoinHandle<T> {
     #[inline(always)] // see raw::park
     pub fn join(mut self) -> Result<T, Panicked> {
         loop {
-            let handle = self.handle.take().expect("only join() and drop take it");
+            let handle = self.handle.take().expect("the result was taken before join()");
             match handle.take() {
                 Ok((result, stack)) => {
                     release(stack);
@@ -383,8 +384,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Waits for the fiber's end for at most `timeout`; returns the fiber's result, or the handle
-    /// on a time-out.
+    /// Waits until the fiber has finished, for at most `timeout`; returns the fiber's result, or
+    /// the handle on a time-out.
     ///
     /// # Errors
     /// The handle, if the fiber has not ended by then; in the inner result, [`Panicked`] if the
@@ -396,7 +397,8 @@ impl<T> JoinHandle<T> {
         self.join_until_ns(deadline_ns(timeout))
     }
 
-    /// Waits as [`join_timeout`](Self::join_timeout), until `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits as [`join_timeout`](Self::join_timeout), until `deadline_ns` on CLOCK_MONOTONIC;
+    /// returns the handle if the deadline passes first.
     ///
     /// # Errors
     /// As [`join_timeout`](Self::join_timeout).
@@ -415,13 +417,13 @@ impl<T> JoinHandle<T> {
         Ok(self.join())
     }
 
-    /// Returns `true` if the fiber has ended, so that [`join`](Self::join) will not wait.
+    /// Returns `true` if the fiber has finished, so that [`join`](Self::join) returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handle.as_ref().is_none_or(|handle| handle.ended().is_set())
     }
 
-    /// Returns the fiber's number, which no other fiber of the runtime has.
+    /// Returns the number of the fiber, which is unique in its runtime.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.handle.as_ref().map_or(0, ResultHandle::id)
@@ -434,8 +436,8 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Returns a stack to this thread's worker, if the worker uses stacks of this size, else to its
-/// pool.
+/// Gives a stack back to this thread's worker if the worker uses stacks of this size, else to the
+/// stack pool.
 #[inline]
 fn release(stack: Stack) {
     match current() {

@@ -10,7 +10,7 @@ use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handover_notify::Unparker;
 use std::sync::{Arc, Weak};
 
-/// Public side of a worker: receives fibers from other threads, and lends its run queue to thieves.
+/// State of a worker that other threads access: its inbox, and a run queue that they steal from.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
@@ -22,7 +22,7 @@ pub(crate) struct WorkerState {
     runtime: Weak<RuntimeState>,
 }
 
-/// Statistics of a worker; written by it alone.
+/// Statistics of a worker, written by that worker only.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) counts: FiberCounts,
@@ -52,18 +52,18 @@ impl WorkerState {
         }
     }
 
-    /// Claims this state for a worker thread; returns `true` to the first caller.
+    /// Claims this state for a worker thread; returns `true` for the first call only.
     pub(crate) fn claim(&self) -> bool {
         // Relaxed: later callers are only turned away.
         !self.is_claimed.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns a reference that keeps the runtime, and so this state, alive.
+    /// Returns a reference that keeps the runtime, and so this state, alive; `None` if it is gone.
     pub(crate) fn runtime_ref(&self) -> Option<Arc<RuntimeState>> {
         self.runtime.upgrade()
     }
 
-    /// Returns `true` if the worker belongs to that runtime.
+    /// Returns `true` if the worker belongs to the runtime `shared`.
     #[inline]
     pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         std::ptr::eq(self.runtime.as_ptr(), Arc::as_ptr(shared))
@@ -76,13 +76,13 @@ pub(crate) struct RuntimeState {
     pub(crate) workers: Box<[WorkerState]>,
     pub(crate) pools: Box<[ResolvedPool]>,
     pub(crate) config: Config,
-    /// `true` if idle workers also take suspended fibers from each other.
+    /// `true` if idle workers may also steal suspended fibers.
     pub(crate) can_steal_suspended: bool,
     pub(crate) stacks: &'static StackPool,
-    /// `true` if threads outside may not spawn any more; the workers end when all fibers have
-    /// ended.
+    /// `true` if threads other than the workers can no longer spawn; the workers stop when all
+    /// fibers have finished.
     pub(crate) is_closing: AtomicBool,
-    /// `true` if the workers end as soon as their current fiber suspends itself.
+    /// `true` if the workers stop as soon as their current fiber suspends itself.
     pub(crate) is_stopped: AtomicBool,
     /// Number of fibers spawned by threads other than the workers.
     pub(crate) spawned_outside: AtomicU64,
@@ -90,16 +90,16 @@ pub(crate) struct RuntimeState {
     pub(crate) idle_count: IdleCount,
 }
 
-/// Pool, as configured and resolved.
+/// Configuration of a pool, with its workers as a list and as a table.
 #[derive(Debug)]
 pub(crate) struct ResolvedPool {
     pub(crate) name: String,
     pub(crate) level: u8,
-    /// Index among the pools: below 2^16, as Config::validate() has checked.
+    /// Index of the pool, below 2^16, as Config::validate() has checked.
     pub(crate) index: u16,
     /// Indices of the workers that serve the pool; never empty.
     workers: Box<[u32]>,
-    /// For each worker: `true` if it is in `workers`.
+    /// For each worker: `true` if it serves the pool.
     serves: Box<[bool]>,
     next: AtomicU32,
 }
@@ -132,13 +132,13 @@ impl RuntimeState {
         })
     }
 
-    /// Returns the number of fibers that have not ended. Exact while no fiber is being spawned from
-    /// outside.
+    /// Returns the number of fibers that have not finished. Exact while no thread outside spawns a
+    /// fiber.
     pub(crate) fn alive_count(&self) -> u64 {
         counts::alive_count(self.all_counts(), || self.spawned_outside_count())
     }
 
-    /// Returns `true` if all fibers have ended; called by an idle worker.
+    /// Returns `true` if all fibers have finished; called by an idle worker.
     pub(crate) fn have_all_ended(&self) -> bool {
         counts::have_all_ended(self.all_counts(), || self.spawned_outside_count())
     }
@@ -170,7 +170,7 @@ impl ResolvedPool {
         self.serves[worker as usize]
     }
 
-    /// Returns the next worker, in turn.
+    /// Returns the index of the worker for the next spawn from outside; the workers take turns.
     pub(crate) fn next_worker(&self) -> usize {
         // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;

@@ -36,7 +36,7 @@ pub fn sleep_until_ns(deadline_ns: u64) {
     park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
 }
 
-/// Returns the time `timeout` from now, on CLOCK_MONOTONIC.
+/// Returns the time on CLOCK_MONOTONIC that is `timeout` from now.
 #[inline]
 pub(super) fn deadline_ns(timeout: Duration) -> u64 {
     let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -54,8 +54,8 @@ fn sleep_as_thread(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(left));
 }
 
-/// Never inlined: it reads a thread-local variable, and a fiber may resume on another thread after
-/// a suspension.
+/// Returns the present time. Never inlined: it reads a thread-local variable, and a fiber may
+/// resume on another thread after a suspension.
 #[inline(never)]
 fn now_ns() -> u64 {
     clock::now_ns()
@@ -67,13 +67,13 @@ pub fn is_fiber() -> bool {
     current_id().is_some()
 }
 
-/// Returns the number of the calling fiber.
+/// Returns the number of the calling fiber; `None` if the caller is no fiber.
 #[must_use]
 pub fn current_id() -> Option<u64> {
     current().and_then(|worker| worker.running()).map(id_of)
 }
 
-/// Returns the index of the worker that runs the calling fiber, counted from 0.
+/// Returns the index, from 0, of the calling fiber's worker; `None` if the caller is no fiber.
 #[must_use]
 pub fn current_worker() -> Option<u32> {
     current().map(|worker| worker.index())

@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 impl Waiter {
-    /// Wakes the participant, unless its deadline has passed.
+    /// Wakes the waiting fiber or thread, unless its deadline has passed.
     #[inline]
     pub(crate) fn wake(self) {
         self.try_wake();
     }
 
-    /// Wakes the participant as `wake` does; returns `false` if its deadline had passed, so that
-    /// the caller can pass the notification to the next waiter.
+    /// Wakes the waiting fiber or thread; returns `false` if its deadline had passed, so that the
+    /// caller can pass the notification to the next waiter.
     #[inline]
     pub(crate) fn try_wake(self) -> bool {
         self.wake_with(wake_fiber)
@@ -30,7 +30,7 @@ fn wake_fiber(fiber: Runnable) {
 }
 
 /// Suspends the caller and passes it to `commit`, which stores it where it will be woken, or
-/// returns it.
+/// returns it to continue at once.
 ///
 /// `commit` runs once the fiber is suspended, on its worker: the fiber may be woken at once.
 #[inline(always)] // see raw::park
@@ -46,7 +46,7 @@ pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
 
 /// Waits as `wait`, until `deadline_ns` at most; returns `true` if the caller was woken, or
 /// `commit` returned it. `withdraw` removes the waiter from where `commit` has stored it, and
-/// returns `true` if it was still there.
+/// returns `true` if it was still stored there.
 pub(crate) fn wait_until(
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,

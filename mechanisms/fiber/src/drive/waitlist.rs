@@ -5,8 +5,8 @@ use crate::raw::Waiter;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State and the queue of participants that wait for it to change, under one lock. The lock is held
-/// for a few instructions, and never across a suspension.
+/// State of a primitive and the queue of participants that wait for it to change, under one lock.
+/// The lock is held for a few instructions, and never across a suspension.
 #[derive(Debug)]
 pub(crate) struct Waitlist<S> {
     guarded: Mutex<WaitlistState<S>>,
@@ -28,7 +28,7 @@ impl<S> Waitlist<S> {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until woken, unless `decide` returns `true`, meaning that there is no need to wait.
+    /// Waits until woken; does not wait if `decide` returns `true` for the state.
     #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::wait::wait(|waiter| {
@@ -59,13 +59,13 @@ impl<S> Waitlist<S> {
         super::wait::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
     }
 
-    /// Removes a waiter that gives up; returns `true` if it was still queued.
+    /// Removes a waiter whose deadline has passed; returns `true` if it was still queued.
     pub(crate) fn withdraw(&self, waiter: &Waiter) -> bool {
         remove_waiter(&mut self.lock().waiters, waiter)
     }
 }
 
-/// Removes a waiter that gives up; returns `true` if it was still queued.
+/// Removes `waiter` from the queue; returns `true` if it was still queued.
 pub(crate) fn remove_waiter(waiters: &mut VecDeque<Waiter>, waiter: &Waiter) -> bool {
     let at = waiters.iter().position(|one| one.is(waiter));
     at.and_then(|at| waiters.remove(at)).is_some()

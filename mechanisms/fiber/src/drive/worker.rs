@@ -18,26 +18,26 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Maximum number of free stacks that a worker keeps for itself, which spawns from outside cannot
-/// use; above it, the worker returns half of them.
+/// Maximum number of free stacks in a worker's cache, which spawns from outside cannot use; above
+/// it, the worker gives half of them back to the pool.
 const STACKS_CACHED_MAX: usize = 256;
 const STACKS_REFILL_COUNT: usize = 64;
-/// A deadline this close is waited for by polling: a sleep would take as much CPU time, and fibers
-/// with close deadlines become due together. `fiber-cost loops`, 2026-11: 100 fibers take 0.07 s of
-/// CPU a second, with 3 µs 0.15 s, and the bare sleeps 0.03 s.
+/// Maximum time to a deadline that is polled for instead of slept for: a sleep would take as much
+/// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100
+/// fibers take 0.07 s of CPU a second, with 3 µs 0.15 s, and the bare sleeps 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
 /// Maximum number of due fibers made ready at a time, so that their data, and the data of the
 /// fibers that they wake, stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
-/// Under load, one due fiber is made ready for this many switches. A due fiber usually causes
+/// Number of switches for which one due fiber is made ready under load. A due fiber usually causes
 /// fewer: it runs, wakes another fiber, and that fiber starts anew. With a greater number, due
 /// fibers would pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
-/// A woken fiber's frames are prefetched if at least this many fibers are ready before it.
+/// Minimum number of ready fibers ahead of a woken fiber for its frames to be prefetched.
 const PREFETCH_READY_MIN: u32 = 4;
-/// Maximum number of fibers that a thief checks in a victim's queue.
+/// Maximum number of fibers that a worker checks in another worker's queue when it steals.
 const STEAL_CHECKS_MAX: u32 = 128;
-/// Number of clock reads per run of a less urgent fiber.
+/// Number of clock reads for each run of a fiber of a less urgent pool.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
 pub(crate) struct Worker {
@@ -47,31 +47,32 @@ pub(crate) struct Worker {
     running: Cell<Option<NonNull<Control>>>,
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
-    /// Scratch buffer of expire(): the due entries.
+    /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
     due: RefCell<Vec<TimerPayload>>,
-    /// Estimate of how late the kernel ends sleeps.
+    /// Estimate by how much sleeps end late.
     lead: Cell<Lead>,
-    /// The deadline for which the last sleep ended, which may still be ahead.
+    /// Deadline for which the last sleep was ended early, so that it may still be ahead.
     woken_for_ns: Cell<Option<u64>>,
     stacks: RefCell<Vec<Stack>>,
     until_poll: Cell<u32>,
     polls_count: Cell<u32>,
-    /// Switches that have not been credited to a due fiber yet.
+    /// Number of switches, less than needed for a due fiber, since one was made ready.
     uncredited_switches: Cell<u32>,
     poll_interval: Cell<PollInterval>,
     polled_ns: Cell<u64>,
     next_id: Cell<u64>,
-    /// `true` if the fiber that ran last has spun, so the worker need not.
+    /// `true` if the last fiber has already spun in vain, so that the worker need not spin.
     has_spun: Cell<bool>,
-    /// Value of `until_poll` when the switches were last counted.
+    /// Value of `until_poll` when the number of switches was last added to the statistics; the
+    /// difference to `until_poll` is the number of switches since then.
     counted_until_poll: Cell<u32>,
-    /// For each worker: its offer count when its queue last held nothing that this worker may
-    /// steal.
+    /// For each worker: its number of offers when its queue last contained no fiber that this
+    /// worker may steal.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 
 impl Worker {
-    /// Makes the worker that `owner` belongs to.
+    /// Creates the worker for the state that `owner` has claimed.
     pub(crate) fn new(owner: WorkerOwner, index: u32) -> Option<Self> {
         let shared = Arc::clone(owner.shared());
         let now_ns = clock::now_ns();
@@ -117,13 +118,13 @@ impl Worker {
         self.owner.address()
     }
 
-    /// Returns the running fiber.
+    /// Returns the control block of the running fiber; `None` if no fiber runs.
     #[inline]
     pub(crate) fn running(&self) -> Option<NonNull<Control>> {
         self.running.get()
     }
 
-    /// Returns a number that no other fiber of the runtime has.
+    /// Returns a new fiber number, unique in the runtime.
     #[inline]
     pub(crate) fn next_id(&self) -> u64 {
         let id = self.next_id.get();
@@ -137,7 +138,7 @@ impl Worker {
         &self.owner.counters.counts
     }
 
-    /// Appends one of this worker's fibers to the run queue.
+    /// Appends a ready fiber of this worker to the run queue.
     #[inline]
     pub(crate) fn push(&self, fiber: Runnable) {
         let pool = self.offered_pool(&fiber);
@@ -147,15 +148,14 @@ impl Worker {
         }
     }
 
-    /// Returns the fiber's pool, if the fiber may be stolen once it is ready.
+    /// Returns the fiber's pool if the fiber may be stolen once it is ready, else `None`.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
         (self.can_steal && fiber.can_move()).then(|| fiber.pool())
     }
 
-    /// Appends a fiber that has waited to the run queue, and prefetches its frames if enough others
-    /// run first. Otherwise the prefetch would be too late, and the frames may still be in the
-    /// caches.
+    /// Appends a woken fiber to the run queue, and prefetches its frames if enough others run
+    /// first. Otherwise the prefetch would be too late, and the frames may still be in the caches.
     #[inline]
     fn push_woken(&self, fiber: Runnable) {
         if self.owner.with_queue(|queue| queue.count()) >= PREFETCH_READY_MIN {
@@ -164,7 +164,7 @@ impl Worker {
         self.push(fiber);
     }
 
-    /// Makes a fiber that has waited ready: here, or at its own worker.
+    /// Makes a woken fiber ready, on this worker or on the worker that it belongs to.
     #[inline]
     pub(crate) fn wake(&self, fiber: Runnable) {
         if fiber.home() == self.address() {
@@ -201,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Takes a stack for a spawn.
+    /// Takes a free stack from the worker's cache, or from the pool if the cache is empty.
     #[inline]
     pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
         let mut stacks = self.stacks.borrow_mut();
@@ -211,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// Takes back a stack of this runtime's size.
+    /// Puts a free stack of this runtime's size into the worker's cache.
     #[inline]
     pub(crate) fn release_stack(&self, stack: Stack) {
         let mut stacks = self.stacks.borrow_mut();
@@ -221,7 +221,7 @@ impl Worker {
         }
     }
 
-    /// Makes the fiber ready at `deadline_ns`; returns it if there are too many timers.
+    /// Suspends the fiber until `deadline_ns`; returns the fiber if there are too many timers.
     #[inline]
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
         match self.wheel.borrow_mut().start(deadline_ns, TimerPayload::for_fiber(fiber)) {
@@ -230,7 +230,7 @@ impl Worker {
         }
     }
 
-    /// Starts a timer for `due`; returns `None` if there are too many timers.
+    /// Starts a timer with the payload `due`; returns `None` if there are too many timers.
     pub(crate) fn start(&self, deadline_ns: u64, due: TimerPayload) -> Option<TimerId> {
         self.wheel.borrow_mut().start(deadline_ns, due).ok()
     }
@@ -246,8 +246,8 @@ impl Worker {
         self.owner.with_queue(|queue| queue.count()) == 0 && self.owner.inbox.is_empty()
     }
 
-    /// Calls `should_wake` for a while until it returns `true`, without suspending the fiber, if
-    /// spinning has paid recently. Called only if [no other fiber is
+    /// Calls `should_wake` repeatedly for a while until it returns `true`, without suspending the
+    /// fiber, if spinning has paid recently. Called only if [no other fiber is
     /// ready](Self::has_no_ready_fiber).
     pub(crate) fn spin(&self, mut should_wake: impl FnMut() -> bool) {
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
@@ -266,8 +266,8 @@ impl Worker {
         self.has_spun.set(!found);
     }
 
-    /// Runs fibers until the runtime ends. `drop_untaken` makes a fiber that drops a result that no
-    /// handle takes.
+    /// Runs fibers until the runtime is shut down. `drop_untaken` spawns a fiber that drops a
+    /// result that no handle takes.
     pub(crate) fn run(&self, drop_untaken: impl Fn(&Self, UntakenResult)) {
         // Relaxed: polled in each turn of the loop.
         while !self.shared().is_stopped.load(Ordering::Relaxed) {
@@ -292,7 +292,7 @@ impl Worker {
         self.owner.with_queue(|queue| queue.pop())
     }
 
-    /// Runs a fiber, and the next ones as long as fibers yield.
+    /// Runs a fiber; whenever a fiber yields, runs the next ready one.
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_untaken: &impl Fn(&Self, UntakenResult)) {
         loop {
@@ -377,8 +377,9 @@ impl Worker {
         add(&self.owner.counters.switches, u64::from(self.counted_until_poll.replace(left) - left));
     }
 
-    /// Makes due fibers ready, but no more than their share of the worker's time; `switches_count`
-    /// is the number of switches since the last call. Returns `true` if there were due fibers.
+    /// Makes fibers ready whose deadline has passed, within their share of the worker's time;
+    /// returns `true` if there were any. `switches_count` is the number of switches since the last
+    /// call.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due.borrow_mut();
@@ -398,7 +399,7 @@ impl Worker {
         has_any
     }
 
-    /// Called when no fiber is ready: expires timers, ends, steals or rests.
+    /// Handles an empty run queue: expires timers, steals fibers, sleeps, or returns on shutdown.
     #[inline(never)]
     fn idle(&self) {
         let now_ns = clock::now_ns();
@@ -476,7 +477,7 @@ impl Worker {
         self.owner.offers.end_idle(&shared.idle_count);
     }
 
-    /// Learns from a sleep that was to end at `deadline_ns`, so as to be in time for a timer at
+    /// Updates the lead after a sleep that was to end at `deadline_ns`, for a timer at
     /// `next_deadline_ns`.
     fn record_lateness(&self, deadline_ns: Option<u64>, next_deadline_ns: Option<u64>) {
         let now_ns = clock::now_ns();
@@ -489,7 +490,7 @@ impl Worker {
     }
 
     /// Steals up to half of another worker's fibers, of pools that this worker serves; returns
-    /// `true` if it got any.
+    /// `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.shared();
         let can_take = |fiber: &Runnable| {

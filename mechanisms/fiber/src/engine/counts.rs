@@ -10,13 +10,13 @@ pub struct FiberCounts {
 }
 
 impl FiberCounts {
-    /// Counts a fiber that is about to be queued. Called only by the worker that owns these counts.
+    /// Counts a fiber that is about to be queued. Called only by the worker of these counts.
     #[inline]
     pub fn add_spawned(&self) {
         add_one(&self.spawned);
     }
 
-    /// Counts a fiber that has ended. Called only by the worker that owns these counts.
+    /// Counts a fiber that has finished. Called only by the worker of these counts.
     #[inline]
     pub fn add_ended(&self) {
         add_one(&self.ended);
@@ -38,9 +38,9 @@ fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
-/// Returns the number of fibers that have not ended; too high while others count.
-/// `spawned_elsewhere` returns the number of fibers that were spawned by threads other than the
-/// workers.
+/// Returns the number of fibers that have not finished, or more while other workers update their
+/// counts. `spawned_elsewhere` returns the number of fibers that were spawned by threads other than
+/// the workers.
 pub fn alive_count<'a>(
     all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
@@ -53,8 +53,8 @@ pub fn alive_count<'a>(
     (spawned + spawned_elsewhere()).saturating_sub(ended)
 }
 
-/// Returns `true` if all fibers have ended. Of several workers that each count an end and then call
-/// this, at least one gets `true`.
+/// Returns `true` if all fibers have finished. Of several workers that each count a finished fiber
+/// and then call this, at least one gets `true`.
 pub fn have_all_ended<'a>(
     all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,

@@ -1,30 +1,31 @@
 //! Estimate of how late the kernel ends sleeps, so that they can be requested earlier.
 
-/// Lead time of sleeps. A sleep ends late: the timer interrupt, the exit from the CPU's idle state
-/// (expensive in a virtual machine) and the switch to the thread take tens of µs. A thread that
-/// requests an end earlier by that time is punctual, and spins for the rest. The lead follows the
-/// 25th percentile of the lateness, so that three quarters of the sleeps do not spin at all.
+/// Lead time of sleeps: how much earlier than the deadline a sleep is requested to end. A sleep
+/// ends late: the timer interrupt, the exit from the CPU's idle state (expensive in a virtual
+/// machine) and the switch to the thread take tens of µs. A thread that requests an end earlier by
+/// that time is punctual, and spins for the rest. The lead follows the 25th percentile of the
+/// lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lead {
     ns: u64,
 }
 
-/// Upper limit of the lead: a thread that shares its CPU is late by other threads' time slices,
-/// which spinning does not help.
+/// Maximum lead: a thread that shares its CPU is late by other threads' time slices, which spinning
+/// does not help.
 const LEAD_NS_MAX: u64 = 50_000;
-/// Increase of the lead after a sleep that ended later than it; after one that ended earlier, the
-/// lead decreases by three times as much.
+/// Increase of the lead after a sleep that was later than the lead; after one that was less late,
+/// the lead decreases by three times as much.
 const STEP_NS: u64 = 500;
-/// A lead is at most this fraction (one eighth) of the sleep.
+/// Divisor of a sleep's duration that limits its lead, to an eighth of the sleep.
 const SLEEP_PER_LEAD: u64 = 8;
 
 impl Lead {
-    /// Makes a lead of zero: no lateness is known yet.
+    /// Creates a lead of zero: no lateness is known yet.
     pub(crate) const fn new() -> Self {
         Self { ns: 0 }
     }
 
-    /// Returns the lead for a sleep of `sleep_ns`.
+    /// Returns the lead in ns for a sleep of `sleep_ns`.
     pub(crate) fn ns(self, sleep_ns: u64) -> u64 {
         self.ns.min(sleep_ns / SLEEP_PER_LEAD)
     }

@@ -13,19 +13,19 @@ use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub struct IdleCount(AtomicU32);
 
-/// Offers of one worker, and its own idleness.
+/// Announcements of a worker: fibers that others may steal, and whether the worker is idle.
 #[derive(Debug, Default)]
 pub struct Offers {
-    /// Number, modulo 2^32, of fibers made ready here that may be stolen. Written by this worker
-    /// only.
+    /// Number, modulo 2^32, of fibers that became ready on this worker and may be stolen. Written
+    /// by this worker only.
     count: AtomicU32,
     /// `true` while the worker is idle and no other worker has woken it.
     is_idle: AtomicBool,
 }
 
 impl Offers {
-    /// Announces a fiber, which is already in this worker's queue; returns `true` if a worker is
-    /// idle, so that one must be [woken](Self::try_wake).
+    /// Announces a fiber, which is already in this worker's queue; returns `true` if there is an
+    /// idle worker, which the caller must then [wake](Self::try_wake).
     #[inline]
     #[must_use]
     pub fn announce(&self, idle_count: &IdleCount, fence_light: impl FnOnce()) -> bool {
@@ -39,7 +39,7 @@ impl Offers {
         idle_count.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the number of offers, modulo 2^32.
+    /// Returns the number of fibers announced, modulo 2^32.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -48,8 +48,8 @@ impl Offers {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Declares this worker idle. Afterwards it may sleep if none of the others
-    /// [has new offers](Self::has_new_since).
+    /// Declares this worker idle. Afterwards it may sleep if no other worker [has new
+    /// offers](Self::has_new_since).
     pub fn begin_idle(&self, idle_count: &IdleCount, fence_heavy: impl FnOnce()) {
         // Relaxed: the heavy fence orders these accesses before the reads of the other workers'
         // offers.
@@ -58,14 +58,14 @@ impl Offers {
         fence_heavy();
     }
 
-    /// Returns `true` if this worker has announced fibers since it had `seen` offers.
+    /// Returns `true` if this worker has announced fibers since its number of offers was `seen`.
     #[must_use]
     pub fn has_new_since(&self, seen: u32) -> bool {
         // Relaxed: ordered by the heavy fence in begin_idle().
         self.count.load(Ordering::Relaxed) != seen
     }
 
-    /// Returns `true` if this worker is no longer idle: another one has woken it.
+    /// Returns `true` if this worker is no longer idle, because another worker has woken it.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         // Relaxed: the thread that clears the flag rings the bell afterwards.
@@ -79,7 +79,8 @@ impl Offers {
         self.is_idle.store(false, Ordering::Relaxed); // Relaxed: as above
     }
 
-    /// Returns `true` to one caller if this worker is idle; the caller must ring its bell.
+    /// Claims the right to wake this worker; returns `true` to one caller if the worker is idle,
+    /// and that caller must ring its bell.
     #[must_use]
     pub fn try_wake(&self) -> bool {
         // Relaxed: the swap lets only one caller wake the worker; the bell synchronises.

@@ -1,19 +1,19 @@
 //! Number of fiber switches between two clock reads.
 
-/// Adaptive interval between clock reads, in switches. A clock read costs as much as a few
+/// Adaptive number of fiber switches between two clock reads. A clock read costs as much as a few
 /// switches, so it is rare where fibers run briefly, and follows each switch where they run long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PollInterval {
     switches_count: u32,
 }
 
-/// Target time between two clock reads: 2 to 8 µs.
+/// Minimum of the intended time between two clock reads.
 const BETWEEN_NS_MIN: u64 = 2_000;
 const BETWEEN_NS_MAX: u64 = 8_000;
 const SWITCHES_MAX: u32 = 256;
 
 impl PollInterval {
-    /// Makes a pace that begins with 16 switches.
+    /// Creates an interval of 16 switches.
     pub(crate) const fn new() -> Self {
         Self { switches_count: 16 }
     }

@@ -12,7 +12,7 @@ pub(crate) struct ReadyQueue {
     /// Bitmap: bit i is set if level i is not empty.
     occupied: u32,
     count: u32,
-    /// Level from which `pop_less_urgent` popped last.
+    /// Level of the last fiber that `pop_less_urgent` returned.
     turn: usize,
 }
 
@@ -27,7 +27,7 @@ impl ReadyQueue {
         self.count
     }
 
-    /// Appends a fiber to its level.
+    /// Appends a fiber to the queue of its level.
     #[inline]
     pub(crate) fn push(&mut self, fiber: Runnable) {
         let level = fiber.level() % LEVELS;
@@ -36,7 +36,7 @@ impl ReadyQueue {
         self.count += 1;
     }
 
-    /// Pops the first fiber of the most urgent level.
+    /// Pops the first fiber of the most urgent level; `None` if no fiber is ready.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Runnable> {
         if self.occupied == 0 {
@@ -45,8 +45,8 @@ impl ReadyQueue {
         self.pop_from(self.occupied.trailing_zeros() as usize)
     }
 
-    /// Appends a fiber to its level, and pops the first fiber of the most urgent level: `fiber`
-    /// itself if no other is as urgent.
+    /// Appends a fiber to the queue of its level, and pops the first fiber of the most urgent
+    /// level: `fiber` itself if no other is as urgent.
     #[inline]
     pub(crate) fn rotate(&mut self, fiber: Runnable) -> Runnable {
         let level = fiber.level() % LEVELS;
@@ -74,8 +74,8 @@ impl ReadyQueue {
     }
 
     /// Pops the first fiber of a level other than the most urgent one, or of that level if no other
-    /// has fibers. Each call takes the next more urgent level that has fibers, and begins again
-    /// with the least urgent one, so that no level starves.
+    /// has fibers. Successive calls go from the least urgent level to more urgent ones and start
+    /// again, so that no level starves.
     pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
         let less_urgent = self.occupied & self.occupied.wrapping_sub(1);
         let before_turn = less_urgent & ((1 << self.turn) - 1);
@@ -96,9 +96,9 @@ impl ReadyQueue {
         fiber
     }
 
-    /// Takes up to half of the fibers, the most urgent first, for which `can_take` returns `true`;
-    /// checks at most `checks_max` fibers. Also returns `true` if the queue had at most
-    /// `checks_max` fibers.
+    /// Removes up to half of the fibers, the most urgent first, for which `can_take` returns
+    /// `true`; checks at most `checks_max` fibers. Returns them, and `true` if the queue had at
+    /// most `checks_max` fibers.
     pub(crate) fn split(
         &mut self,
         checks_max: u32,

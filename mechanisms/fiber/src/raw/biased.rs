@@ -12,7 +12,7 @@ use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::hint;
 
-/// Value with a biased lock.
+/// Value behind a lock that is cheap for one owner thread and expensive for others.
 #[derive(Debug)]
 pub struct Biased<T> {
     is_owner_inside: AtomicBool,
@@ -27,7 +27,7 @@ unsafe impl<T: Send> Send for Biased<T> {}
 unsafe impl<T: Send> Sync for Biased<T> {}
 
 impl<T> Biased<T> {
-    /// Makes an unlocked lock.
+    /// Creates an unlocked lock.
     pub fn new(value: T) -> Self {
         Self {
             is_owner_inside: AtomicBool::new(false),
@@ -36,7 +36,7 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Calls `f` as the owner; `fence_light` is the owner's half of the fence.
+    /// Locks the value as the owner and calls `f`; `fence_light` is the owner's half of the fence.
     ///
     /// # Safety
     /// Only one thread at a time is the owner, and `f` does not lock this value again.
@@ -61,7 +61,7 @@ impl<T> Biased<T> {
         result
     }
 
-    /// Calls `f` as the owner of a value that no other thread ever locks.
+    /// Calls `f` as the owner, without locking: no other thread ever locks the value.
     ///
     /// # Safety
     /// Only one thread at a time is the owner, `f` does not lock this value again, and
@@ -83,8 +83,9 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Calls `f` as a thread other than the owner, unless another such thread is inside;
-    /// `fence_heavy` is its fence: when it returns, the owner's thread has passed a fence, too.
+    /// Locks the value as a thread other than the owner and calls `f`; returns `None` if another
+    /// such thread holds the lock. `fence_heavy` is the other half of the fence: when it returns,
+    /// the owner's thread has passed a fence, too.
     pub fn with_remote<R>(
         &self,
         fence_heavy: impl FnOnce(),
@@ -109,7 +110,7 @@ impl<T> Biased<T> {
     }
 }
 
-/// Pauses a few times, then yields the CPU: the holder may have been preempted.
+/// Pauses a few times, then yields the CPU: the holder of the lock may have been preempted.
 fn wait(spins_count: &mut u32) {
     *spins_count += 1;
     if *spins_count < 64 {

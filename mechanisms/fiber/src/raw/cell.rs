@@ -5,8 +5,8 @@ use super::waiter::Waiter;
 use crate::drive::wait::{wait, wait_until};
 use std::cell::UnsafeCell;
 
-/// Value that is written once, by the thread that claims the gate, and read by all once the gate is
-/// open.
+/// Value that is written once, by the thread that claims the gate, and read by any thread once the
+/// gate is open.
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
@@ -27,7 +27,7 @@ impl<T> GateCell<T> {
         Self { gate: Gate::new(), withdrawals: Withdrawals::new(), value: UnsafeCell::new(None) }
     }
 
-    /// Sets the value, unless it is set.
+    /// Sets the value and opens the gate; returns the waiters, or `value` if one was set before.
     #[inline]
     pub(crate) fn set(&self, value: T) -> Result<Option<Waiters<Waiter>>, T> {
         // A zero-sized value without a drop needs no write: opening the gate is enough.
@@ -56,7 +56,7 @@ impl<T> GateCell<T> {
         }
     }
 
-    /// Returns the value, if it is set.
+    /// Returns the value; `None` if it is not set.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: is_set() has found the gate open, with an Acquire.
@@ -73,8 +73,8 @@ impl<T> GateCell<T> {
         unsafe { self.value_unchecked() }
     }
 
-    /// Waits until the gate is open, until `deadline_ns` at most; returns the value, unless the
-    /// deadline came first.
+    /// Waits until the gate is open, until `deadline_ns` at most; returns the value, or `None` if
+    /// the deadline passes first.
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
         // this waiter.
@@ -82,7 +82,7 @@ impl<T> GateCell<T> {
             .then(|| unsafe { self.value_unchecked() })
     }
 
-    /// Returns the value.
+    /// Returns the value without checking the gate.
     ///
     /// # Safety
     /// The gate was open at some time since this cell was borrowed, and the caller has synchronised
@@ -97,10 +97,10 @@ impl<T> GateCell<T> {
         // SAFETY: only reset() closes a gate with a value of this kind, and needs `&mut self`: so
         // the gate is still open, and no thread writes the value.
         let value = unsafe { &*self.value.get() };
-        value.as_ref().expect("written before the gate was opened")
+        value.as_ref().expect("the gate is open, but the cell has no value")
     }
 
-    /// Takes the value, and closes the gate.
+    /// Closes the gate, and removes and returns the value; `None` if it was not set.
     pub(crate) fn reset(&mut self) -> Option<T> {
         let is_set = self.gate.is_set();
         self.gate.reset();
@@ -113,7 +113,8 @@ impl<T> GateCell<T> {
 }
 
 impl GateCell<()> {
-    /// Closes the gate; the value is `()`, so no thread holds a reference that matters.
+    /// Closes the gate; returns `true` if it was open. Sound because no one borrows a value of type
+    /// `()`.
     pub(crate) fn close(&self) -> bool {
         self.gate.close(&self.withdrawals)
     }

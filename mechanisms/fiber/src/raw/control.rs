@@ -47,16 +47,16 @@ use std::sync::Arc;
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 const LINE_BYTES: usize = 64;
-/// Number of cache lines of a suspended fiber's frames to prefetch: all frames of a fiber that does
-/// little.
+/// Number of cache lines of a suspended fiber's frames to prefetch: enough for all frames of a
+/// simple fiber.
 const FRAME_LINES: usize = 7;
 
 /// Request of a fiber to its worker when it suspends itself: null to be run again, else the address
-/// of the `Commit` to run with it.
+/// of the `Commit` to call with it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SuspendRequest(*mut Commit);
 
-/// Bounds of a stack, for the switch.
+/// Address range of a stack, for the switch.
 struct Bounds {
     base: StackPointer,
     limit: StackPointer,
@@ -75,21 +75,21 @@ unsafe impl StackBounds for Bounds {
     }
 }
 
-/// Address of a worker's state, by which a fiber knows its worker; `home.rs` makes it and follows it.
+/// Address of a worker's state, by which a fiber finds its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HomeAddress(pub(super) NonNull<()>);
 
-/// Properties of a fiber to be made.
+/// Properties of a fiber to be created.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) home: HomeAddress,
     pub(crate) level: u8,
     pub(crate) pool: u16,
-    /// `true` if it never moves to another worker.
+    /// `true` if the fiber never moves to another worker.
     pub(crate) is_local: bool,
-    /// `true` if it does not move to another worker before it has begun.
+    /// `true` if the fiber does not move to another worker before it has started.
     pub(crate) is_worker_fixed: bool,
-    /// `true` if it may move to another worker while it is suspended.
+    /// `true` if the fiber may move to another worker while it is suspended.
     pub(crate) can_migrate: bool,
     pub(crate) id: u64,
     pub(crate) name: Option<Arc<str>>,
@@ -99,28 +99,28 @@ pub(crate) struct Spec {
 #[repr(C, align(64))]
 pub(crate) struct Control {
     link: Link,
-    /// The worker that it is woken to.
+    /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
     level: u8,
     is_local: Cell<bool>,
     can_migrate: bool,
-    /// `true` if it must not move to another worker in its present state.
+    /// `true` if the fiber must not move to another worker in its present state.
     is_pinned: Cell<bool>,
     has_panicked: Cell<bool>,
     pool: u16,
     switch: UnsafeCell<MaybeUninit<Switch>>,
-    /// Opened when the fiber has ended; abandoned when its handle was dropped.
+    /// Opened when the fiber has finished; abandoned when the fiber's handle was dropped.
     ended: Gate<Waiter>,
-    /// Address of the result, if there was a handle at the spawn; else null.
+    /// Address of the result; null if the fiber was spawned without a handle.
     result: *mut u8,
-    /// Drops a result that was not taken.
+    /// Function that drops a result that no handle took.
     drop_result: unsafe fn(*mut u8),
-    /// Null before the fiber begins.
+    /// Means by which the fiber suspends itself; null before the fiber starts.
     yielder: Cell<*const Yielder<(), SuspendRequest>>,
-    /// Approximate address of its frames at the last suspension; null before that.
+    /// Approximate address of the fiber's frames at its last suspension; null before that.
     frame: Cell<*const u8>,
     id: u64,
-    /// Boxed, as few fibers have a name.
+    /// Name of the fiber, boxed, as few fibers have one.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static StackPool,
     shadow: Shadow,
@@ -147,7 +147,7 @@ impl Control {
     }
 }
 
-/// Fiber that can be run, and the right to run it.
+/// Suspended or new fiber, and the right to run it.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Runnable(NonNull<Control>);
@@ -169,18 +169,18 @@ unsafe impl Linked for Runnable {
     }
 }
 
-/// Reason why a fiber has returned to its worker.
+/// Reason for which a fiber returned control to its worker.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It yields to other fibers.
+    /// The fiber yields to other fibers.
     Yielded(Runnable),
-    /// It waits, and its commit has run. `Some` if it need not wait after all.
+    /// The fiber waits, and its commit was called; `Some` if the fiber need not wait after all.
     Parked(Option<Runnable>),
-    /// It has ended.
+    /// The fiber has finished.
     Ended(Ended),
 }
 
-/// Fiber that has ended, before its end was announced.
+/// Fiber that has finished, before its waiters are notified.
 #[derive(Debug)]
 pub(crate) struct Ended(NonNull<Control>);
 
@@ -191,42 +191,42 @@ impl Runnable {
         unsafe { self.0.as_ref() }
     }
 
-    /// Returns the address by which the worker knows its running fiber.
+    /// Returns the address of the fiber's control block.
     #[inline]
     pub(crate) fn running(&self) -> NonNull<Control> {
         self.0
     }
 
-    /// Returns the address of its worker.
+    /// Returns the address of the state of the fiber's worker.
     #[inline]
     pub(crate) fn home(&self) -> HomeAddress {
         self.control().home.get()
     }
 
-    /// Assigns it to another worker.
+    /// Assigns the fiber to another worker.
     pub(crate) fn set_home(&self, home: HomeAddress) {
         self.control().home.set(home);
     }
 
-    /// Returns its priority level.
+    /// Returns the fiber's priority level.
     #[inline]
     pub(crate) fn level(&self) -> usize {
         self.control().level as usize
     }
 
-    /// Returns the index of its pool among the pools of its runtime.
+    /// Returns the index of the fiber's pool in its runtime.
     #[inline]
     pub(crate) fn pool(&self) -> u16 {
         self.control().pool
     }
 
-    /// Returns its number.
+    /// Returns the fiber's number.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.control().id
     }
 
-    /// Returns `true` if it may move to another worker in its present state.
+    /// Returns `true` if the fiber may move to another worker in its present state.
     pub(crate) fn can_move(&self) -> bool {
         let control = self.control();
         let is_fresh = control.yielder.get().is_null();
@@ -250,7 +250,7 @@ impl Runnable {
         Self(control)
     }
 
-    /// Prefetches the frames that it will access first when it resumes.
+    /// Prefetches the stack frames that the fiber will access first when it resumes.
     #[inline]
     pub(crate) fn prefetch_frames(&self) {
         let frame = self.control().frame.get();
@@ -259,7 +259,7 @@ impl Runnable {
         }
     }
 
-    /// Runs it until it suspends itself or ends.
+    /// Runs the fiber until it suspends itself or finishes.
     #[inline]
     pub(crate) fn resume(self) -> Outcome {
         let control = self.0;
@@ -292,13 +292,13 @@ impl Runnable {
 }
 
 impl Ended {
-    /// Returns `true` if it ended by panicking.
+    /// Returns `true` if the fiber panicked.
     pub(crate) fn has_panicked(&self) -> bool {
         // SAFETY: its end was not announced yet, so neither handle nor worker has freed the block.
         unsafe { self.0.as_ref() }.has_panicked.get()
     }
 
-    /// Announces the end to the waiters.
+    /// Notifies the waiters that the fiber has finished; returns what remains to be freed.
     #[inline]
     pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> Remains {
         // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
@@ -320,18 +320,18 @@ impl Ended {
     }
 }
 
-/// Remains of a fiber whose end was announced.
+/// Parts of a finished fiber that its worker must free.
 #[derive(Debug)]
 pub(crate) enum Remains {
-    /// No remains: the handle owns result and stack.
+    /// None: the handle owns the result and the stack.
     Nothing,
-    /// Its stack.
+    /// The stack; the result was dropped or does not exist.
     Stack(Stack),
-    /// Its stack, with a result that no handle will take.
+    /// The stack, with a result that no handle will take.
     UntakenResult(UntakenResult),
 }
 
-/// Result to be dropped by another fiber, since the drop may wait.
+/// Result of a finished fiber, to be dropped by another fiber, since the drop may wait.
 #[derive(Debug)]
 pub(crate) struct UntakenResult(NonNull<Control>);
 
@@ -340,7 +340,7 @@ pub(crate) struct UntakenResult(NonNull<Control>);
 unsafe impl Send for UntakenResult {}
 
 impl UntakenResult {
-    /// Drops the result and gives back the stack, even if the drop panics.
+    /// Drops the result and passes the stack to `release`, even if the drop panics.
     ///
     /// # Panics
     /// Panics with the payload of the drop, if that panics.
@@ -364,7 +364,7 @@ unsafe fn drop_fiber_result<T>(slot: *mut u8) {
     unsafe { slot.cast::<FiberResult<T>>().drop_in_place() };
 }
 
-/// Takes the stack of a fiber that has ended.
+/// Returns the stack of a fiber that has finished.
 ///
 /// # Safety
 /// The fiber has ended, and the caller holds the last reference to its control block.
@@ -378,7 +378,7 @@ unsafe fn reclaim(mut owner: NonNull<Control>) -> Stack {
     Stack { head, limit: control.stack_pool.limit_of(head), pool: control.stack_pool }
 }
 
-/// Right to the result of a fiber.
+/// Handle of a fiber's result, and the right to take it.
 #[derive(Debug)]
 pub(crate) struct ResultHandle<T> {
     control: NonNull<Control>,
@@ -398,7 +398,7 @@ impl<T> ResultHandle<T> {
         unsafe { self.control.as_ref() }
     }
 
-    /// Returns the gate that opens when the fiber has ended.
+    /// Returns the gate that opens when the fiber has finished.
     #[inline]
     pub(crate) fn ended(&self) -> &Gate<Waiter> {
         &self.control().ended
@@ -412,7 +412,7 @@ impl<T> ResultHandle<T> {
         self.control().name.as_deref().cloned()
     }
 
-    /// Takes the result and the stack of a fiber that has ended; returns the handle if it has not.
+    /// Takes the result and the stack of a finished fiber; returns the handle if it still runs.
     #[inline]
     pub(crate) fn take(self) -> Result<(FiberResult<T>, Stack), Self> {
         if !self.ended().is_set() {
@@ -426,19 +426,19 @@ impl<T> ResultHandle<T> {
         Ok((result, unsafe { reclaim(self.control) }))
     }
 
-    /// Detaches the fiber; returns the handle if it has already ended.
+    /// Detaches the fiber; returns the handle if it has already finished.
     pub(crate) fn abandon(self) -> Result<(), Self> {
         if self.ended().abandon() { Ok(()) } else { Err(self) }
     }
 }
 
-/// Returns `true` if closure and result fit on a stack: each in a sixteenth of it, as an
-/// unoptimised build copies them from frame to frame.
+/// Returns `true` if closure and result are small enough for a stack: each at most a sixteenth of
+/// it, as an unoptimised build copies them from frame to frame.
 pub(crate) fn fits<F, T>(stack_bytes: usize) -> bool {
     size_of::<F>().max(size_of::<FiberResult<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
 
-/// Makes a fiber that will call `f`, and a handle to its result if `is_attached`.
+/// Creates a fiber that will call `f`, and a handle for its result if `is_attached`.
 #[inline]
 pub(crate) fn prepare<F, T>(
     stack: Stack,
@@ -511,7 +511,7 @@ where
     (Runnable(control), is_attached.then_some(ResultHandle { control, result: PhantomData }))
 }
 
-/// Closure to be called once a fiber is suspended; the head of a `TypedCommit`.
+/// Function to be called once a fiber is suspended; the head of a `TypedCommit`.
 struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
@@ -541,7 +541,7 @@ pub(crate) fn suspend(running: NonNull<Control>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
-/// Suspends the running fiber, and calls `f` with it on its worker's own stack.
+/// Suspends the running fiber, and calls `f` with it on the stack of its worker.
 ///
 /// Inlined, as are its callers up to the waiting code: the processor predicts return addresses from
 /// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once
@@ -572,7 +572,7 @@ fn suspend_with(running: NonNull<Control>, action: SuspendRequest) {
     control.shadow.enter_fiber();
 }
 
-/// Makes the running fiber local to its worker, or undoes that; returns the previous state.
+/// Sets whether the running fiber must stay on its worker; returns the previous setting.
 pub(super) fn set_local(running: NonNull<Control>, is_local: bool) -> bool {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.is_local.replace(is_local)

@@ -8,7 +8,7 @@ thread_local! {
     static CURRENT: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
 
-/// Returns this thread's worker, if the thread is one.
+/// Returns this thread's worker; `None` if the thread is not a worker.
 ///
 /// Never inlined: the compiler assumes that a function stays on its thread, and may keep the
 /// address of a thread-local variable across a suspension after which the fiber runs on another
@@ -21,7 +21,7 @@ pub(crate) fn current() -> Option<&'static Worker> {
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Calls `run` with `worker` as this thread's worker.
+/// Calls `run`, during which `worker` is this thread's worker.
 pub(crate) fn enter<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {

@@ -26,10 +26,10 @@ const CLAIMED: usize = 1;
 const SET: usize = 3;
 const ABANDONED: usize = 4;
 const CLOSING: usize = 7;
-/// Bits that SET and CLOSING have in common, and no other word has.
+/// Bits that are set in SET and in CLOSING, and together in no other word.
 const OPEN: usize = SET & CLOSING;
 
-/// Node of a waiter, on the waiter's own stack.
+/// Node of the list of waiters, on the waiter's stack.
 #[derive(Debug)]
 #[repr(align(8))]
 pub struct Node<W> {
@@ -38,7 +38,7 @@ pub struct Node<W> {
 }
 
 impl<W> Node<W> {
-    /// Makes a node that is in no list.
+    /// Creates a node that is in no list.
     #[must_use]
     pub fn new() -> Self {
         Self { next: UnsafeCell::new(ptr::null_mut()), waiter: UnsafeCell::new(None) }
@@ -51,25 +51,25 @@ impl<W> Default for Node<W> {
     }
 }
 
-/// State of the gate before it was opened.
+/// State of a gate before it was opened.
 #[derive(Debug)]
 pub enum PreviousState<W> {
-    /// Closed, with these waiters, in the order in which they came.
+    /// Closed, with these waiters in order of arrival.
     Waiting(Waiters<W>),
-    /// Abandoned: no participant will ever wait.
+    /// Abandoned: no participant will ever wait at the gate.
     Abandoned,
     /// Already open.
     AlreadySet,
 }
 
-/// Gate; `W` is the means to wake a waiter.
+/// Gate that is opened once, with a list of waiters; `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
-/// Number of calls of [`Gate::withdraw`] that may have taken a list and not yet put it back. It
-/// stands beside a gate that can be closed; other gates have no room for it.
+/// Number of calls of [`Gate::withdraw`] that may have taken the list of waiters and not put it
+/// back yet. It is stored beside a gate that can be closed; other gates have no space for it.
 #[derive(Debug)]
 pub struct Withdrawals(AtomicU32);
 
@@ -163,7 +163,7 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Opens the gate.
+    /// Opens the gate; returns its previous state, with the waiters to wake.
     #[inline]
     pub fn set(&self) -> PreviousState<W> {
         // Release: publishes earlier writes to the Acquire in is_set() and enqueue(). Acquire:
@@ -178,8 +178,8 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Declares that no participant will ever wait; returns `false` if the gate is open or claimed,
-    /// or participants wait.
+    /// Declares that no participant will ever wait; returns `false`, without a change, if the gate
+    /// is open or claimed, or participants wait.
     #[inline]
     #[must_use]
     pub fn abandon(&self) -> bool {
@@ -195,13 +195,13 @@ impl<W> Gate<W> {
             .is_ok()
     }
 
-    /// Closes the gate again; `&mut self` shows that no other participant accesses it.
+    /// Closes an open gate; `&mut self` shows that no other participant accesses it.
     pub fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// Closes the gate again if it is open; returns `true` if it was. All calls of `withdraw` count in
-    /// `withdrawals`.
+    /// Closes the gate if it is open; returns `true` if it was open. All calls of `withdraw` must
+    /// count in `withdrawals`.
     ///
     /// Spins, and yields the CPU, while a waiter that gives up holds the list of the others: they
     /// find the gate open when it puts the list back.
@@ -227,7 +227,7 @@ impl<W> Gate<W> {
         true
     }
 
-    /// Waits in `node`, or returns the waiter when the gate is open.
+    /// Adds `node` to the list of waiters; returns the waiter if the gate is already open.
     ///
     /// # Safety
     /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
@@ -264,8 +264,8 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Removes `node` from the list, if it is there. `withdrawals` is that of [`close`](Self::close),
-    /// or any if the gate is never closed.
+    /// Removes `node` from the list of waiters, if it is in it. `withdrawals` is the counter passed
+    /// to [`close`](Self::close), or any if the gate is never closed.
     ///
     /// # Safety
     /// `node` was enqueued in this gate; if its waiter was or is being handed out, it stays valid
@@ -303,7 +303,7 @@ impl<W> Gate<W> {
         WithdrawResult { was_queued: rest.was_queued, waiters_to_wake }
     }
 
-    /// Puts a list back; returns its waiters if the gate was opened meanwhile.
+    /// Puts a list of waiters back; returns its waiters if the gate was opened meanwhile.
     fn put_back(&self, chain: &TakenList<W>) -> Waiters<W> {
         if chain.newest.is_null() {
             return Waiters::from_newest(ptr::null_mut());
@@ -335,17 +335,17 @@ impl<W> Gate<W> {
     }
 }
 
-/// Result of withdrawing a waiter.
+/// Result of [`Gate::withdraw`].
 #[derive(Debug)]
 pub struct WithdrawResult<W> {
-    /// `true` if the node was in the list, so that its waiter will not be handed out. Otherwise
-    /// another participant has the waiter, or will find it in a list that it has taken.
+    /// `true` if the node was in the list, so that no other participant will wake its waiter.
+    /// Otherwise another participant wakes the waiter, or will find it in a list that it has taken.
     pub was_queued: bool,
     /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
     pub waiters_to_wake: Waiters<W>,
 }
 
-/// List that was taken from the gate.
+/// List of waiters that was taken from the gate.
 struct TakenList<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
@@ -353,7 +353,7 @@ struct TakenList<W> {
 }
 
 impl<W> TakenList<W> {
-    /// Makes the chain that begins with `newest`, which the caller owns, without `node`.
+    /// Removes `node` from the list that starts with `newest`, which the caller owns.
     fn remove(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
         let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
         let mut at = newest;
@@ -386,7 +386,7 @@ impl<W> Default for Gate<W> {
     }
 }
 
-/// Waiters taken from a gate, in the order in which they came.
+/// Waiters taken from a gate, in order of arrival.
 #[derive(Debug)]
 pub struct Waiters<W> {
     next: *mut Node<W>,

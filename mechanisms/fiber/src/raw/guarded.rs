@@ -3,7 +3,7 @@
 use crate::drive::MutexGuard;
 use std::cell::UnsafeCell;
 
-/// Value that only the holder of the mutex accesses.
+/// Value of a mutex, which only the holder of the mutex accesses.
 #[derive(Debug)]
 pub(crate) struct Guarded<T>(UnsafeCell<T>);
 
@@ -25,7 +25,7 @@ impl<T> Guarded<T> {
         unsafe { &*self.0.get() }
     }
 
-    /// Returns the value, mutably.
+    /// Returns a mutable reference to the value.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn with_guard_mut<'a>(&'a self, _guard: &'a mut MutexGuard<'_, T>) -> &'a mut T {

@@ -22,13 +22,13 @@ fn home_of(fiber: &Runnable) -> &WorkerState {
 }
 
 impl Runnable {
-    /// Returns `true` if it belongs to that runtime.
+    /// Returns `true` if the fiber belongs to the runtime `shared`.
     pub(crate) fn belongs_to(&self, shared: &Arc<RuntimeState>) -> bool {
         home_of(self).belongs_to(shared)
     }
 
-    /// Puts it into its worker's inbox, from another thread. `is_same_runtime` is `true` if this
-    /// thread is a worker of the same runtime.
+    /// Puts the fiber into its worker's inbox, from another thread. `is_same_runtime` is `true` if
+    /// this thread is a worker of the same runtime.
     pub(crate) fn push_to_home(self, is_same_runtime: bool) {
         // SAFETY: as in home_of(). The reference is used after the fiber was pushed and may have
         // ended: see below.

@@ -10,14 +10,14 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Previous actions of SIGSEGV and SIGBUS.
+/// Actions that SIGSEGV and SIGBUS had before the handler was installed.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// Size of the alternate stack: the handler needs a few hundred bytes, and the kernel space for the
-/// saved registers.
+/// Size of the alternate signal stack: the handler needs a few hundred bytes, and the kernel space
+/// for the saved registers.
 const ALTERNATE_BYTES: usize = 64 << 10;
 
-/// Returns the fiber that this thread runs, if `addr` is in the guard of its stack, and the size of
+/// Returns the fiber that this thread runs and the size of its stack, if `addr` is in the guard of
 /// that stack. `stack_pointer` is the one of the interrupted code.
 fn find(addr: usize, stack_pointer: usize) -> Option<(&'static Control, usize)> {
     let region = region_of(addr)?;
@@ -43,7 +43,7 @@ unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> usize {
     context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
 }
 
-/// Buffer that formats text without allocating.
+/// Buffer in which text is formatted without allocating.
 struct MessageBuffer {
     bytes: [u8; 512],
     len: usize,
@@ -118,7 +118,7 @@ extern "C" fn on_fault(
 }
 
 /// Returns `true` if a thread or process has sent the signal, by kill(2) for example: its siginfo
-/// contains the sender in place of the address.
+/// then contains the sender instead of the faulting address.
 fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }

@@ -11,20 +11,20 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Access to the state of this thread's worker; one exists per worker, on its thread.
+/// Exclusive access to the state of this thread's worker; exists once for each worker.
 #[derive(Debug)]
 pub(crate) struct WorkerOwner {
     worker: NonNull<WorkerState>,
     shared: Arc<RuntimeState>,
     has_heavy_fence: bool,
-    /// `true` if other workers may take fibers from the queue.
+    /// `true` if other workers may steal fibers from the queue.
     has_thieves: bool,
     /// Makes the type `!Send`: the queue is accessed without a lock.
     not_send: PhantomData<*mut ()>,
 }
 
 impl WorkerOwner {
-    /// Claims the only owner of this worker's state; `None` if it was claimed before.
+    /// Claims exclusive access to the state of worker `index`; `None` if it was claimed before.
     pub(crate) fn claim(shared: Arc<RuntimeState>, index: usize) -> Option<Self> {
         let worker = shared.workers.get(index)?;
         worker.claim().then(|| Self {
@@ -42,13 +42,13 @@ impl WorkerOwner {
         &self.shared
     }
 
-    /// Returns the state's address, as stored in its fibers.
+    /// Returns the address of the worker's state, as stored in its fibers.
     #[inline]
     pub(crate) fn address(&self) -> HomeAddress {
         HomeAddress::of(self)
     }
 
-    /// Calls `f` with the run queue; `f` must not use this owner.
+    /// Calls `f` with the worker's run queue; `f` must not use this owner.
     #[inline(always)] // it is a few moves where no worker steals
     pub(crate) fn with_queue<R>(&self, f: impl FnOnce(&mut ReadyQueue) -> R) -> R {
         let queue: &Biased<ReadyQueue> = &self.queue;
@@ -73,7 +73,7 @@ impl WorkerOwner {
         }
     }
 
-    /// Calls `f` with the queue of another worker, unless a third one is accessing it.
+    /// Calls `f` with another worker's run queue; returns `None` if a third one is accessing it.
     pub(crate) fn with_queue_of<R>(
         &self,
         other: &WorkerState,

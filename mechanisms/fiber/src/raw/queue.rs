@@ -4,7 +4,7 @@ use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// Link that a member carries for the queue it is in.
+/// Link by which a member is in a queue.
 #[derive(Debug)]
 pub struct Link {
     next: AtomicPtr<Link>,
@@ -24,7 +24,7 @@ impl Default for Link {
     }
 }
 
-/// Owned value that can be queued by its link.
+/// Value that an intrusive queue can own, by its link.
 ///
 /// # Safety
 /// `into_link` must return a pointer that stays valid until `from_link` takes it back, and that no
@@ -98,7 +98,7 @@ impl<M: Linked> List<M> {
         self.head = link;
     }
 
-    /// Removes the first member.
+    /// Removes and returns the first member; `None` if the list is empty.
     #[inline]
     pub fn pop_front(&mut self) -> Option<M> {
         let link = NonNull::new(self.head)?;
@@ -117,7 +117,7 @@ impl<M: Linked> Default for List<M> {
     }
 }
 
-/// Inbox that any thread fills, and one thread empties, all at once.
+/// Queue that any thread fills, and one thread empties, always completely.
 ///
 /// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is
 /// no ABA problem.
@@ -139,7 +139,7 @@ impl<M: Linked> Inbox<M> {
         Self { newest: AtomicPtr::new(ptr::null_mut()), members: PhantomData }
     }
 
-    /// Returns `true` if the inbox is empty; the thread that empties the inbox may rely on `false`.
+    /// Returns `true` if the inbox is empty. `false` stays valid for the thread that empties it.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -170,7 +170,7 @@ impl<M: Linked> Inbox<M> {
         }
     }
 
-    /// Takes all members, the oldest first.
+    /// Removes all members, and returns them with the oldest first.
     pub fn take(&self) -> List<M> {
         let mut list = List::new();
         // Acquire: pairs with the Release in push(); the release sequence of the exchanges covers

@@ -20,14 +20,14 @@ const WOKEN: u8 = 1;
 const EXPIRED: u8 = 2;
 const RELEASED: u8 = 3;
 
-/// State of the race.
+/// Outcome of the race between a wake-up and a deadline.
 #[derive(Debug)]
 pub struct Race {
     state: AtomicU8,
 }
 
 impl Race {
-    /// Makes a race that is not decided.
+    /// Creates a race that is not decided.
     #[must_use]
     pub fn new() -> Self {
         Self { state: AtomicU8::new(WAITING) }

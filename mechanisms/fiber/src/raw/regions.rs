@@ -11,14 +11,14 @@ pub(super) struct Region {
     pub(super) stride: usize,
     pub(super) guard_bytes: usize,
     pub(super) colours: usize,
-    /// Number of bytes that are reserved at the upper end of each stack.
+    /// Size of the head at the upper end of each stack.
     pub(super) head_bytes: usize,
     pub(super) next: *const Region,
 }
 
 static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
 
-/// Adds a slab to the list; its `next` is ignored.
+/// Adds a slab to the list; overwrites the `next` of `region`.
 pub(super) fn register(region: Region) {
     // Relaxed: compared, not dereferenced.
     let mut next = REGIONS.load(Ordering::Relaxed);
@@ -33,7 +33,7 @@ pub(super) fn register(region: Region) {
     }
 }
 
-/// Returns the slab that contains `addr`.
+/// Returns the slab that contains `addr`; `None` if none does.
 pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
     // Acquire: pairs with the Release in register().
     let mut at = REGIONS.load(Ordering::Acquire).cast_const();
@@ -49,7 +49,7 @@ pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
 }
 
 impl Region {
-    /// Size of each stack in this slab.
+    /// Returns the size of each stack in this slab.
     pub(super) fn stack_bytes(&self) -> usize {
         self.stride - self.guard_bytes
     }

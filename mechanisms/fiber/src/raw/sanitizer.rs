@@ -30,7 +30,7 @@ pub(super) use enabled::Shadow;
 
 #[cfg(not(handover_sanitizer = "thread"))]
 mod disabled {
-    /// Shadow of a fiber's stack: empty without ThreadSanitizer.
+    /// Placeholder for a fiber's shadow stack, empty without ThreadSanitizer.
     pub(crate) struct Shadow;
 
     impl Shadow {
@@ -67,7 +67,7 @@ mod enabled {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Flag of a switch: accesses before it happen before those after it, as one thread makes both.
+    /// Flag of a switch that orders the memory accesses before it before those after it.
     const IS_ORDERED: c_uint = 0;
 
     /// Shadows of a fiber's stack and of the stack of the worker that runs it.

@@ -17,19 +17,19 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_BYTES: usize = 4096;
-/// Size of the head, with a multiple of 64 as address.
+/// Size of a stack's head; the head is aligned to 64 bytes.
 pub(super) const HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
-/// Sanitizers need more in the control block.
+/// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
 /// Size of a guard: four pages, so that a C function with a large frame does not step over it;
 /// Rust's own functions touch each page of their frames.
 pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
-/// Number of stacks in the first slab of a size.
+/// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;
-/// Maximum number of stacks in a slab; each slab has twice as many as the one before, up to this.
+/// Maximum number of stacks in a slab; each slab has twice as many as the slab before, up to this.
 const SLAB_STACKS_MAX: usize = 4096;
-/// Number of different offsets, 64 bytes apart, at which stacks begin in their uppermost page: with
+/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page: with
 /// a single offset, all stacks would contend for the same few lines of the first-level cache.
 const COLOURS: usize = 32;
 const _: () = assert!((COLOURS - 1) * 64 + HEAD_BYTES <= PAGE_BYTES);
@@ -37,21 +37,21 @@ const _: () = assert!((COLOURS - 1) * 64 + HEAD_BYTES <= PAGE_BYTES);
 /// 6.13.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-/// Kind of guards of a pool.
+/// Kind of the guards below the stacks of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuardKind {
-    /// Marks in the page table, whose number is not limited.
+    /// Marks in the page table, whose number the kernel does not limit.
     PageMark,
-    /// Mappings: two for each stack, and the kernel limits the number of mappings.
+    /// Memory mappings: two for each stack, and the kernel limits the number of mappings.
     Mapping,
 }
 
-/// Stack with one owner.
+/// Stack that is owned by this value and not in the pool.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    /// Address of the head, at the upper end.
+    /// Address of the head, at the upper end of the stack.
     pub(super) head: NonNull<u8>,
-    /// Lowest usable address.
+    /// Lowest usable address of the stack.
     pub(super) limit: usize,
     pub(super) pool: &'static StackPool,
 }
@@ -90,7 +90,7 @@ struct PoolState {
 struct Slab {
     start: usize,
     stacks_count: usize,
-    /// Number of stacks of this slab that were ever handed out.
+    /// Number of stacks of this slab that were handed out at least once.
     used_count: usize,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct StackPoolStats {
 }
 
 impl StackPool {
-    /// Returns the pool of stacks of `stack_bytes` each, which is a multiple of the page size.
+    /// Returns the pool of stacks of `stack_bytes`, a multiple of the page size.
     pub(crate) fn for_size(stack_bytes: usize) -> &'static Self {
         static POOLS: Mutex<BTreeMap<usize, &'static StackPool>> = Mutex::new(BTreeMap::new());
         POOLS.lock().unwrap_or_else(PoisonError::into_inner).entry(stack_bytes).or_insert_with(
@@ -117,17 +117,17 @@ impl StackPool {
         )
     }
 
-    /// Returns the size of a stack in bytes.
+    /// Returns the size of each stack in bytes.
     pub(crate) fn stack_bytes(&self) -> usize {
         self.stack_bytes
     }
 
-    /// Returns the kind of guards; `None` before the first stack was made.
+    /// Returns the kind of guards; `None` before the first stack was allocated.
     pub(crate) fn guards(&self) -> Option<GuardKind> {
         self.guards.get().copied()
     }
 
-    /// Returns the lowest address of the stack with that head, which is in its uppermost page.
+    /// Returns the lowest usable address of the stack whose head is at `head`.
     #[inline]
     pub(super) fn limit_of(&self, head: NonNull<u8>) -> usize {
         let top = (head.addr().get() + HEAD_BYTES).next_multiple_of(PAGE_BYTES);
@@ -138,7 +138,7 @@ impl StackPool {
         self.stack_bytes + GUARD_BYTES
     }
 
-    /// Takes a stack: a free one, or else a new one.
+    /// Returns a free stack, or a new one if none is free.
     pub(crate) fn take(&'static self) -> Result<Stack, StackError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.free.pop() {
@@ -147,7 +147,7 @@ impl StackPool {
         }
     }
 
-    /// Moves up to `count` free stacks to `into`, and returns one of them, or a new one if none was
+    /// Moves up to `count` free stacks to `into`, and returns one more stack, a new one if none was
     /// free.
     pub(crate) fn take_many(
         &'static self,
@@ -163,12 +163,12 @@ impl StackPool {
         }
     }
 
-    /// Takes stacks back.
+    /// Adds stacks to the free ones of the pool.
     pub(crate) fn release(&self, stacks: impl IntoIterator<Item = Stack>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
     }
 
-    /// Makes a new stack.
+    /// Allocates a new stack, in a new slab if necessary.
     fn make(&'static self, state: &mut PoolState) -> Result<Stack, StackError> {
         let is_full = state.slabs.last().is_none_or(|slab| slab.used_count == slab.stacks_count);
         if is_full {
@@ -251,7 +251,7 @@ impl StackPool {
         }
     }
 
-    /// Returns statistics, gathered page by page.
+    /// Returns statistics of the pool; inspects every page of its stacks.
     pub(crate) fn stats(&self) -> StackPoolStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = StackPoolStats::default();
@@ -277,7 +277,7 @@ impl StackPool {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel; returns their number.
+    /// Returns the memory of free stacks to the kernel; the result is the number of free stacks.
     pub(crate) fn trim(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for stack in &state.free {

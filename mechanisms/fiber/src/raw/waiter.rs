@@ -21,7 +21,7 @@ pub(crate) enum Waiter {
     TimedFiber(TimedWaker),
 }
 
-/// A waiting thread.
+/// State of a waiting thread.
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
@@ -29,7 +29,7 @@ pub(crate) struct ThreadWaiter {
 }
 
 impl Waiter {
-    /// Wakes the participant, a fiber by `wake_fiber`; returns `false` if its deadline had passed, so
+    /// Wakes the fiber (by `wake_fiber`) or thread; returns `false` if its deadline had passed, so
     /// that the caller can pass the notification to the next waiter.
     #[inline]
     pub(crate) fn wake_with(self, wake_fiber: impl FnOnce(Runnable)) -> bool {
@@ -43,7 +43,7 @@ impl Waiter {
         }
     }
 
-    /// Returns `true` if both are the same waiter; always `false` for fibers without a deadline.
+    /// Returns `true` if both are the same waiter. Always `false` for fibers without a deadline.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::TimedFiber(one), Self::TimedFiber(other)) => one == other,
@@ -54,7 +54,7 @@ impl Waiter {
 }
 
 impl ThreadWaiter {
-    /// Makes a waiter for the calling thread.
+    /// Creates a waiter for the calling thread.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { thread: thread::current(), race: Race::new() })
     }
@@ -70,7 +70,7 @@ impl ThreadWaiter {
     }
 }
 
-/// State of a timed wait, on the stack of the waiting fiber.
+/// State of a fiber's wait with a deadline, on the stack of the fiber.
 #[derive(Debug)]
 pub(super) struct TimedWait {
     pub(super) race: Race,
@@ -86,7 +86,7 @@ pub(crate) struct TimedWaker(pub(super) NonNull<TimedWait>);
 unsafe impl Send for TimedWaker {}
 
 impl TimedWaker {
-    /// Returns the fiber, to be woken, unless its deadline had passed before.
+    /// Takes the fiber, to be woken; returns `None` if its deadline had passed before.
     pub(crate) fn take_fiber(self) -> Option<Runnable> {
         // SAFETY: the timed wait is valid until the fiber was taken out below or `try_wake` has let
         // go. Both happen in this call, which is made once, as only one waker of a timed wait is
@@ -100,8 +100,8 @@ impl TimedWaker {
     }
 }
 
-/// Payload of a timer: a fiber, or a timed wait. A single pointer, as a wheel may hold a million of
-/// them.
+/// Payload of a timer: a sleeping fiber, or a wait with a deadline. A single pointer, as a wheel
+/// may hold a million of them.
 #[derive(Debug)]
 pub(crate) struct TimerPayload(NonNull<u8>);
 
@@ -114,7 +114,7 @@ const _: () =
 unsafe impl Send for TimerPayload {}
 
 impl TimerPayload {
-    /// Makes the payload for a sleeping fiber.
+    /// Creates the payload for a sleeping fiber.
     #[inline]
     pub(crate) fn for_fiber(fiber: Runnable) -> Self {
         Self(fiber.into_control().cast())

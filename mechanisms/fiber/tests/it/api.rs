@@ -601,11 +601,11 @@ fn invalid_configuration_is_refused_with_its_reason() {
     let far = PoolConfig { workers: vec![3], ..PoolConfig::new("a", 1) };
     assert_eq!(
         refused(Config { pools: vec![far], ..Config::default() }),
-        "pool \"a\" names worker 3: there are 1, counted from 0"
+        "pool \"a\": worker 3 does not exist, there are 1 from 0 on"
     );
     assert_eq!(
         refused(Config { cpus: vec![0], ..Config::workers(2) }),
-        "1 CPUs for 2 workers: name one for each, or none at all"
+        "1 CPUs for 2 workers: name one CPU for each worker, or none"
     );
     assert!(Runtime::new(Config { cpus: vec![100_000], ..Config::default() }).is_err());
 }
