@@ -11,10 +11,10 @@ const ITEMS_COUNT: u64 = 1_000_000;
 fn main() {
     // 1. Bounded: a refused value is returned, and the caller decides.
     let (mut producer, mut consumer) = spsc::ring(2).expect("two slots are allowed");
-    producer.push("first").expect("there is room");
-    producer.push("second").expect("there is room");
+    producer.push("first").expect("the ring is full");
+    producer.push("second").expect("the ring is full");
     if let Err(PushError::Full(refused)) = producer.push("third") {
-        println!("refused, and here it is again: {refused}");
+        println!("refused as the ring is full, value returned: {refused}");
     }
     println!("popped: {:?}", consumer.pop());
 
@@ -30,7 +30,7 @@ fn main() {
             let producer = producer.clone();
             scope.spawn(move || {
                 for number in 0..3 {
-                    producer.push((name, number)).expect("there is room for nine");
+                    producer.push((name, number)).expect("the ring is full");
                 }
             });
         }
@@ -53,19 +53,19 @@ fn main() {
             }
         }
     });
-    caller.send(12).expect("nothing is under way");
+    caller.send(12).expect("a request is unanswered");
     let reply = loop {
-        match caller.receive().expect("the server stays") {
+        match caller.receive().expect("the server was dropped") {
             Some(reply) => break reply,
             None => thread::yield_now(),
         }
     };
-    println!("12 squared, says the other thread, is {reply}");
+    println!("reply of the other thread: 12 squared is {reply}");
     drop(caller);
-    other.join().expect("the server");
+    other.join().expect("the server thread panicked");
 }
 
-/// Sends a million items to another thread; returns the ns for each.
+/// Sends a million items to another thread one by one; returns the ns per item.
 fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
@@ -85,11 +85,11 @@ fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
         }
     }
     drop(producer); // publishes the remaining items, and closes
-    assert_eq!(other.join().expect("the consumer"), (0..ITEMS_COUNT).sum());
+    assert_eq!(other.join().expect("the consumer thread panicked"), (0..ITEMS_COUNT).sum());
     start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
 }
 
-/// Measures the same in batches of 64 at both ends.
+/// Sends a million items to another thread in batches of 64 at both ends; returns the ns per item.
 fn batches() -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
@@ -111,6 +111,6 @@ fn batches() -> f64 {
         }
     }
     drop(producer);
-    assert_eq!(other.join().expect("the consumer"), (0..ITEMS_COUNT).sum());
+    assert_eq!(other.join().expect("the consumer thread panicked"), (0..ITEMS_COUNT).sum());
     start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
 }

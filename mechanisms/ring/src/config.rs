@@ -5,7 +5,7 @@ use crate::CapacityError;
 /// Maximum number of slots of a ring.
 pub const SLOTS_COUNT_MAX: u32 = 1 << 31;
 
-/// Checks a number of slots; [`spsc::ring`](crate::spsc::ring) and
+/// Checks that a number of slots is allowed; [`spsc::ring`](crate::spsc::ring) and
 /// [`mpsc::ring`](crate::mpsc::ring) call this first.
 ///
 /// # Errors

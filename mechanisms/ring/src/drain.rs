@@ -1,21 +1,21 @@
 //! Draining of several values at once, for each ring.
 
-/// The popping end of a ring, as [`Drain`] uses it.
+/// Consumer of a ring, as [`Drain`] uses it.
 pub trait DrainSource {
     /// Type of the values.
     type Value;
 
-    /// Takes the oldest value, if there is one, without releasing its slot.
+    /// Takes the oldest value without releasing its slot; `None` if no value is ready.
     fn take(&mut self) -> Option<Self::Value>;
 
     /// Releases the slots of all values taken so far.
     fn release_slots(&self);
 
-    /// Number of values taken since the ring was made.
+    /// Returns the number of values taken since the ring was created.
     fn head(&self) -> u64;
 }
 
-/// Number of values after which a drain releases their slots, at the latest.
+/// Maximum number of values after which a drain releases their slots to the producers.
 const RELEASE_EVERY: u64 = 32;
 
 /// Iterator over the values that are ready in a ring; it ends when there are no more. Values that

@@ -6,39 +6,39 @@ use core::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// The number of slots is out of range.
+    /// The requested number of slots is outside its range.
     #[error("slots_count={slots_count}: must lie in 1..={max}")]
     OutOfRange {
         /// Requested number of slots.
         slots_count: u32,
-        /// Maximum: [`SLOTS_COUNT_MAX`](crate::SLOTS_COUNT_MAX).
+        /// Maximum number of slots: [`SLOTS_COUNT_MAX`](crate::SLOTS_COUNT_MAX).
         max: u32,
     },
-    /// There is no memory for the slots.
+    /// Allocating the memory of the slots failed.
     #[error(
         "{slots_count} slots of {slot_bytes} bytes each do not fit into memory: choose fewer slots"
     )]
     OutOfMemory {
         /// Requested number of slots.
         slots_count: u32,
-        /// Size of a value.
+        /// Size of a slot in bytes.
         slot_bytes: usize,
     },
 }
 
-/// Error of a push, with the refused value.
+/// Error of pushing a value into a ring; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError<T> {
-    /// Every slot is taken. Once the consumer has popped, a push can succeed.
-    #[error("the ring is full")]
+    /// Every slot holds a value. A push can succeed once the consumer has popped.
+    #[error("the ring is full: pop values, then push again")]
     Full(T),
-    /// The ring was closed, or its consumer dropped. No push will ever succeed again.
-    #[error("the ring is closed")]
+    /// The ring was closed, or its consumer was dropped. No later push can succeed.
+    #[error("cannot push: the ring was closed, or its consumer was dropped")]
     Closed(T),
 }
 
 impl<T> PushError<T> {
-    /// Returns the refused value.
+    /// Returns the value that was not pushed.
     #[inline]
     pub fn into_inner(self) -> T {
         match self {
@@ -63,19 +63,19 @@ impl<T> fmt::Debug for PushError<T> {
     }
 }
 
-/// Error of sending a request, with the request.
+/// Error of sending a request through a mailbox; contains the request.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<Q> {
-    /// The last request has not been answered yet, or its reply not been received.
-    #[error("the reply to the previous request has not been received")]
+    /// The previous request has not been answered yet, or its reply was not received.
+    #[error("a request is unanswered: receive its reply, then send the next request")]
     Busy(Q),
-    /// The server was dropped.
-    #[error("the server was dropped")]
+    /// The server end of the mailbox was dropped.
+    #[error("cannot send the request: the server of the mailbox was dropped")]
     Closed(Q),
 }
 
 impl<Q> SendError<Q> {
-    /// Returns the refused request.
+    /// Returns the request that was not sent.
     pub fn into_inner(self) -> Q {
         match self {
             SendError::Busy(request) | SendError::Closed(request) => request,
@@ -93,14 +93,14 @@ impl<Q> fmt::Debug for SendError<Q> {
     }
 }
 
-/// Error of receiving a reply: the sent request will not be answered.
+/// Error of receiving a reply from a mailbox: the request will not be answered.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError<Q> {
-    /// The server was dropped before it received the request, which is returned.
+    /// The server of the mailbox was dropped before it received the request, which is returned.
     #[error("the server was dropped before it received the request")]
     NotReceived(Q),
-    /// The server received the request and was dropped without a reply.
-    #[error("the server was dropped without a reply")]
+    /// The server of the mailbox received the request and was dropped without sending a reply.
+    #[error("the server received the request and was dropped before it replied")]
     Abandoned,
 }
 
@@ -114,19 +114,19 @@ impl<Q> fmt::Debug for ReceiveError<Q> {
     }
 }
 
-/// Error of sending a reply, with the reply.
+/// Error of sending a reply through a mailbox; contains the reply.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError<R> {
-    /// There is no received request without a reply.
-    #[error("no request was received since the last reply")]
+    /// The server has received no request since its last reply.
+    #[error("there is no request to reply to: receive a request first")]
     NoRequest(R),
-    /// The caller was dropped.
-    #[error("the caller was dropped")]
+    /// The caller that sent the request was dropped, so the reply was not sent.
+    #[error("cannot send the reply: the caller of the mailbox was dropped")]
     Closed(R),
 }
 
 impl<R> ReplyError<R> {
-    /// Returns the refused reply.
+    /// Returns the reply that was not sent.
     pub fn into_inner(self) -> R {
         match self {
             ReplyError::NoRequest(reply) | ReplyError::Closed(reply) => reply,

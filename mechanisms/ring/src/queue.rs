@@ -4,14 +4,14 @@ use crate::{CapacityError, PushError, mpsc, spsc};
 
 /// A bounded queue with two ends.
 pub trait Queue {
-    /// Name in tables and messages.
+    /// Name of the queue in tables and messages.
     const NAME: &'static str;
-    /// Type of the pushing end.
+    /// Type of the end that pushes values.
     type Producer<T: Send>: Push<T> + Send;
-    /// Type of the popping end.
+    /// Type of the end that pops values.
     type Consumer<T: Send>: Pop<T> + Send;
 
-    /// Makes a queue of exactly `slots_count` slots.
+    /// Creates a queue of exactly `slots_count` slots, and returns its two ends.
     ///
     /// # Errors
     /// [`CapacityError`]: zero slots, too many, or no memory for them.
@@ -21,16 +21,16 @@ pub trait Queue {
     ) -> Result<(Self::Producer<T>, Self::Consumer<T>), CapacityError>;
 }
 
-/// A pushing end.
+/// End of a queue that pushes values.
 pub trait Push<T> {
     /// Pushes a value.
     ///
     /// # Errors
     /// If the queue is full or closed; the error returns the value.
     fn push(&mut self, value: T) -> Result<(), PushError<T>>;
-    /// Pushes values while there are slots; returns how many.
+    /// Pushes values until the queue is full or closed; returns the number of values pushed.
     fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize;
-    /// Number of values in the queue.
+    /// Returns the number of values in the queue.
     fn len(&self) -> usize;
     /// Returns `true` if the queue is empty.
     fn is_empty(&self) -> bool {
@@ -42,31 +42,31 @@ pub trait Push<T> {
     fn close(&mut self);
 }
 
-/// A popping end.
+/// End of a queue that pops values.
 pub trait Pop<T> {
-    /// Pops the oldest value.
+    /// Pops the oldest value; `None` if no value is ready.
     fn pop(&mut self) -> Option<T>;
-    /// Pops up to `values_max` values; returns how many.
+    /// Pops up to `values_max` values and passes them to `each`; returns the number popped.
     fn pop_batch(&mut self, values_max: usize, each: impl FnMut(T)) -> usize;
-    /// Iterates over the values that are ready.
+    /// Returns an iterator that pops the values that are ready.
     fn drain(&mut self) -> impl Iterator<Item = T>;
-    /// Number of values to pop, or nearly.
+    /// Returns the number of values in the queue, of which some may not be ready yet.
     fn len(&self) -> usize;
     /// Returns `true` if no value is ready.
     fn is_empty(&self) -> bool;
     /// Returns `true` if the queue is closed.
     fn is_closed(&self) -> bool;
-    /// Returns `true` if the queue is empty and no value will ever come.
+    /// Returns `true` if the queue is empty and no value can be pushed any more.
     fn is_finished(&self) -> bool;
     /// Closes the queue: every further push is refused.
     fn close(&mut self);
 }
 
-/// [`spsc`] as a [`Queue`].
+/// The ring with one producer, [`spsc`], as a [`Queue`].
 #[derive(Debug)]
 pub enum Spsc {}
 
-/// [`mpsc`] as a [`Queue`].
+/// The ring with many producers, [`mpsc`], as a [`Queue`].
 #[derive(Debug)]
 pub enum Mpsc {}
 

@@ -7,31 +7,31 @@
 
 use handover_base::stage::{address, stage};
 
-/// The values below `position` are published.
+/// Records that the values below `position` were published.
 #[inline(always)]
 pub(crate) fn published<R>(position: u64, ring: &R) {
     stage!("probes", "ring.published", position, address(ring));
 }
 
-/// The values below `position` have been popped.
+/// Records that the values below `position` were popped.
 #[inline(always)]
 pub(crate) fn popped<R>(position: u64, ring: &R) {
     stage!("probes", "ring.popped", position, address(ring));
 }
 
-/// Records like [`published`], for the ring with one producer.
+/// Records as [`published`] does, for the ring with one producer.
 #[inline(always)]
 pub(crate) fn published_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.published", position, address(ring));
 }
 
-/// Records like [`popped`], for the ring with one producer.
+/// Records as [`popped`] does, for the ring with one producer.
 #[inline(always)]
 pub(crate) fn popped_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.popped", position, address(ring));
 }
 
-/// A push was refused: the ring is full or closed.
+/// Records that a push failed because the ring is full or closed.
 #[inline(always)]
 pub(crate) fn refused<R>(position: u64, ring: &R) {
     stage!("probes", "ring.refused", position, address(ring));

@@ -19,21 +19,21 @@ use core::mem::ManuallyDrop;
 use handover_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use handover_base::sync::{Arc, CachePadded, UnsafeCell};
 
-/// The line is empty.
+/// State of the line: it is empty.
 const EMPTY: u8 = 0;
-/// A request is in the line, or has been received from it.
+/// State of the line: it holds a request, or the server has received the request from it.
 const REQUEST: u8 = 1;
-/// A reply is in the line, or has been received from it.
+/// State of the line: it holds a reply, or the caller has received the reply from it.
 const REPLY: u8 = 2;
-/// The server received a request and was dropped without a reply.
+/// State of the line: the server received a request and was dropped without a reply.
 const ABANDONED: u8 = 3;
 
 struct MailboxShared<Q, R> {
     line: CachePadded<Line<Q, R>>,
-    /// Written only when a side is dropped, so that both sides have a copy of the line. It is not
-    /// the line that is transferred: a waiting side loads it after each load of the turn, and two
-    /// loads from a line that is being written make the round trip 70 to 87 ns long instead of 61
-    /// (AMD Zen 4, 2026-11).
+    /// Flags of the ends that were dropped. Not in the line that is transferred, and written only
+    /// when an end is dropped, so that both CPUs keep a copy of it: a waiting end loads it after
+    /// each load of the state, and two loads from a line that is being written make the round trip
+    /// 70 to 87 ns long instead of 61 (AMD Zen 4, 2026-11).
     dropped: CachePadded<DroppedSides>,
 }
 
@@ -42,7 +42,7 @@ struct DroppedSides {
     server: AtomicBool,
 }
 
-/// The word, then the content: together one cache line if the content has at most 56 bytes.
+/// The state and the request or reply: together one cache line if the latter has at most 56 bytes.
 #[repr(C)]
 struct Line<Q, R> {
     turn: AtomicU8,
@@ -50,7 +50,7 @@ struct Line<Q, R> {
 }
 
 #[cfg(not(handover_loom))]
-const _: () = assert!(size_of::<Line<[u64; 7], [u8; 56]>>() == 64, "56 bytes and the word: a line");
+const _: () = assert!(size_of::<Line<[u64; 7], [u8; 56]>>() == 64, "a line exceeds 64 bytes");
 
 #[repr(C)]
 union Content<Q, R> {
@@ -64,7 +64,7 @@ union Content<Q, R> {
 unsafe impl<Q: Send, R: Send> Sync for Line<Q, R> {}
 
 impl<Q, R> Line<Q, R> {
-    /// Writes `content` to the line.
+    /// Writes a request or reply to the line.
     ///
     /// # Safety
     /// The calling side owns the line, and the line is empty.
@@ -123,7 +123,7 @@ impl<Q, R> Drop for Line<Q, R> {
     }
 }
 
-/// Makes the two sides of a mailbox.
+/// Creates a mailbox, and returns its two ends.
 ///
 /// ```
 /// let (mut caller, mut server) = handover_ring::mailbox::pair();
@@ -164,8 +164,8 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
     )
 }
 
-/// The side that sends requests. Dropping it closes the mailbox; a request that was sent can still
-/// be received.
+/// End of a mailbox that sends requests. Dropping it closes the mailbox; a request that was sent
+/// can still be received.
 ///
 /// A caller is invariant in `Q` and `R`, as is the server: it cannot stand for a caller of requests
 /// with a shorter lifetime, which the server would receive under its own `Q`:
@@ -181,12 +181,12 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
 /// ```
 pub struct Caller<Q, R> {
     shared: Arc<MailboxShared<Q, R>>,
-    /// `true` if a request was sent whose reply has not been received.
+    /// `true` if a request was sent and its reply was not received yet.
     is_waiting: bool,
 }
 
 impl<Q, R> Caller<Q, R> {
-    /// Sends a request, one at a time: the reply must be received before the next request.
+    /// Sends a request. The reply to the previous request must have been received.
     ///
     /// # Errors
     /// [`SendError::Busy`] while the last request is under way, [`SendError::Closed`] once the
@@ -215,7 +215,7 @@ impl<Q, R> Caller<Q, R> {
         Ok(())
     }
 
-    /// Receives the reply; `None` if it is not there yet, or no request is under way.
+    /// Receives the reply; `None` if the server has not replied yet, or no request was sent.
     ///
     /// # Errors
     /// [`ReceiveError`] once the server is dropped without a reply; the request is returned if the
@@ -243,21 +243,21 @@ impl<Q, R> Caller<Q, R> {
         Ok(Some(unsafe { self.shared.line.take_reply() }))
     }
 
-    /// Returns `true` if a request was sent whose reply has not been received.
+    /// Returns `true` if a request was sent and its reply was not received yet.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Returns `true` if the server is dropped. Once true, it stays true; a reply may still be
-    /// there.
+    /// Returns `true` if the server was dropped. Once true, it stays true; there may still be a
+    /// reply to receive.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; check_server_dropped() has the Acquire.
         self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
-    /// Finds out whether a reply can still come.
+    /// Checks whether the server was dropped; returns `None` if a reply may still come.
     #[inline]
     fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         // Acquire: pairs with the Release in Server's drop: the turn read below is its last.
@@ -303,8 +303,8 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
     }
 }
 
-/// The side that replies. Dropping it closes the mailbox; a reply that was sent can still be
-/// received.
+/// End of a mailbox that sends replies. Dropping it closes the mailbox; a reply that was sent can
+/// still be received.
 ///
 /// Like [`Caller`], it is invariant, so that replies cannot have a shorter lifetime:
 ///
@@ -321,12 +321,12 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
 /// ```
 pub struct Server<Q, R> {
     shared: Arc<MailboxShared<Q, R>>,
-    /// `true` if a request was received and not answered.
+    /// `true` if a request was received and not answered yet.
     has_request: bool,
 }
 
 impl<Q, R> Server<Q, R> {
-    /// Receives a request, if there is one. The last one must be answered before the next.
+    /// Receives a request; `None` if there is none, or the previous one is not answered yet.
     ///
     /// # Blocking
     /// Never.
@@ -347,7 +347,7 @@ impl<Q, R> Server<Q, R> {
         Some(unsafe { self.shared.line.take_request() })
     }
 
-    /// Sends the reply to the request that was received.
+    /// Sends the reply to the request received last.
     ///
     /// # Errors
     /// [`ReplyError::NoRequest`] if no request was received since the last reply,
@@ -376,22 +376,22 @@ impl<Q, R> Server<Q, R> {
         Ok(())
     }
 
-    /// Returns `true` if a request was received and not answered.
+    /// Returns `true` if a request was received and not answered yet.
     #[inline]
     pub fn has_unanswered_request(&self) -> bool {
         self.has_request
     }
 
-    /// Returns `true` if the caller is dropped. Once true, it stays true; a request may still be
-    /// there.
+    /// Returns `true` if the caller was dropped. Once true, it stays true; there may still be a
+    /// request to receive.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
         self.shared.dropped.caller.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if there is no request to receive and none will ever come. Once true, it
-    /// stays true.
+    /// Returns `true` if there is no request to receive and none can be sent any more. Once true,
+    /// it stays true.
     #[inline]
     pub fn is_finished(&self) -> bool {
         // Acquire: pairs with the Release in Caller's drop: the turn read below is its last.
@@ -415,6 +415,6 @@ impl<Q, R> Drop for Server<Q, R> {
 
 impl<Q, R> fmt::Debug for Server<Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mailbox::Server(owing: {}, closed: {})", self.has_request, self.is_closed())
+        write!(f, "mailbox::Server(unanswered: {}, closed: {})", self.has_request, self.is_closed())
     }
 }

@@ -7,37 +7,37 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Flag in the tail: no more positions are given out.
+/// Flag in the tail: the ring is closed, and no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
-/// Flag in a sequence: the slot of this position stays vacant, because an iterator returned fewer
-/// values than it had claimed while others pushed after it.
+/// Flag in a sequence: the slot of this position stays empty and is skipped, because an iterator
+/// returned fewer values than it had claimed while others pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
 struct MpscShared<T> {
-    /// The producers' cache lines.
+    /// Positions for the producers, on cache lines of their own.
     tail: CachePadded<Tail>,
-    /// The consumer's position, below which values have been popped. On the consumer's cache lines.
+    /// Position of the consumer, below which values were popped. On a cache line of its own.
     head: CachePadded<AtomicU64>,
-    /// Written seldom, so that every thread has a copy of the line.
+    /// State that is rarely written, so that every CPU keeps a copy of its cache line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Number of rows, a power of two, minus one.
+    /// Mask that turns a position into a row: the number of rows, a power of two, minus one.
     mask: u64,
     slots_count: u64,
 }
 
 struct Tail {
-    /// The next position to be given out, and [`CLOSED`].
+    /// Next position to be reserved, with the flag [`CLOSED`].
     next: AtomicU64,
-    /// Position below which slots are vacant, by the head that a producer read last. It lies beside
+    /// Position below which slots are vacant, by the last read of the head. It is stored beside
     /// `next`, so that one read of the consumer's line serves all producers.
     limit: AtomicU64,
 }
 
 struct ProducerState {
-    /// `true` once [`CLOSED`] is in the tail: a copy that the consumer can read without accessing
-    /// the producers' line.
+    /// `true` once the tail has the flag [`CLOSED`]: a copy that the consumer can read without
+    /// accessing the producers' line.
     closed: AtomicBool,
     producers_count: AtomicUsize,
 }
@@ -54,7 +54,7 @@ impl<T> MpscShared<T> {
         unsafe { self.rows.word(self.row(position)) }
     }
 
-    /// Fills the slot of a reserved position, and publishes it.
+    /// Fills the slot of a reserved position and publishes the value.
     ///
     /// # Safety
     /// `reserve` gave the position to the caller, and it is filled once.
@@ -72,7 +72,7 @@ impl<T> MpscShared<T> {
         stage::published(position + 1, self);
     }
 
-    /// Reserves up to `wanted` positions; returns the first and their number.
+    /// Reserves up to `wanted` positions for the caller; returns the first and their number.
     #[inline(always)]
     fn reserve(&self, wanted: u64) -> Result<(u64, u64), PushError<()>> {
         // Relaxed: only a guess at what the exchange will find.
@@ -106,8 +106,8 @@ impl<T> MpscShared<T> {
         }
     }
 
-    /// Returns reserved positions, from `position` to `end`, that were not filled: moves the tail
-    /// back if no later position was given out, otherwise marks them to be skipped.
+    /// Gives back reserved positions from `position` to `end` that were not filled: moves the tail
+    /// back if no later position was reserved, otherwise marks them to be skipped.
     #[cold]
     #[inline(never)]
     fn return_positions(&self, position: u64, end: u64) {
@@ -123,7 +123,7 @@ impl<T> MpscShared<T> {
         }
     }
 
-    /// Reads the consumer's position, and returns the new limit.
+    /// Updates the limit by reading the consumer's position; returns the new limit.
     #[cold]
     #[inline(never)]
     fn refresh_limit(&self) -> u64 {
@@ -150,7 +150,7 @@ impl<T> MpscShared<T> {
         self.producer_state.closed.load(Ordering::Relaxed)
     }
 
-    /// Number of positions given out so far.
+    /// Returns the number of positions reserved since the ring was created.
     fn positions_reserved(&self) -> u64 {
         // Relaxed: only a count.
         self.tail.next.load(Ordering::Relaxed) & !CLOSED
@@ -189,7 +189,7 @@ impl<T> Drop for MpscShared<T> {
     }
 }
 
-/// Makes a ring of exactly `slots_count` slots; returns its first producer and its consumer.
+/// Creates a ring of exactly `slots_count` slots; returns its first producer and its consumer.
 ///
 /// ```
 /// let (producer, mut consumer) = handover_ring::mpsc::ring(64)?;
@@ -233,8 +233,8 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((Producer { shared: Arc::clone(&shared) }, Consumer { shared, head: 0 }))
 }
 
-/// The pushing end; clone it for more producers. Dropping the last one closes the ring; values that
-/// were pushed can still be popped.
+/// End of a ring that pushes values; clone it for more producers. Dropping the last one closes the
+/// ring; values that were pushed can still be popped.
 ///
 /// Values that one thread pushes are popped in the order in which it pushed them.
 ///
@@ -282,8 +282,8 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Pushes values from the iterator while there are slots; returns how many. Values beyond that
-    /// are not taken from the iterator. Values that others push may lie in between, in few places.
+    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed.
+    /// It takes no further values from the iterator. Values of other producers may lie in between.
     ///
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
@@ -323,7 +323,8 @@ impl<T> Producer<T> {
         pushed
     }
 
-    /// Number of values in the ring, including those being pushed and slots reserved by a batch.
+    /// Returns the number of values in the ring, including those being pushed and slots reserved by
+    /// a batch.
     ///
     /// Other threads push and pop meanwhile: use it for display and statistics only.
     ///
@@ -339,7 +340,7 @@ impl<T> Producer<T> {
         self.len() == 0
     }
 
-    /// Number of slots of the ring.
+    /// Returns the number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
@@ -350,8 +351,8 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Closes the ring: every further push, by any producer, is refused. Pushed values can still be
-    /// popped.
+    /// Closes the ring: every further push, by any producer, fails. Values already pushed can still
+    /// be popped.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -382,7 +383,7 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Reserved positions that are not filled yet; dropping it returns those that are left.
+/// Reserved positions that are not filled yet. The destructor gives them back.
 struct ReservedPositions<'a, T> {
     shared: &'a MpscShared<T>,
     position: u64,
@@ -398,23 +399,23 @@ impl<T> Drop for ReservedPositions<'_, T> {
     }
 }
 
-/// The popping end. Dropping it closes the ring, and drops the values in it.
+/// End of a ring that pops values. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
     shared: Arc<MpscShared<T>>,
-    /// Position of the next pop.
+    /// Position of the next value to pop.
     head: u64,
 }
 
-/// State of a slot, by its sequence.
+/// State of a slot, as read from its sequence.
 enum SlotState {
     Filled,
     Skipped,
-    /// Vacant, or being filled.
+    /// The slot is vacant, or is being filled.
     NotYet,
 }
 
 impl<T> Consumer<T> {
-    /// Pops the oldest value, if it is ready.
+    /// Pops the oldest value; `None` if it is not ready.
     ///
     /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
     /// While a producer that has reserved a slot has not filled it, later values of others are not
@@ -434,7 +435,7 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Pops up to `values_max` values and passes them to `each`; returns how many.
+    /// Pops up to `values_max` values and passes them to `each`; returns the number popped.
     ///
     /// # Panics
     /// If `each` does; the value that it panicked with, and all before, have been popped.
@@ -451,8 +452,8 @@ impl<T> Consumer<T> {
         count
     }
 
-    /// Iterates over the values that are ready; the iterator ends when there are no more. Values
-    /// that it has not returned stay in the ring.
+    /// Returns an iterator that pops the values that are ready; it ends when no more are ready.
+    /// Values that it has not returned stay in the ring.
     ///
     /// # Cost
     /// Slots are released to the producers after every 32 values, and when the iterator is dropped:
@@ -462,8 +463,8 @@ impl<T> Consumer<T> {
         Drain::new(self)
     }
 
-    /// Number of values in the ring, including those being pushed and slots reserved by a batch, so
-    /// that fewer values may be ready.
+    /// Returns the number of values in the ring, including those being pushed and slots reserved by
+    /// a batch, so that fewer values may be ready.
     ///
     /// # Cost
     /// A load of the producers' line, which slows them: for display and statistics. To find out
@@ -489,13 +490,13 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Number of slots of the ring.
+    /// Returns the number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed: pushes are refused, but there may be values to pop.
-    /// Once true, it stays true.
+    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once
+    /// true, it stays true.
     ///
     /// # Cost
     /// A load of a line that no thread writes until the ring is closed.
@@ -504,8 +505,8 @@ impl<T> Consumer<T> {
         self.shared.is_closed()
     }
 
-    /// Returns `true` if the ring is empty and no value will ever come. Once true, it stays true.
-    /// It is `false` while a push that began before the ring was closed is under way.
+    /// Returns `true` if the ring is empty and no value can be pushed any more. Once true, it stays
+    /// true. It is `false` while a push that began before the ring was closed is in progress.
     ///
     /// # Cost
     /// A load of a line that no thread writes, until the ring is closed.
@@ -524,8 +525,8 @@ impl<T> Consumer<T> {
         position == end
     }
 
-    /// Closes the ring: every push that begins from now on is refused. Values that were pushed, or
-    /// are being pushed, can still be popped.
+    /// Closes the ring: every push that begins from now on fails. Values that were pushed, or are
+    /// being pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
@@ -543,7 +544,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Takes the value at the head and moves the head on, without releasing the slot.
+    /// Takes the value at the head without releasing its slot; `None` if it is not ready.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let row = self.shared.row(self.head);
@@ -565,8 +566,8 @@ impl<T> Consumer<T> {
         None
     }
 
-    /// Does the same as `take` if the next slots are to be skipped. It skips at most as many as the
-    /// ring has slots, as producers only get room for more by `leave`.
+    /// Takes the next value behind slots to be skipped; `None` if it is not ready. It skips at most
+    /// as many as the ring has slots, as `release_slots` has to vacate further ones for producers.
     #[cold]
     fn skip_and_take(&mut self) -> Option<T> {
         let state = loop {
@@ -579,7 +580,7 @@ impl<T> Consumer<T> {
         if matches!(state, SlotState::Filled) { self.take() } else { None }
     }
 
-    /// Releases the slots below the head to the producers.
+    /// Releases the slots of the values taken to the producers.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in refresh_limit().

@@ -1,6 +1,6 @@
 //! Polling of a cache line that another CPU is about to write.
 
-/// Delays the next poll, after one that found nothing, until this one has completed.
+/// Delays the next poll of the line until the present one, which found nothing, has completed.
 ///
 /// A processor that polls in a loop has many loads in flight at once. When the line changes hands,
 /// some of them turn out to be too early and are repeated, while the other side waits. Without

@@ -13,7 +13,7 @@ use core::mem::MaybeUninit;
 use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::AtomicU64;
 
-/// A slot: loom's cell under the model, a bare one otherwise.
+/// Memory of one value: loom's cell under the model, a plain cell otherwise.
 pub(crate) type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
 #[cfg(not(handover_loom))]
@@ -24,14 +24,14 @@ mod memory {
     use handover_base::prefetch;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-    /// Bytes of a cache line, which CPUs transfer as a whole.
+    /// Size of a cache line, which CPUs transfer as a unit.
     const LINE_BYTES: usize = 64;
 
-    /// Alignment: many machines fetch a line together with its neighbour, which must hold nothing
-    /// else.
+    /// Alignment of the rows: many machines fetch a cache line together with its neighbour, which
+    /// must hold no other data.
     const ALIGN_BYTES: usize = 128;
 
-    /// The rows: each a slot, with a word before it if `WORDS`.
+    /// Memory of a ring: rows of a slot each, with a word before the slot if `WORDS`.
     pub(crate) struct Rows<T, const WORDS: bool> {
         base: NonNull<u8>,
         layout: Layout,
@@ -43,12 +43,12 @@ mod memory {
     }
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {
-        /// Offset of the slot in its row.
+        /// Offset of the slot in its row, in bytes.
         const FIRST: usize =
             if WORDS { size_of::<AtomicU64>().next_multiple_of(align_of::<T>()) } else { 0 };
 
-        /// Distance of two rows. With a word, rows share a line if they fit, and none lies across
-        /// two.
+        /// Distance of two rows in bytes. With a word, rows share a cache line if they fit, and no
+        /// row lies across two lines.
         const STRIDE: usize = {
             let row_bytes = Self::FIRST + size_of::<T>();
             if !WORDS {
@@ -64,8 +64,7 @@ mod memory {
             }
         };
 
-        /// Rows on a line, a power of two; exact if a row's size is a power of two, else
-        /// approximate.
+        /// Number of rows on a cache line, a power of two; approximate if a row's size is not one.
         pub(crate) const IN_LINE: u64 = {
             let row_bytes = Self::STRIDE.next_power_of_two();
             if row_bytes < LINE_BYTES { (LINE_BYTES / row_bytes) as u64 } else { 1 }
@@ -81,7 +80,7 @@ mod memory {
             Some(Self { base, layout, rows_count, slots: PhantomData })
         }
 
-        /// Returns the slot of a row.
+        /// Returns the slot of row number `row`.
         ///
         /// # Safety
         /// `row` is below the count that was passed to `new`.
@@ -97,19 +96,19 @@ mod memory {
             unsafe { slot.cast::<Slot<T>>().as_ref() }
         }
 
-        /// Prefetches the line of a row for writing. It is a hint, without an access.
+        /// Prefetches the cache line of a row for writing. It is a hint, without an access.
         #[inline(always)]
         pub(crate) fn prefetch_for_write(&self, row: usize) {
             prefetch::for_write(self.address(row));
         }
 
-        /// Prefetches the line of a row for reading. It is a hint, without an access.
+        /// Prefetches the cache line of a row for reading. It is a hint, without an access.
         #[inline(always)]
         pub(crate) fn prefetch_for_read(&self, row: usize) {
             prefetch::for_read(self.address(row));
         }
 
-        /// Address of a row; `row` may be out of range.
+        /// Returns the address of a row; `row` may be out of range.
         #[inline(always)]
         fn address(&self, row: usize) -> *const u8 {
             self.base.as_ptr().wrapping_add(row * Self::STRIDE)
@@ -117,7 +116,7 @@ mod memory {
     }
 
     impl<T> Rows<T, true> {
-        /// Returns the word of a row.
+        /// Returns the word of row number `row`.
         ///
         /// # Safety
         /// `row` is below the count that was passed to `new`.
@@ -141,7 +140,7 @@ mod memory {
     }
 }
 
-/// Rows under loom, whose atomics and cells must be made one by one.
+/// Rows under loom, whose atomics and cells must be created one by one.
 #[cfg(handover_loom)]
 mod memory {
     use super::*;
@@ -149,7 +148,7 @@ mod memory {
     pub(crate) struct Rows<T, const WORDS: bool>(Vec<(AtomicU64, Slot<T>)>);
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {
-        /// Rows on a line: two are enough to have lines that are partly filled.
+        /// Number of rows on a simulated cache line: enough to have partly filled lines.
         pub(crate) const IN_LINE: u64 = 2;
 
         pub(crate) fn new(rows_count: usize) -> Option<Self> {
@@ -207,13 +206,13 @@ pub(crate) unsafe fn take<T>(slot: &Slot<T>) -> T {
     })
 }
 
-/// Makes the error of a ring for which there is no memory.
+/// Returns the error of a ring whose slots could not be allocated.
 pub(crate) fn out_of_memory<T>(slots_count: u32) -> CapacityError {
     CapacityError::OutOfMemory { slots_count, slot_bytes: size_of::<T>() }
 }
 
-/// Calls `next` until it returns false. If it panics, the remaining values are dropped while the
-/// panic unwinds; a second panic aborts, as usual.
+/// Calls `next`, which drops a value, until it returns `false`. If it panics, the remaining values
+/// are dropped while the panic unwinds; a second panic aborts, as usual.
 pub(crate) fn drop_all(mut next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {

@@ -8,22 +8,22 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Number of lines by which each side prefetches ahead.
+/// Number of cache lines by which each end prefetches ahead.
 ///
 /// It halves the time of a stream of 8-byte values: 1.1 ns against 2.3, in batches 1.2 against 1.9
 /// (suite ring/stream and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that
 /// machine, six change nothing.
 const LINES_AHEAD: u64 = 3;
 
-/// Number of values after which a batch is published, at the latest.
+/// Maximum number of values of a batch after which they are published.
 const PUBLISH_EVERY: u64 = 64;
 
 struct SpscShared<T> {
-    /// Written only when an end closes the ring, so that both ends have a copy of the line.
+    /// Written only when an end closes the ring, so that both CPUs keep a copy of the cache line.
     close_state: CachePadded<CloseState>,
-    /// The consumer's position, below which values have been popped. On the consumer's line.
+    /// Position of the consumer, below which values were popped. On a cache line of its own.
     head: CachePadded<AtomicU64>,
-    /// The producer's position, below which values are published. On the producer's line.
+    /// Position of the producer, below which values are published. On a cache line of its own.
     tail: CachePadded<AtomicU64>,
     /// Rows; their number is the next power of two of `slots_count`.
     rows: Rows<T, false>,
@@ -32,16 +32,16 @@ struct SpscShared<T> {
 }
 
 struct CloseState {
-    /// `true` once an end closed the ring.
+    /// `true` once an end has closed the ring.
     closed: AtomicBool,
-    /// `true` once the producer has seen `closed` and published its last value: the tail is final.
+    /// `true` once the producer has seen `closed` and published its last value: `tail` is final.
     sealed: AtomicBool,
 }
 
 impl<T> SpscShared<T> {
-    /// Number of slots on a line.
+    /// Number of slots on a cache line.
     const LINE: u64 = Rows::<T, false>::IN_LINE;
-    /// Number of slots by which each side prefetches ahead.
+    /// Number of slots by which each end prefetches ahead.
     const AHEAD: u64 = LINES_AHEAD * Self::LINE;
 
     #[inline(always)]
@@ -55,8 +55,8 @@ impl<T> SpscShared<T> {
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Returns `true` if a line begins at `position`, and the line [`AHEAD`](Self::AHEAD) lies
-    /// wholly below `end`.
+    /// Returns `true` if a cache line begins at `position`, and the line [`AHEAD`](Self::AHEAD) of
+    /// it ends below `end`.
     #[inline(always)]
     fn should_prefetch(position: u64, end: u64) -> bool {
         position.is_multiple_of(Self::LINE) && end - position >= Self::AHEAD + Self::LINE
@@ -73,7 +73,7 @@ impl<T> SpscShared<T> {
         self.close_state.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Publishes the values below the producer's `tail`.
+    /// Publishes the values below position `tail` to the consumer.
     #[inline(always)]
     fn publish(&self, tail: u64) {
         // Release: publishes the slots below to the Acquire in Consumer::find_ready_value().
@@ -81,7 +81,7 @@ impl<T> SpscShared<T> {
         stage::published_by_one(tail, self);
     }
 
-    /// Publishes like `publish`, but does not write the line if all values are published already.
+    /// Publishes as `publish` does, but does not write if all values are published already.
     #[inline(always)]
     fn publish_rest(&self, tail: u64) {
         // Relaxed: only the producer, which calls this, writes the tail.
@@ -90,14 +90,14 @@ impl<T> SpscShared<T> {
         }
     }
 
-    /// Publishes `tail` as the producer's last; no value may be pushed after this.
+    /// Publishes `tail` as the producer's final position; no value may be pushed after this.
     fn seal(&self, tail: u64) {
         self.publish_rest(tail);
         // Release: orders the final tail first; pairs with the Acquire in Consumer::is_finished().
         self.close_state.sealed.store(true, Ordering::Release);
     }
 
-    /// Publishes all values when the producer is refused; returns `true` if the ring is closed.
+    /// Publishes all values after a push failed; returns `true` if the ring is closed.
     #[cold]
     #[inline(never)]
     fn publish_and_check_closed(&self, tail: u64) -> bool {
@@ -110,7 +110,7 @@ impl<T> SpscShared<T> {
         closed
     }
 
-    /// Reads the consumer's position, and returns the position below which slots are vacant.
+    /// Reads the consumer's position; returns the position below which slots are vacant.
     #[cold]
     #[inline(never)]
     fn refresh_limit(&self) -> u64 {
@@ -141,13 +141,13 @@ impl<T> Drop for SpscShared<T> {
     }
 }
 
-/// Makes a ring of exactly `slots_count` slots; returns its two ends.
+/// Creates a ring of exactly `slots_count` slots; returns its two ends.
 ///
 /// ```
 /// let (mut producer, mut consumer) = handover_ring::spsc::ring(2)?;
 /// producer.push("a").unwrap();
 /// producer.push("b").unwrap();
-/// assert_eq!(producer.push("c").unwrap_err().into_inner(), "c", "full: it comes back");
+/// assert_eq!(producer.push("c").unwrap_err().into_inner(), "c", "full: the value is returned");
 /// assert_eq!(consumer.pop(), Some("a"));
 /// # Ok::<(), handover_ring::CapacityError>(())
 /// ```
@@ -177,7 +177,7 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((producer, Consumer { head: 0, ready: 0, shared }))
 }
 
-/// The pushing end. Dropping it closes the ring; values that were pushed can still be popped.
+/// End that pushes values. Dropping it closes the ring; values pushed before can still be popped.
 ///
 /// A producer is invariant in `T`: it cannot stand for a producer of values with a shorter
 /// lifetime, which the consumer would pop as its own `T`:
@@ -193,9 +193,9 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 /// # Ok::<(), handover_ring::CapacityError>(())
 /// ```
 pub struct Producer<T> {
-    /// Position of the next push.
+    /// Position of the next value to push.
     tail: u64,
-    /// Position below which slots are vacant, by the head last read.
+    /// Position below which slots are vacant, by the last read of the head.
     limit: u64,
     shared: Arc<SpscShared<T>>,
 }
@@ -228,9 +228,9 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Pushes a value, to be published later: when a cache line of values is full, by the next
-    /// [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or refusal,
-    /// or when this handle is dropped.
+    /// Pushes a value that is published later: when a cache line is full of values, by the next
+    /// [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or failed
+    /// push, or when this handle is dropped.
     ///
     /// A consumer that keeps up then takes the producer's line once for several values. It does not
     /// see the last values, so **flush before you stop pushing**: a consumer that waits for an
@@ -260,8 +260,8 @@ impl<T> Producer<T> {
         self.shared.publish_rest(self.tail);
     }
 
-    /// Pushes values from the iterator while there are slots; returns how many. Values beyond that
-    /// are not taken from the iterator.
+    /// Pushes values from the iterator until the ring is full or closed; returns the number of
+    /// values pushed. Further values are not taken from the iterator.
     ///
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
@@ -287,7 +287,7 @@ impl<T> Producer<T> {
         (self.tail - first) as usize
     }
 
-    /// Number of values in the ring, including unpublished ones.
+    /// Returns the number of values in the ring, including unpublished ones.
     ///
     /// The consumer may pop at any time, so that there may be fewer; only this handle makes them
     /// more.
@@ -302,13 +302,13 @@ impl<T> Producer<T> {
         self.len() == 0
     }
 
-    /// Returns `true` if a push would be refused for lack of a slot; this may be stale. `false`
+    /// Returns `true` if the ring is full, so that a push would fail; this may be stale. `false`
     /// stays valid until this handle pushes.
     pub fn is_full(&mut self) -> bool {
         !self.find_vacant_slot()
     }
 
-    /// Number of slots of the ring.
+    /// Returns the number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
@@ -319,14 +319,14 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Publishes all values and closes the ring: every further push is refused. Pushed values can
-    /// still be popped.
+    /// Publishes all values and closes the ring: every further push fails. Values already pushed
+    /// can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
         self.shared.seal(self.tail);
     }
 
-    /// Returns `true` if a slot is vacant.
+    /// Returns `true` if a slot is vacant; reads the consumer's position if none is known.
     #[inline(always)]
     fn find_vacant_slot(&mut self) -> bool {
         if self.tail == self.limit {
@@ -335,7 +335,7 @@ impl<T> Producer<T> {
         self.tail != self.limit
     }
 
-    /// Returns `true` if a push would be accepted.
+    /// Returns `true` if a push would succeed: a slot is vacant and the ring is open.
     #[inline(always)]
     fn has_room(&mut self) -> bool {
         !self.shared.is_closed() && self.find_vacant_slot()
@@ -355,7 +355,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Fills the slot at the tail and moves the tail on.
+    /// Fills the slot at the tail and advances the tail.
     ///
     /// # Safety
     /// The tail is below the limit.
@@ -382,7 +382,7 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// A batch of pushes; dropping it publishes them, also if the iterator panics.
+/// Batch of pushes in progress. The destructor publishes them, also if the iterator panics.
 struct PushBatch<'a, T>(&'a mut Producer<T>);
 
 impl<T> PushBatch<'_, T> {
@@ -413,17 +413,17 @@ impl<T> Drop for PushBatch<'_, T> {
     }
 }
 
-/// The popping end. Dropping it closes the ring, and drops the values in it.
+/// End of a ring that pops values. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
-    /// Position of the next pop.
+    /// Position of the next value to pop.
     head: u64,
-    /// Position below which slots are filled, by the tail last read.
+    /// Position below which slots are filled, by the last read of the tail.
     ready: u64,
     shared: Arc<SpscShared<T>>,
 }
 
 impl<T> Consumer<T> {
-    /// Pops the oldest value, if one is ready.
+    /// Pops the oldest value; `None` if no value is ready.
     ///
     /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
     ///
@@ -442,7 +442,7 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Pops up to `values_max` values and passes them to `each`; returns how many.
+    /// Pops up to `values_max` values and passes them to `each`; returns the number popped.
     ///
     /// # Panics
     /// If `each` does; the value that it panicked with, and all before, have been popped.
@@ -461,8 +461,8 @@ impl<T> Consumer<T> {
         (self.head - first) as usize
     }
 
-    /// Iterates over the values that are ready; the iterator ends when there are no more. Values
-    /// that it has not returned stay in the ring.
+    /// Returns an iterator that pops the values that are ready; it ends when no more are ready.
+    /// Values that it has not returned stay in the ring.
     ///
     /// # Cost
     /// Slots are released to the producer after every 32 values, and when the iterator is dropped:
@@ -472,8 +472,8 @@ impl<T> Consumer<T> {
         Drain::new(self)
     }
 
-    /// Number of values that are ready. The producer may publish at any time, so that there may be
-    /// more; only this handle makes them fewer.
+    /// Returns the number of values that are ready. The producer may publish at any time, so that
+    /// there may be more; only this handle makes them fewer.
     ///
     /// # Cost
     /// A load of the producer's line.
@@ -492,19 +492,19 @@ impl<T> Consumer<T> {
         self.head == self.ready && self.len() == 0
     }
 
-    /// Number of slots of the ring.
+    /// Returns the number of slots of the ring.
     pub fn slots_count(&self) -> usize {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed: pushes are refused, but there may be values to pop.
-    /// Once true, it stays true.
+    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once
+    /// true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Returns `true` if the ring is empty and no value will ever come. Once true, it stays true.
+    /// Returns `true` if the ring is empty and no value can be pushed any more; it stays `true`.
     ///
     /// After [`close`](Self::close) from this end it becomes true once the producer has had a push
     /// refused or is dropped; until then a push that had begun before may still come.
@@ -514,13 +514,13 @@ impl<T> Consumer<T> {
         self.shared.close_state.sealed.load(Ordering::Acquire) && self.is_empty()
     }
 
-    /// Closes the ring: every push that begins from now on is refused. Values that were pushed, or
-    /// are being pushed, can still be popped.
+    /// Closes the ring: every push that begins from now on fails. Values that were pushed, or are
+    /// being pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
 
-    /// Takes the value at the head and moves the head on, without releasing the slot.
+    /// Takes the value at the head without releasing its slot; `None` if none is ready.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         if self.head == self.ready && !self.find_ready_value() {
@@ -531,7 +531,7 @@ impl<T> Consumer<T> {
         Some(unsafe { self.take_ready() })
     }
 
-    /// Takes the value at the head, which is known to be ready.
+    /// Takes the value at the head, which the caller knows to be ready.
     ///
     /// # Safety
     /// The head is below `ready`.
@@ -548,7 +548,7 @@ impl<T> Consumer<T> {
         value
     }
 
-    /// Reads the producer's position; returns `true` if a value is ready.
+    /// Returns `true` if a value is ready; reads the producer's position if none is known.
     #[inline(always)]
     fn find_ready_value(&mut self) -> bool {
         // Acquire: pairs with the Release in Shared::publish().
@@ -556,7 +556,7 @@ impl<T> Consumer<T> {
         self.head != self.ready
     }
 
-    /// Releases the slots below the head to the producer.
+    /// Releases the slots of the values taken to the producer.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in Shared::refresh_limit().
@@ -580,11 +580,11 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// A batch of pops; dropping it releases their slots, also if the receiving closure panics.
+/// Batch of pops. The destructor releases their slots, also if the receiving closure panics.
 struct PopBatch<'a, T>(&'a mut Consumer<T>);
 
 impl<T> PopBatch<'_, T> {
-    /// Passes on the values below position `end` that are known to be ready.
+    /// Passes the values below position `end` that are known to be ready to `each`.
     #[inline(always)]
     fn take_until(&mut self, end: u64, each: &mut impl FnMut(T)) {
         let end = self.0.ready.min(end);
