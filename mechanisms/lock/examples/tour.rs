@@ -25,11 +25,11 @@ fn main() {
                 })
             })
             .collect();
-        threads.into_iter().map(|t| t.join().expect("a worker")).sum()
+        threads.into_iter().map(|t| t.join().expect("a worker thread panicked")).sum()
     });
     let done = housekeeping.into_inner();
     assert_eq!(done + skipped, 40_000);
-    println!("housekeeping: done {done} times, left to its holder {skipped} times");
+    println!("housekeeping: done {done} times, skipped {skipped} times (lock held by others)");
 
     // 2. A thread that must have the lock waits between tries, away from the lock's cache line.
     let total = TryLock::new(0u64);
@@ -57,7 +57,7 @@ fn main() {
     const TRIES_COUNT: u32 = 1_000_000;
     let lock = TryLock::new(());
     let free_ns = ns_each(TRIES_COUNT, || drop(black_box(lock.try_lock())));
-    let held = lock.try_lock().expect("free");
+    let held = lock.try_lock().expect("the lock is held");
     let busy_ns = ns_each(TRIES_COUNT, || assert!(black_box(lock.try_lock()).is_none()));
     drop(held);
     println!("busy: {busy_ns:.1} ns, free and unlock: {free_ns:.1} ns");

@@ -3,10 +3,10 @@
 use crate::stage;
 use handover_base::sync::{hint, thread};
 
-/// Number of spin hints in the longest pause of a [`Backoff`], before it yields instead.
+/// Number of spin hints in the longest pause of a [`Backoff`], after which it yields instead.
 const PAUSES_MAX: u32 = 64;
 
-/// Exponential, bounded pauses between tries of one lock.
+/// Exponentially growing, bounded pauses between attempts to take a lock.
 ///
 /// A thread that tries a busy lock again and again pulls the lock's line into its own cache each
 /// time the holder has written to it, and the holder must fetch the line back to unlock. Waiting a
@@ -45,7 +45,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Makes a backoff whose first wait is a single pause.
+    /// Creates a backoff whose first wait is a single spin hint.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
@@ -78,7 +78,7 @@ impl Backoff {
         self.pauses_next > PAUSES_MAX
     }
 
-    /// Starts again from the shortest pause, after a success.
+    /// Resets the backoff to the shortest pause, after a successful attempt.
     #[inline]
     pub fn reset(&mut self) {
         *self = Self::new();

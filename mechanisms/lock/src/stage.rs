@@ -6,25 +6,25 @@
 use crate::RawTryLock;
 use handover_base::stage::{address, stage};
 
-/// The caller has taken the lock.
+/// Records that the caller has taken the lock.
 #[inline(always)]
 pub(crate) fn taken(word: &RawTryLock) {
     stage!("probes", "lock.taken", address(word));
 }
 
-/// The lock looked free, but another thread's exchange came first.
+/// Records that an attempt failed, because another thread took the lock after it was read as free.
 #[inline(always)]
 pub(crate) fn lost(word: &RawTryLock) {
     stage!("probes", "lock.lost", address(word));
 }
 
-/// The holder is about to free the lock.
+/// Records that the holder is about to free the lock.
 #[inline(always)]
 pub(crate) fn released(word: &RawTryLock) {
     stage!("probes", "lock.released", address(word));
 }
 
-/// A thread waits between two tries: `pauses_count` pauses, or a yield if it is zero.
+/// Records a wait between two attempts: `pauses_count` spin hints, or a yield if it is zero.
 #[inline(always)]
 pub(crate) fn waited(pauses_count: u32) {
     stage!("probes", "lock.waited", pauses_count);

@@ -16,7 +16,8 @@ use crate::stage;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::const_unless_loom;
 
-/// A try-lock without a value: the word inside [`TryLock`](crate::TryLock).
+/// Lock without a value, which is tried but not waited for: the word inside
+/// [`TryLock`](crate::TryLock).
 ///
 /// For callers that keep the data elsewhere, or measure the bare word. It is one byte; put it
 /// into a [`CachePadded`](handover_base::sync::CachePadded) to have it alone on its cache lines.
@@ -40,7 +41,7 @@ pub struct RawTryLock {
 
 impl RawTryLock {
     const_unless_loom! {
-        /// Makes a free lock.
+        /// Creates an unlocked lock.
         #[inline]
         #[must_use]
         pub const fn new() -> Self {
@@ -48,7 +49,7 @@ impl RawTryLock {
         }
     }
 
-    /// Takes the lock if it is free; returns `true` if the caller now holds it.
+    /// Takes the lock and returns `true` if it is free; returns `false` if it is held.
     ///
     /// Never waits and never fails spuriously: `false` means that a thread held the lock at some
     /// moment during the call.
@@ -100,9 +101,9 @@ impl RawTryLock {
     }
 }
 
-/// Tells the compiler to lay out the busy case straight on, and the exchange out of line. A busy
-/// try is two instructions, and a jump would double it; the exchange costs ten times as much as the
-/// jump to it.
+/// Makes the compiler lay out the case of a held lock without a jump, and the exchange out of line.
+/// An attempt at a held lock is two instructions, and a jump would double it; the exchange costs
+/// ten times as much as the jump to it.
 #[cold]
 #[inline]
 fn cold_path() {}

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use handover_base::sync::{UnsafeCell, const_unless_loom};
 
-/// A value behind a lock that can be tried but not waited for.
+/// Value behind a lock whose only operation is to try: it never waits.
 ///
 /// [`try_lock`](Self::try_lock) reads before it writes: while a thread holds the lock, each try of
 /// the others is a load from their own cache, however many they are. There is no queue and no
@@ -64,14 +64,14 @@ unsafe impl<T: ?Sized + Send> Send for TryLock<T> {}
 
 impl<T> TryLock<T> {
     const_unless_loom! {
-        /// Makes a free lock around `value`.
+        /// Creates an unlocked lock around `value`.
         #[inline]
         pub const fn new(value: T) -> Self {
             Self { word: RawTryLock::new(), value: UnsafeCell::new(value) }
         }
     }
 
-    /// Takes the value out. No lock is needed: no guard can borrow a lock that is moved.
+    /// Consumes the lock and returns the value, without locking: no guard can borrow a moved lock.
     #[inline]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -79,7 +79,7 @@ impl<T> TryLock<T> {
 }
 
 impl<T: ?Sized> TryLock<T> {
-    /// Takes the lock if it is free; dropping the guard frees it.
+    /// Takes the lock and returns a guard that frees it when dropped; `None` if the lock is held.
     ///
     /// `None` means that a thread (perhaps the calling one) held the lock at some moment during the
     /// call. There are no spurious failures.
@@ -97,7 +97,7 @@ impl<T: ?Sized> TryLock<T> {
         self.word.is_locked()
     }
 
-    /// Returns the value without locking: `&mut` proves that there is no guard.
+    /// Returns a reference to the value without locking: `&mut` proves that there is no guard.
     ///
     /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later
     /// `try_lock` fail.
@@ -116,7 +116,7 @@ impl<T> From<T> for TryLock<T> {
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
-    /// Shows the value if the lock is free, `<locked>` if not.
+    /// Formats the value if the lock is free, `<locked>` if it is held.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.try_lock() {
             Some(held) => f.debug_struct("TryLock").field("value", &&*held).finish(),
@@ -164,8 +164,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct Guard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
-    /// Makes the guard Send and Sync exactly if `&mut T` is; the reference above alone would make
-    /// the guard of a `T: Send + !Sync` Sync.
+    /// Makes the guard Send and Sync under the same conditions as `&mut T`; the reference above
+    /// alone would make the guard of a `T: Send + !Sync` Sync.
     _variance: PhantomData<&'a mut T>,
 }
 
