@@ -12,8 +12,8 @@ const MS: u64 = 1_000_000;
 fn main() {
     // 1. Timers return their payload when they are due, and not before.
     let mut wheel = Wheel::new(Config::default(), 0).expect("the defaults are valid");
-    wheel.start(30 * MS, "tea").expect("room");
-    let eggs = wheel.start(10 * MS, "eggs").expect("room");
+    wheel.start(30 * MS, "tea").expect("too many timers");
+    let eggs = wheel.start(10 * MS, "eggs").expect("too many timers");
     println!("sleep until {:?} ns", wheel.next_deadline_ns());
     wheel.cancel(eggs);
     println!("sleep until {:?} ns, as the eggs were cancelled", wheel.next_deadline_ns());
@@ -21,8 +21,8 @@ fn main() {
     println!("at 31 ms: {:?}", wheel.pop_due(31 * MS).map(|expired| expired.payload));
 
     // 2. A periodic timer keeps to its grid, and reports missed deadlines.
-    let period_ns = NonZeroU64::new(10 * MS).expect("not zero");
-    let beat = wheel.start_periodic(40 * MS, period_ns, "beat").expect("room");
+    let period_ns = NonZeroU64::new(10 * MS).expect("the period is zero");
+    let beat = wheel.start_periodic(40 * MS, period_ns, "beat").expect("too many timers");
     for now_ns in [41 * MS, 55 * MS, 99 * MS] {
         while let Some(beat) = wheel.pop_due(now_ns) {
             println!(
@@ -36,7 +36,7 @@ fn main() {
     wheel.cancel(beat);
 
     // 3. A time-out that each message puts off costs a store each time.
-    let idle = wheel.start(200 * MS, "idle").expect("room");
+    let idle = wheel.start(200 * MS, "idle").expect("too many timers");
     (100..1000).for_each(|ms| assert!(wheel.reschedule(idle, (ms + 100) * MS)));
     println!(
         "at 1 s: {:?}; the time-out is at {:?}",
@@ -47,9 +47,9 @@ fn main() {
     // 4. The number of timers is bounded, and a refusal returns the payload.
     let config = Config { timers_max: 1, timers_reserved: 1 };
     let mut small = Wheel::new(config, 0).expect("a valid configuration");
-    small.start(1, "first").expect("room for one");
+    small.start(1, "first").expect("too many timers");
     if let Err(Full(payload)) = small.start(2, "second") {
-        println!("no room for the {payload}");
+        println!("too many timers, not started: {payload}");
     }
 
     // 5. A million timers. These are rough figures; the lab measures properly.
@@ -59,7 +59,8 @@ fn main() {
     // Scattered over 10 s by a multiplicative hash.
     let deadline_ns = |i: u32| u64::from(i).wrapping_mul(0x9E37_79B9_7F4A_7C15) % (10_000 * MS);
     let began = Instant::now();
-    let ids: Vec<_> = (0..COUNT).map(|i| wheel.start(deadline_ns(i), i).expect("room")).collect();
+    let ids: Vec<_> =
+        (0..COUNT).map(|i| wheel.start(deadline_ns(i), i).expect("too many timers")).collect();
     let per_timer = |began: Instant| began.elapsed().as_secs_f64() * 1e9 / f64::from(COUNT);
     println!("start, memory fresh from the kernel: {:.0} ns", per_timer(began));
     let began = Instant::now();
@@ -68,7 +69,7 @@ fn main() {
     }
     println!("cancel, in the order of starting: {:.0} ns", per_timer(began));
     for i in 0..COUNT {
-        wheel.start(deadline_ns(i), i).expect("room again");
+        wheel.start(deadline_ns(i), i).expect("too many timers");
     }
     let began = Instant::now();
     let expired_count = wheel.expire(10_000 * MS, usize::MAX, |expired| {

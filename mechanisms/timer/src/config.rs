@@ -2,7 +2,7 @@
 
 use crate::ConfigError;
 
-/// Upper bound of [`Config::timers_max`]: 2^28.
+/// Maximum of [`Config::timers_max`].
 const TIMERS_LIMIT: u32 = 1 << 28;
 
 /// Configuration of a wheel.
@@ -19,15 +19,15 @@ const TIMERS_LIMIT: u32 = 1 << 28;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum number of timers that run at once; a further one is refused. Default 1,048,576.
+    /// Maximum number of timers that run at once; starting another one fails. Default 1,048,576.
     ///
     /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110
     /// bytes for each, with a payload of 8 bytes, and 400 KiB besides. A slot is used for 2^31
     /// timers and then retired, and with it its memory: a few bytes for many seconds of starting
     /// and cancelling.
     pub timers_max: u32,
-    /// Number of timers for which memory is allocated at once; for others it is allocated when
-    /// needed, by doubling, and kept. Default 0.
+    /// Number of timers for which memory is allocated when the wheel is created; for more timers it
+    /// is allocated when needed, by doubling, and kept. Default 0.
     ///
     /// Doubling moves the existing timers, which takes milliseconds for a million: set this to the
     /// expected number if such a pause matters. Memory that is allocated and not used yet is

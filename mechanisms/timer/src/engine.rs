@@ -37,39 +37,39 @@ use records::{EntryState, Records};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Number of timers below the floor that is always accepted.
+/// Minimum of `late_max`: so many late timers are always accepted.
 const LATE_MIN: usize = 128;
 /// Number of entries opened ahead of time for each late timer that a rewind requires, so that the
-/// late timers pay for moving the entries.
+/// cost of moving the entries is spread over the late timers.
 const AHEAD_PER_LATE: usize = 8;
-/// Minimum number of entries to gather when slots are opened whose time has come.
+/// Minimum number of entries to collect when due slots are opened.
 const GATHERED_MIN: usize = 96;
-/// Distance ahead of the popped timer, among the sorted ones, at which the slot of another is
+/// Distance from the popped timer, in the order of deadlines, to the timer whose record is
 /// prefetched.
 const PREFETCH_DISTANCE: usize = 16;
-/// Slot index that stands for the heap of late timers.
+/// Slot index that stands for the heap of late timers, which has no slot.
 const LATE: usize = usize::MAX;
 /// Key that no timer has.
 const NO_KEY: u64 = 0;
-/// Number of sweep steps when a block is started while there are too many; two steps process a
-/// block.
+/// Number of calls of [`Levels::sweep`] for each new block while there are too many blocks; two
+/// calls process a block.
 const SWEEPS_PER_BLOCK: usize = 8;
 
 /// An expired timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expired<T> {
-    /// Handle of the timer; no longer valid for a one-shot timer.
+    /// Handle of the timer; a one-shot timer's handle is no longer valid.
     pub id: TimerId,
-    /// Deadline of the timer; the first one, if a periodic timer has missed several.
+    /// Deadline of the timer; the first one missed, if a periodic timer has missed several.
     pub deadline_ns: u64,
-    /// Number of further deadlines of a periodic timer that have passed by now; they are reported
-    /// only here. Always 0 for a one-shot timer.
+    /// Number of further deadlines of a periodic timer that have already passed; no other call
+    /// reports them. Always 0 for a one-shot timer.
     pub missed_count: u64,
-    /// Payload given at the start; a clone of it if the timer goes on.
+    /// Payload passed at the start; for a periodic timer that continues, a clone of it.
     pub payload: T,
 }
 
-/// Timers by deadline, each with a payload that is returned when it expires.
+/// Set of timers, each with a deadline and a payload that is returned when the timer expires.
 ///
 /// Deadlines are in ns on any clock that does not go backwards, over the full range of `u64`.
 /// Timers expire in the order of their deadlines, to the nanosecond, and never early; those with
@@ -94,34 +94,33 @@ pub struct Expired<T> {
 pub struct Wheel<T> {
     records: Records<T>,
     levels: Levels,
-    /// Entries below all in `levels`, the earliest first, from `sorted_at` on.
+    /// Entries earlier than all in `levels`, in order of deadline, from index `sorted_at` on.
     sorted: Vec<Entry>,
     sorted_at: usize,
-    /// Entries that were below the floor of `levels` when they were filed.
+    /// Entries whose deadline was below the floor of `levels` when they were added.
     late: Heap,
     /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
-    /// Estimated number of entries that a rewind would move.
+    /// Estimated number of entries that a rewind of the floor would have to move.
     ahead_count: usize,
-    /// Key of the timer that was started last, if its entry is still where it was put: the newest
-    /// of its slot or the last of the heap. Cancelling this timer leaves no stale entry. Otherwise
-    /// [`NO_KEY`].
+    /// Key of the timer started last, if its entry is still where it was added (the newest of its
+    /// slot or the last of the heap), else [`NO_KEY`]. Cancelling this timer leaves no stale entry.
     newest: u64,
-    /// Slot of that entry, or [`LATE`].
+    /// Slot of the newest timer's entry, or [`LATE`].
     newest_slot: usize,
     now_ns: u64,
-    /// Function that clones the payload of a periodic timer; set once there is one.
+    /// Function that clones a payload; `None` until a periodic timer is started.
     clone: Option<fn(&T) -> T>,
 }
 
-/// The earliest entry of all, if it is not stale.
+/// The earliest entry of the wheel, which is not stale, and its container.
 struct Top {
     entry: Entry,
     source: Source,
     state: EntryState,
 }
 
-/// The one of two containers that holds the earliest entry.
+/// Container of the earliest entry: the sorted entries or the heap of late ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Sorted,
@@ -129,7 +128,7 @@ enum Source {
 }
 
 impl<T> Wheel<T> {
-    /// Makes a wheel without timers; `now_ns` is the current time.
+    /// Creates a wheel without timers; `now_ns` is the current time.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration is not valid.
@@ -151,7 +150,7 @@ impl<T> Wheel<T> {
         })
     }
 
-    /// Number of running timers.
+    /// Returns the number of running timers.
     pub fn len(&self) -> usize {
         self.records.live_count()
     }
@@ -161,7 +160,7 @@ impl<T> Wheel<T> {
         self.len() == 0
     }
 
-    /// Returns `true` if this timer is running.
+    /// Returns `true` if the timer with this handle is running.
     pub fn contains(&self, id: TimerId) -> bool {
         self.records.find(id).is_some()
     }
@@ -182,8 +181,8 @@ impl<T> Wheel<T> {
         Some(self.records.deadline_ns(self.records.find(id)?))
     }
 
-    /// Starts a timer that expires once, at `deadline_ns`; if that has passed, at the next
-    /// [`pop_due`](Self::pop_due).
+    /// Starts a timer that expires once, at `deadline_ns`, or at the next
+    /// [`pop_due`](Self::pop_due) if that time has passed.
     ///
     /// # Errors
     /// [`Full`] returns the payload if `timers_max` timers are running.
@@ -223,7 +222,7 @@ impl<T> Wheel<T> {
         Ok(id)
     }
 
-    /// Cancels a timer and returns its payload; `None`, without a change, if it is not running.
+    /// Cancels a timer and returns its payload; `None` if the timer is not running.
     ///
     /// # Cost
     /// Constant: an access to the timer's own slot. Its stale entry is removed later.
@@ -240,8 +239,8 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Gives a running timer another deadline; returns `false`, without a change, if it is not
-    /// running. A periodic timer goes on from the new deadline, with its period.
+    /// Changes the deadline of a running timer; returns `false` if the timer is not running. A
+    /// periodic timer continues from the new deadline, with its period.
     ///
     /// # Cost
     /// A later deadline is one store, any number of times; the entry is moved once, when the timer
@@ -267,8 +266,8 @@ impl<T> Wheel<T> {
         self.find_top(u64::MAX).map(|top| top.entry.deadline_ns)
     }
 
-    /// Returns the earliest timer that is due at `now_ns`; `None` if there is none. A one-shot
-    /// timer ends with this, a periodic one goes on.
+    /// Returns the earliest timer that is due at `now_ns`; `None` if none is due. This ends a
+    /// one-shot timer; a periodic timer continues.
     ///
     /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers
     /// may be started, cancelled and rescheduled in between; a timer started with a deadline that
@@ -295,8 +294,8 @@ impl<T> Wheel<T> {
         Some(Expired { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
 
-    /// Passes the timers that are due at `now_ns` to `f`, earliest first, at most `expired_max`;
-    /// returns how many. If it returns `expired_max`, there may be more.
+    /// Passes at most `expired_max` timers that are due at `now_ns` to `f`, earliest first; returns
+    /// their number. If it returns `expired_max`, more timers may be due.
     pub fn expire(
         &mut self,
         now_ns: u64,
@@ -342,8 +341,8 @@ impl<T> Wheel<T> {
         Some(Expired { id, deadline_ns, missed_count, payload })
     }
 
-    /// Finds the earliest timer, and brings its entry to the top of a source; opens no slot that
-    /// begins after `limit_ns`.
+    /// Returns the earliest entry that is not stale, moved to the front of its container; `None` if
+    /// the next slot begins after `limit_ns`, which stays unopened, or there are no timers.
     #[inline]
     fn find_top(&mut self, limit_ns: u64) -> Option<Top> {
         loop {
@@ -368,7 +367,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Drops the top entry of a source, whose timer is not due at the entry's deadline.
+    /// Removes the first entry of a container, which is stale, or adds it anew if it was postponed.
     fn drop_top(&mut self, entry: Entry, source: Source, state: EntryState) {
         self.remove(source);
         if state == EntryState::Postponed {
@@ -377,8 +376,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Opens the first slot, unless it begins after `limit_ns`, and further slots while few entries
-    /// are gathered and their time has come. Returns `true` if it opened one.
+    /// Sorts the entries of the first slot into `sorted`, unless the slot begins after `limit_ns`;
+    /// also of further due slots, while they are few. Returns `true` if it opened a slot.
     #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
@@ -408,13 +407,13 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Files an entry, but does not note it as the newest.
+    /// Adds an entry without recording it as the newest.
     fn refile(&mut self, entry: Entry) {
         self.newest = NO_KEY;
         self.add(entry);
     }
 
-    /// Files an entry, and returns the slot of the wheel or [`LATE`].
+    /// Adds an entry to its slot or to the late ones; returns the slot, or [`LATE`].
     #[inline]
     fn add(&mut self, entry: Entry) -> usize {
         if entry.deadline_ns >= self.levels.floor_ns() {
@@ -430,8 +429,8 @@ impl<T> Wheel<T> {
         LATE
     }
 
-    /// Drops stale entries from `late`. If there are still many because the floor runs ahead of the
-    /// time, takes the floor back, so that starting a timer stays constant in time.
+    /// Removes stale entries from the late ones. If there are still many because the floor is ahead
+    /// of the time, moves the floor back, so that the cost of starting a timer stays constant.
     #[cold]
     #[inline(never)]
     fn shrink_late(&mut self) {
@@ -460,7 +459,7 @@ impl<T> Wheel<T> {
         self.late_max = LATE_MIN.max(2 * self.late.len());
     }
 
-    /// Removes the top entry of a source.
+    /// Removes the first entry of a container.
     fn remove(&mut self, source: Source) {
         match source {
             Source::Sorted => {
@@ -473,7 +472,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Completes a cancel of the newest timer, whose entry is in the heap.
+    /// Removes the entry of the newest timer, just cancelled, from the heap; returns `payload`.
     #[cold]
     #[inline(never)]
     fn cancel_late(&mut self, payload: T) -> Option<T> {
@@ -482,8 +481,8 @@ impl<T> Wheel<T> {
         Some(payload)
     }
 
-    /// Files an entry in a new block of its slot. If there are many blocks, removes the stale
-    /// entries of some: more of them than arise before the next block is started.
+    /// Adds an entry to a new block of its slot. If there are many blocks, removes the stale
+    /// entries of some: more of them than arise before the next block is added.
     #[cold]
     #[inline(never)]
     fn add_in_new_block(&mut self, slot: usize, entry: Entry) -> usize {

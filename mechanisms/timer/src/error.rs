@@ -6,21 +6,21 @@ use std::{error, fmt};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A field is outside its range.
+    /// A field of the configuration is outside its range.
     #[error("{knob}={value}: must lie in {min}..={max}")]
     OutOfRange {
         /// Name of the field.
         knob: &'static str,
         /// Value of the field.
         value: u32,
-        /// Minimum.
+        /// Minimum value of the field.
         min: u32,
-        /// Maximum.
+        /// Maximum value of the field.
         max: u32,
     },
 }
 
-/// Error of starting a timer: `timers_max` timers are running. It holds the payload.
+/// Error of starting a timer while `timers_max` timers are running; contains the payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -32,7 +32,7 @@ impl<T> fmt::Debug for Full<T> {
 
 impl<T> fmt::Display for Full<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("timers_max timers are running: cancel one or raise timers_max")
+        f.write_str("too many timers: timers_max are running; cancel one or raise timers_max")
     }
 }
 

@@ -1,6 +1,6 @@
 //! All of this crate's `unsafe`: prefetching of memory.
 
-/// Prefetches `it`, or its first cache line if it is larger. This only affects time.
+/// Prefetches the first cache line of `it` for reading. It is a hint, without an access.
 #[inline(always)]
 pub(crate) fn prefetch<T>(it: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, handover_portable))))]

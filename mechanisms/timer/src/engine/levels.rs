@@ -21,21 +21,21 @@ use crate::raw::prefetch;
 const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-/// Entries of a block, which has 512 bytes.
+/// Number of entries of a block, which has 512 bytes.
 const BLOCK_ENTRIES: usize = 31;
 const ENTRIES_PER_LINE: usize = 4;
-/// Maximum number of blocks of a slot that is sorted instead of being spread over lower levels.
+/// Maximum blocks of a slot that is sorted; the entries of a larger one move to lower levels.
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`Levels::open`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of blocks that is always accepted, beside the newest of each slot.
+/// Number of blocks, beyond the newest of each slot, that is always accepted.
 const CROWDED_BLOCKS_MIN: usize = 8;
-/// Number of blocks to preallocate for as many timers as fit into one.
+/// Number of blocks to preallocate for as many timers as fit into one block.
 const BLOCKS_PER_BLOCKFUL: usize = 4;
 const NONE: u32 = u32::MAX;
 
-/// Reference to a block with the number of its entries, which is stored by the reference, so that a
-/// walk along a chain knows it one block ahead.
+/// Reference to a block, with the number of the block's entries: stored here, it is known one block
+/// ahead when a chain is followed.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     block: u32,
@@ -43,16 +43,16 @@ struct Link {
 }
 
 impl Link {
-    /// Refers to no block. Its block counts as full, which saves the most common path a test.
+    /// Link to no block. Its block counts as full, which saves a test on the most common path.
     const NONE: Self = Self { block: NONE, len: BLOCK_ENTRIES as u32 };
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block {
-    /// Next block of the chain, or of the free list.
+    /// Next block of the slot's chain, or of the list of free blocks.
     next: Link,
-    /// Keeps entries from lying across cache lines.
+    /// Padding that keeps entries from lying across cache lines.
     _pad: u64,
     entries: [Entry; BLOCK_ENTRIES],
 }
@@ -63,39 +63,39 @@ impl Block {
     const EMPTY: Self = Self { next: Link::NONE, _pad: 0, entries: [Entry::NONE; BLOCK_ENTRIES] };
 }
 
-/// Position of the sweep.
+/// Position of [`Levels::sweep`] in the chains of blocks.
 #[derive(Clone, Copy, Debug)]
 struct Sweep {
     slot: usize,
-    /// Block before the one to process; [`NONE`] for the first of the slot.
+    /// Block before the next one to process; [`NONE`] if that is the first of the slot.
     before: u32,
-    /// `true` if the timers of the block's entries have been prefetched.
+    /// `true` if the records of the block's timers were prefetched.
     is_prefetched: bool,
 }
 
-/// The earliest occupied slot.
+/// Earliest slot that contains entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstSlot {
     level: usize,
     slot: usize,
-    /// Earliest deadline that belongs to the slot.
+    /// Lower bound of the deadlines in the slot.
     pub(super) lowest_ns: u64,
     highest_ns: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Levels {
-    /// Reference of the levels: a deadline's level is that of its highest digit that differs from
-    /// this.
+    /// Time relative to which levels are determined: a deadline's level is that of its highest
+    /// digit that differs from this.
     base_ns: u64,
-    /// Deadlines from this one on belong in the wheel. Equal to `base_ns`, or greater by one once
-    /// the slot of `base_ns` itself has been taken.
+    /// Lower bound of the deadlines that may be added. Equal to `base_ns`, or greater by one once
+    /// the slot of `base_ns` itself was emptied.
     floor_ns: u64,
-    /// Set of the levels with an occupied slot, one bit each.
+    /// Bitmap of the levels that contain entries.
     levels: u32,
-    /// Set of the occupied slots of each level, one bit each.
+    /// For each level: bitmap of the slots that contain entries.
     occupied: [u64; LEVELS_COUNT],
-    /// Newest block of each slot.
+    /// Link to the newest block of each slot.
     slots: Vec<Link>,
     blocks: Vec<Block>,
     free: u32,
@@ -124,18 +124,18 @@ impl Levels {
         }
     }
 
-    /// Deadlines from this one on belong in the wheel.
+    /// Returns the lower bound of the deadlines that may be added.
     pub(super) fn floor_ns(&self) -> u64 {
         self.floor_ns
     }
 
-    /// Puts an entry into its slot, and returns the slot; `Err` with the slot if its newest block
-    /// is full, and [`push_in_new_block`](Self::push_in_new_block) must put the entry there.
+    /// Adds an entry to its slot and returns the slot; `Err` with the slot if the slot's newest
+    /// block is full, so that [`push_in_new_block`](Self::push_in_new_block) must add it.
     ///
     /// The entry's deadline must not be below [`floor_ns`](Self::floor_ns).
     #[inline]
     pub(super) fn try_push(&mut self, entry: Entry) -> Result<usize, usize> {
-        debug_assert!(entry.deadline_ns >= self.floor_ns, "below the floor");
+        debug_assert!(entry.deadline_ns >= self.floor_ns, "the deadline is below floor_ns");
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
         if slot.len as usize >= BLOCK_ENTRIES {
@@ -146,7 +146,7 @@ impl Levels {
         Ok(index)
     }
 
-    /// Puts an entry into its slot, with a new block if necessary.
+    /// Adds an entry to its slot, in a new block if necessary.
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
         if let Err(index) = self.try_push(entry) {
@@ -154,13 +154,13 @@ impl Levels {
         }
     }
 
-    /// Removes the newest entry of this slot, which [`push`](Self::push) has just put there. The
-    /// slot keeps its block even if it is empty, as a caller that starts and cancels in turn needs
-    /// it again.
+    /// Removes the newest entry of slot `index`, which [`push`](Self::push) has just added. The
+    /// slot keeps its block even if it is empty, as a caller that starts and cancels alternately
+    /// needs it again.
     #[inline]
     pub(super) fn take_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        debug_assert!(slot.block != NONE && slot.len > 0, "nothing was put there");
+        debug_assert!(slot.block != NONE && slot.len > 0, "the slot is empty");
         slot.len -= 1;
     }
 
@@ -182,8 +182,8 @@ impl Levels {
         })
     }
 
-    /// Takes the earliest slot. If it is small, appends its entries to `sorted`, unsorted, and
-    /// returns 0; otherwise moves them to lower levels and returns their number.
+    /// Empties the earliest slot. Appends its entries to `sorted`, unsorted, and returns 0, if they
+    /// are few; otherwise moves them to lower levels and returns their number.
     pub(super) fn open(&mut self, first: FirstSlot, sorted: &mut Vec<Entry>) -> usize {
         if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
@@ -209,7 +209,7 @@ impl Levels {
         self.spread(first.slot)
     }
 
-    /// Files all entries of a slot anew, and returns their number.
+    /// Moves all entries of a slot to lower levels; returns their number.
     fn spread(&mut self, index: usize) -> usize {
         let mut moved = 0;
         loop {
@@ -227,7 +227,7 @@ impl Levels {
         }
     }
 
-    /// Advances the base to `now_ns`; everything up to this time has been taken out.
+    /// Advances the base to `now_ns`; all entries up to this time must have been removed.
     pub(super) fn advance(&mut self, now_ns: u64) {
         // Every entry is in a slot that begins after now_ns. So now_ns agrees with the base in the
         // digits above the entry's level, and is below the entry in that level's digit: the highest
@@ -239,8 +239,8 @@ impl Levels {
         }
     }
 
-    /// Takes the base back to `now_ns`, after slots were opened before their time: deadlines from
-    /// `now_ns` on belong in the wheel again. Does nothing if they do already.
+    /// Moves the base back to `now_ns`, after slots were opened before their time, so that
+    /// deadlines from `now_ns` on may be added again. No effect if they already may.
     pub(super) fn rewind(&mut self, now_ns: u64) {
         if now_ns >= self.base_ns {
             return;
@@ -259,8 +259,8 @@ impl Levels {
         }
     }
 
-    /// Returns `true` if there are so many blocks that many of their entries must be stale.
-    /// `timers_count` is an upper bound of the running timers.
+    /// Returns `true` if there are so many blocks that many entries must be stale. `timers_count`
+    /// is an upper bound of the number of running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
         let slots: u32 = self.occupied.iter().map(|slots| slots.count_ones()).sum();
         let blocks = self.blocks.len() - self.free_count;
@@ -269,8 +269,8 @@ impl Levels {
         blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
 
-    /// Processes the next block: drops the entries that `keep` rejects, and returns their number.
-    /// The sweep visits all blocks in turn.
+    /// Processes the next block of all: removes the entries for which `keep` returns `false`;
+    /// returns their number.
     ///
     /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will
     /// read.
@@ -338,7 +338,7 @@ impl Levels {
         level as usize * SLOTS_PER_LEVEL + digit
     }
 
-    /// Prefetches the entries of a block, if there is one.
+    /// Prefetches the entries of a block; no effect for a link to no block.
     #[inline]
     fn prefetch(&self, link: Link) {
         if let Some(block) = self.blocks.get(link.block as usize) {
@@ -358,7 +358,7 @@ impl Levels {
         self.chain(index).nth(SORTED_BLOCKS_MAX).is_none()
     }
 
-    /// Puts an entry into a new block of its slot.
+    /// Adds an entry to a new block of slot `index`.
     #[cold]
     #[inline(never)]
     pub(super) fn push_in_new_block(&mut self, index: usize, entry: Entry) {
@@ -384,7 +384,7 @@ impl Levels {
         self.slots[index] = Link { block, len: 1 };
     }
 
-    /// Frees the first block of a slot that has one.
+    /// Frees the newest block of a slot, which must have one.
     fn drop_head(&mut self, index: usize) {
         let level = index / SLOTS_PER_LEVEL;
         let head = self.slots[index].block;
@@ -408,8 +408,8 @@ impl Levels {
         self.free_count += 1;
     }
 
-    /// Returns the first occupied slot from `index` on, or else from the beginning; 0 if there is
-    /// none.
+    /// Returns the first slot with entries from `index` on, or else from the beginning; 0 if there
+    /// is none.
     fn next_occupied(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
         let rest = self.occupied.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));
@@ -426,7 +426,7 @@ impl Levels {
     }
 }
 
-/// Moves the entries for which `keep` returns `true` to the front, and returns their number.
+/// Moves the entries for which `keep` returns `true` to the front; returns their number.
 ///
 /// It has no branch on the result: that is unpredictable, and each misprediction would wait for the
 /// memory that the result depends on, instead of waiting for all of it at once.

@@ -4,15 +4,14 @@ use super::entry::Entry;
 use crate::raw::prefetch;
 use std::num::NonZeroU64;
 
-/// Handle of a timer of one wheel. When the timer has ended, no other timer of the wheel ever gets
-/// it.
+/// Handle of a timer. No other timer of the same wheel ever has the same handle.
 ///
 /// A handle of another wheel may name a running timer of this one, and is not distinguished: keep
 /// handles with their wheel. It never names a timer where none is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
-    /// Index of the record in the upper half; in the lower the record's stamp while the timer runs,
-    /// without [`HAS_EXTRA`].
+    /// Index of the timer's record in the upper half, the record's stamp in the lower, without
+    /// [`HAS_EXTRA`].
     NonZeroU64,
 );
 
@@ -32,66 +31,66 @@ impl TimerId {
         self.0.get() as u32
     }
 
-    /// Key of the timer's entries: the whole handle.
+    /// Returns the key of the timer's entries: all bits of the handle.
     #[inline]
     pub(super) fn key(self) -> u64 {
         self.0.get()
     }
 }
 
-/// Flag in a stamp: the timer was moved or is periodic, and has an [`Extra`].
+/// Flag in a stamp: the timer was rescheduled or is periodic, and has an [`Extra`].
 const HAS_EXTRA: u32 = 1;
-/// Increment of a stamp whenever its timer ends.
+/// Increment of a record's stamp each time its timer ends.
 const GENERATION: u32 = 2;
-/// Stamp of a record that has been through all generations and is not used again.
+/// Stamp of a record that has used up all stamps and is not used again.
 const RETIRED: u32 = 0;
 
-/// Additional data of a timer that was moved or is periodic.
+/// Additional data of a timer that was rescheduled or is periodic.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extra {
-    /// Deadline of the one valid entry of the timer; its other entries are stale.
+    /// Deadline in the only valid entry of the timer; its other entries are stale.
     filed_ns: u64,
-    /// Period; `None` for a timer that expires once.
+    /// Period of the timer; `None` if it expires once.
     period_ns: Option<NonZeroU64>,
 }
 
-/// Relation of an entry to its timer.
+/// Relation of an entry to its timer's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryState {
-    /// The timer is due at the entry's deadline, and then ends.
+    /// The timer is due at the entry's deadline, and ends when it expires.
     Once,
-    /// The timer was due at the entry's deadline when the entry was filed, and was put off since.
+    /// The timer was postponed after the entry was added, so it is not due at the entry's deadline.
     Postponed,
-    /// The timer is due at the entry's deadline, and again after that.
+    /// The timer is due at the entry's deadline, and then again after this period.
     Periodic(NonZeroU64),
     /// The timer was cancelled, or moved to an earlier deadline.
     Stale,
 }
 
-/// A slot of the slab.
+/// Record of a timer, or vacant.
 #[derive(Debug)]
 struct Record<T> {
     deadline_ns: u64,
-    /// `None` if the slot is vacant.
+    /// Payload of the timer; `None` if the record is vacant.
     payload: Option<T>,
-    /// Generation and [`HAS_EXTRA`]. Entries and handles carry it.
+    /// Number of the record's timer, with the flag [`HAS_EXTRA`]. Entries and handles contain it.
     stamp: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Records<T> {
-    /// All slots. As small as possible: at a million timers, random accesses to it take most of the
-    /// time.
+    /// All records. As small as possible: at a million timers, random accesses to it take most of
+    /// the time.
     slots: Vec<Record<T>>,
-    /// Additional data by slot; only as long as timers with extra data have required.
+    /// Additional data by record index; only as long as timers with additional data have required.
     extras: Vec<Extra>,
-    /// Indices of vacant slots, in an array of their own, so that starting many timers reads it in
-    /// order instead of following a chain through memory.
+    /// Indices of vacant records, in an array of their own, so that starting many timers reads it
+    /// in order instead of following a chain through memory.
     ///
     /// Its length is that of `slots`; elements from `vacant_count` on are unused.
     vacant: Vec<u32>,
     vacant_count: usize,
-    /// Number of retired slots.
+    /// Number of records that are not used again.
     retired_count: usize,
     timers_max: u32,
 }
@@ -109,20 +108,20 @@ impl<T> Records<T> {
         }
     }
 
-    /// Number of running timers.
+    /// Returns the number of running timers.
     #[inline]
     pub(super) fn live_count(&self) -> usize {
         self.slots.len() - self.vacant_count - self.retired_count
     }
 
-    /// Number of slots: an upper bound of the timers that ran at once, exact while no slot is
-    /// retired.
+    /// Returns the number of records: an upper bound of the number of timers that ran at once,
+    /// exact while no record is retired.
     #[inline]
     pub(super) fn peak_count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Stores a timer in a slot, or returns the payload if there is none.
+    /// Stores a timer and returns its handle, or the payload if the maximum of timers is running.
     #[inline]
     pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let Some(&index) = self.vacant.get(self.vacant_count.wrapping_sub(1)) else {
@@ -138,7 +137,7 @@ impl<T> Records<T> {
         Ok(id)
     }
 
-    /// Occupies another slot, as the vacant one that was chosen is retired.
+    /// Stores a timer in another record, as the vacant one that was chosen is retired.
     #[cold]
     #[inline(never)]
     fn occupy_next(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
@@ -159,12 +158,12 @@ impl<T> Records<T> {
         Ok(id)
     }
 
-    /// Makes the timer of this slot, which was just occupied, periodic.
+    /// Makes the timer in record `index`, which was just stored, periodic.
     pub(super) fn set_periodic(&mut self, index: u32, period_ns: NonZeroU64) {
         self.extra(index).period_ns = Some(period_ns);
     }
 
-    /// Frees the slot of a running timer, and returns the payload; `None` if it is not running.
+    /// Vacates the record of a running timer, and returns the payload; `None` if it is not running.
     #[inline]
     pub(super) fn remove(&mut self, id: TimerId) -> Option<T> {
         let record = self.slots.get_mut(id.index() as usize)?;
@@ -179,8 +178,8 @@ impl<T> Records<T> {
         Some(payload)
     }
 
-    /// Sets another deadline for a running timer; returns `true` if its entry must be filed anew,
-    /// as it would be checked too late. `None` if the timer is not running.
+    /// Changes the deadline of a running timer; returns `true` if a new entry must be added, as the
+    /// old one would be checked too late. `None` if the timer is not running.
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find(id)?;
         let filed_ns = self.extra(index).filed_ns;
@@ -188,12 +187,12 @@ impl<T> Records<T> {
         Some(deadline_ns < filed_ns)
     }
 
-    /// Sets the deadline of the timer in this slot, which has additional data.
+    /// Sets the deadline of the timer in record `index`, which has additional data.
     pub(super) fn set_deadline(&mut self, index: u32, deadline_ns: u64) {
         self.slots[index as usize].deadline_ns = deadline_ns;
     }
 
-    /// Makes the entry to file for the timer in this slot, which has additional data. Its other
+    /// Creates a new entry for the timer in record `index`, which has additional data. Its other
     /// entries are stale from now on.
     pub(super) fn entry(&mut self, index: u32) -> Entry {
         let Record { deadline_ns, stamp, .. } = self.slots[index as usize];
@@ -201,7 +200,7 @@ impl<T> Records<T> {
         Entry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !HAS_EXTRA))
     }
 
-    /// Returns the additional data of the timer in this slot, and creates it if there is none.
+    /// Returns the additional data of the timer in record `index`; creates it if there is none.
     fn extra(&mut self, index: u32) -> &mut Extra {
         let at = index as usize;
         let record = &mut self.slots[at];
@@ -218,7 +217,7 @@ impl<T> Records<T> {
         &mut self.extras[at]
     }
 
-    /// Returns the slot of a running timer.
+    /// Returns the index of a running timer's record; `None` if the timer is not running.
     ///
     /// A vacant slot has the stamp of its next timer, which a handle of another wheel may carry.
     #[inline]
@@ -240,7 +239,7 @@ impl<T> Records<T> {
         self.slots[index as usize].payload.as_mut()
     }
 
-    /// Prefetches the timer's slot, before the timer is taken out.
+    /// Prefetches the record of an entry's timer.
     #[inline]
     pub(super) fn prefetch(&self, entry: Entry) {
         if let Some(record) = self.slots.get(entry.index() as usize) {
@@ -276,8 +275,8 @@ impl<T> Records<T> {
     }
 }
 
-/// Makes the handle of a timer in slot `index` with this stamp, which lacks [`HAS_EXTRA`]; `None`
-/// if it is retired.
+/// Returns the handle of the timer in record `index` with this stamp, which lacks [`HAS_EXTRA`];
+/// `None` if the record is retired.
 #[inline]
 fn id(index: u32, stamp: u32) -> Option<TimerId> {
     if stamp == RETIRED {
