@@ -30,7 +30,7 @@ fn main() {
         }
     });
     while receiver.wait_timeout(Duration::from_millis(100)).is_some() {}
-    other.join().expect("the sender");
+    other.join().expect("the sender thread panicked");
     println!("{:?}", receiver.stats());
 
     // 3. A round trip between two threads, on two CPUs and on one. These are rough figures; the lab
@@ -63,14 +63,14 @@ fn round_trip_us<M: Mechanism>(cpus: [u32; 2]) -> f64 {
     let (pong, mut ponged) = M::pair().expect(M::NAME);
     thread::scope(|scope| {
         scope.spawn(move || {
-            affinity::pin(cpus[1]).expect("an allowed CPU");
+            affinity::pin(cpus[1]).expect("cannot pin the thread to its CPU");
             for _ in 0..ROUNDS_COUNT {
                 pinged.wait();
                 pong.notify();
             }
         });
         let main = scope.spawn(move || {
-            affinity::pin(cpus[0]).expect("an allowed CPU");
+            affinity::pin(cpus[0]).expect("cannot pin the thread to its CPU");
             let start = Instant::now();
             for _ in 0..ROUNDS_COUNT {
                 ping.notify();
@@ -78,6 +78,6 @@ fn round_trip_us<M: Mechanism>(cpus: [u32; 2]) -> f64 {
             }
             start.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS_COUNT)
         });
-        main.join().expect("the starting side")
+        main.join().expect("the thread that sends first panicked")
     })
 }

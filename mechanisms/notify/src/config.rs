@@ -3,12 +3,12 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Upper bound of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
+/// Maximum of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
 const SPIN_NS_LIMIT: u32 = 1_000_000;
-/// Upper bound of [`Config::quiet_waits_max`].
+/// Maximum of [`Config::quiet_waits_max`].
 const QUIET_WAITS_LIMIT: u32 = 65_536;
 
-/// Configuration of an adaptive receiver.
+/// Configuration of a receiver that spins adaptively before it sleeps.
 ///
 /// ```
 /// use handover_notify::Config;
@@ -22,14 +22,14 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum time that one wait spins before it sleeps, in ns; 0 never spins. Default 50,000.
+    /// Maximum time in ns that one wait spins before it sleeps; 0 never spins. Default 50,000.
     ///
     /// This is only a bound. Below it, a receiver spins for twice the cost of a sleep on this
     /// machine, which it measures (1 to 20 µs), and only while spinning pays. Lower it where CPU
     /// time matters more than latency.
     pub spin_ns_max: u32,
-    /// Maximum number of waits in a row that sleep without spinning, before one spins again to see
-    /// whether that pays. Default 64.
+    /// Maximum number of waits in a row that sleep without spinning, after which one wait spins to
+    /// find out whether that pays again. Default 64.
     ///
     /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A
     /// greater value wastes less, a smaller one detects sooner that notifications come sooner.
@@ -43,7 +43,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Never spins: each wait that finds nothing pending sleeps. Senders still only wake a sleeper.
+    /// Returns a configuration that never spins: each wait that finds nothing pending sleeps.
+    /// Senders still only wake a receiver that sleeps.
     #[must_use]
     pub fn never_spin() -> Self {
         Self { spin_ns_max: 0, ..Self::default() }

@@ -16,67 +16,67 @@
 
 use crate::Config;
 
-/// Assumed cost of a sleep until one has been measured.
+/// Cost of a sleep in ns that is assumed until one has been measured.
 const WAKE_NS_GUESS: u64 = 5_000;
-/// Bounds of the cost of a sleep; a longer time is not the machine's cost of a wake.
+/// Bounds of the cost of a sleep in ns; a longer time has other causes than the wake.
 const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
-/// Maximum length of a spin, in costs of a sleep.
+/// Maximum duration of a spin, as a multiple of the cost of a sleep.
 const WAKES_SPUN: u64 = 2;
-/// Maximum ratio of a measured cost to the present mean: on a busy machine, the woken thread has
-/// waited for others too.
+/// Maximum ratio of a measured cost of a sleep to the mean so far: on a busy machine, the woken
+/// thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
-/// Means move by `1 / 2^MEAN_SHIFT` of the difference.
+/// Weight of a new measurement in a running mean, as a shift: `1 / 2^MEAN_SHIFT`.
 const MEAN_SHIFT: u32 = 3;
-/// Length of a spin's budget, in typical lengths of a successful spin.
+/// Maximum length of the next spin, as a multiple of the typical length of a successful spin.
 const HEADROOM: u32 = 4;
-/// Minimum budget, as a fraction of the limit.
+/// Minimum of the polls that the next spin may use, as a divisor of the present maximum.
 const BUDGET_FLOOR_DIVISOR: u32 = 16;
-/// Number of spins in a row that may end in a long sleep before the engine skips spinning.
+/// Number of failed spins in a row that are tolerated before the engine skips spinning.
 const MISSES_FREE: u32 = 1;
-/// Bound on polls: neither [`HEADROOM`] nor the scale of the mean can overflow.
+/// Maximum number of polls of a spin: neither [`HEADROOM`] nor the scale of the mean can overflow.
 const SPINS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
-/// Advice for the next wait, if nothing is pending.
+/// Decision on how to wait for the next notification, if none is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// Poll the word up to this many times, then sleep.
     Spin {
-        /// Number of polls.
+        /// Maximum number of polls.
         spins_max: u32,
     },
-    /// Sleep at once: both sides share a CPU, and spinning would keep the sender from running.
+    /// Sleep at once: the sender needs the receiver's CPU to run.
     ParkSharedCpu,
-    /// Sleep at once: spinning has not paid lately, or is switched off.
+    /// Sleep at once: recent spins have failed, or spinning is switched off.
     ParkQuiet,
 }
 
-/// Counts of a receiver's waits since it was made, by the way in which they ended.
+/// Number of a receiver's waits since it was created, by the way in which they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Waits that found a notification pending.
+    /// Waits that found a notification already pending.
     pub found_pending: u64,
-    /// Waits that a notification ended while they spun.
+    /// Waits that a notification ended while they were spinning.
     pub by_spinning: u64,
-    /// Waits that a notification ended while they yielded to other threads, as a
+    /// Waits that a notification ended while they were yielding to other threads, as a
     /// [`Parker`](crate::Parker) does.
     pub by_yielding: u64,
     /// Waits that slept in the kernel and were woken.
     pub by_sleeping: u64,
-    /// Waits that timed out.
+    /// Waits that ended because the time-out had passed.
     pub timed_out: u64,
-    /// Number of polls of the word while spinning, successful or not.
+    /// Number of polls while spinning, successful or not.
     pub spins: u64,
     /// Waits that did not spin because the last notification came from the receiver's own CPU, or
     /// because none had come yet and the receiver may run on one CPU only.
     pub unspun_shared_cpu: u64,
-    /// Cost of a sleep in ns, from the sender's wake until the receiver runs: a running mean, or
-    /// 5000 (a guess) until the receiver has slept across CPUs.
+    /// Cost of a sleep in ns, from the sender's wake until the receiver runs: a running mean. 5000,
+    /// a guess, until a sender on another CPU has woken the receiver.
     pub wake_ns: u64,
 }
 
-/// A receiver's record of how its waits went, which decides how the next one proceeds.
+/// Decides how a receiver waits, by the results of its earlier waits.
 ///
 /// Public for receivers that others build on [`StateWord`](crate::StateWord): call
 /// [`plan`](Self::plan) before a wait that found nothing, and report its end by
@@ -96,29 +96,29 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 pub struct Engine {
     config: Config,
-    /// Duration of one poll, pause included.
+    /// Duration of one poll in ps, with the pause after it.
     poll_ps: u64,
     /// Running mean of the cost of a sleep: from the sender's wake until the receiver runs.
     wake_ns: u64,
-    /// Present maximum duration of a spin.
+    /// Present maximum duration of a spin in ns.
     limit_ns: u64,
     /// Number of polls in `limit_ns`.
     limit_spins: u32,
     /// Number of polls that the next spin may use.
     budget_spins: u32,
-    /// Running mean of the polls that successful spins took, scaled by `2^MEAN_SHIFT`.
+    /// Running mean of the number of polls that successful spins took, scaled by `2^MEAN_SHIFT`.
     typical_scaled: u32,
-    /// Spins in a row that ended in a long sleep.
+    /// Number of spins in a row that failed, by ending in a long sleep.
     misses_in_row: u32,
-    /// Number of waits that will still skip spinning.
+    /// Number of further waits that skip spinning.
     quiet_waits_left: u32,
-    /// `true` if the present wait spins or has spun.
+    /// `true` if the present wait spins or has spun before it slept.
     is_spinning: bool,
 }
 
 impl Engine {
-    /// Makes an engine that has learnt nothing yet. `poll_ps` is the duration of one poll at the
-    /// word in a spin, in ps; `config` is not checked (see [`Config::validate`]).
+    /// Creates an engine without experience of earlier waits. `poll_ps` is the duration of one poll
+    /// at the word in a spin, in ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
     pub fn new(config: Config, poll_ps: u64) -> Self {
         let mut engine = Self {
@@ -139,8 +139,8 @@ impl Engine {
         engine
     }
 
-    /// Returns the advice for a wait that found nothing pending. `shares_cpu`: the sender needs the
-    /// CPU that the receiver would spin on.
+    /// Returns the decision for a wait that found no notification pending. `shares_cpu` is `true`
+    /// if the sender needs the CPU that the receiver would spin on.
     pub fn plan(&mut self, shares_cpu: bool) -> Plan {
         self.is_spinning = false;
         if self.limit_spins == 0 {
@@ -157,7 +157,7 @@ impl Engine {
         Plan::Spin { spins_max: self.budget_spins }
     }
 
-    /// Records that the wait ended after `spins` polls.
+    /// Records that spinning ended the wait after `spins` polls.
     pub fn spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Records that the wait slept. The notification came `after_ns` after the end of the spin, if
     /// any; `wake_ns` later the receiver ran again. `None` if the latter is unknown, or is not the
-    /// cost of a wake (because the two sides shared a CPU, for example).
+    /// cost of a wake (because sender and receiver shared a CPU, for example).
     pub fn woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
         if let Some(wake_ns) = wake_ns {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
@@ -193,7 +193,7 @@ impl Engine {
         self.missed();
     }
 
-    /// Cost of a sleep as measured so far: from the sender's wake until the receiver runs, in ns.
+    /// Returns the mean cost of a sleep in ns, from the sender's wake until the receiver runs.
     #[must_use]
     pub fn wake_ns(&self) -> u64 {
         self.wake_ns

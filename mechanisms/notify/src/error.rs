@@ -5,16 +5,16 @@ use rustix::io::Errno;
 /// Error of validating a [`Config`](crate::Config).
 pub type ConfigError = handover_base::range::OutOfRange;
 
-/// Error of making a sender and a receiver.
+/// Error of creating a sender and a receiver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
-    /// The kernel refused a system call; most often EMFILE: too many open files (`ulimit -n`).
-    #[error("{call} failed: {errno}")]
+    /// A system call failed; most often with EMFILE: too many open files (`ulimit -n`).
+    #[error("cannot create a sender and a receiver: {call} failed: {errno}")]
     Refused {
         /// Name of the system call.
         call: &'static str,
-        /// Error that it returned.
+        /// Error that the system call returned.
         errno: Errno,
     },
     /// The configuration is not valid.
@@ -22,29 +22,29 @@ pub enum PairError {
     Config(#[from] ConfigError),
 }
 
-/// Error of sharing memory with another process.
+/// Error of sharing a core with another process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The kernel refused a system call.
-    #[error("{call} failed: {errno}")]
+    /// A system call failed.
+    #[error("cannot share memory: {call} failed: {errno}")]
     Refused {
         /// Name of the system call.
         call: &'static str,
-        /// Error that it returned.
+        /// Error that the system call returned.
         errno: Errno,
     },
-    /// The file is shorter than the type that should lie in it.
+    /// The file is shorter than the core that it should contain.
     #[error(
         "the file has {bytes} bytes but {needed_bytes} are needed: was it made by Shared::create()?"
     )]
     TooSmall {
-        /// Length of the file.
+        /// Length of the file in bytes.
         bytes: u64,
-        /// Length of the type.
+        /// Size of the core in bytes.
         needed_bytes: u64,
     },
-    /// The file may still shrink, and access to a page that was cut off would kill the process.
+    /// The file is not sealed against shrinking, after which an access would kill the process.
     #[error("the file is not sealed against shrinking: was it made by Shared::create()?")]
     NotSealed,
 }

@@ -3,7 +3,7 @@
 use crate::PairError;
 use std::time::Duration;
 
-/// The sending side. Any number of threads may share it, or clone it.
+/// Sending end of a mechanism. Any number of threads may share it, or clone it.
 pub trait Notify: Send + Sync {
     /// Makes a notification pending, and wakes the receiver if it sleeps.
     ///
@@ -20,7 +20,7 @@ pub trait Notify: Send + Sync {
     fn notify(&self);
 }
 
-/// The receiving side. There is one receiver: its methods take `&mut self`.
+/// Receiving end of a mechanism. There is one receiver: its methods take `&mut self`.
 ///
 /// A receiver is not notified when all its senders are dropped: it waits as before.
 ///
@@ -30,13 +30,13 @@ pub trait Notify: Send + Sync {
 /// # Panics
 /// All three methods, if the kernel refuses a system call that it allowed before.
 pub trait Wait: Send {
-    /// Waits until a notification is pending and consumes everything pending.
+    /// Waits until a notification is pending, and consumes all pending ones.
     ///
     /// # Blocking
     /// Blocks until a sender notifies.
     fn wait(&mut self) -> u64;
 
-    /// Like [`wait`](Self::wait), for at most `timeout`; `None` if no notification came.
+    /// Waits as [`wait`](Self::wait) does, for at most `timeout`; `None` if no notification came.
     ///
     /// A notification that arrives as the time runs out is either returned now or pending for the
     /// next wait. A zero timeout is [`try_wait`](Self::try_wait).
@@ -45,14 +45,14 @@ pub trait Wait: Send {
     /// Up to `timeout`, and the kernel's timer slack (50 µs unless set otherwise).
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64>;
 
-    /// Consumes everything pending; `None` if there is nothing.
+    /// Consumes all pending notifications without waiting; `None` if there are none.
     ///
     /// # Blocking
     /// Never.
     fn try_wait(&mut self) -> Option<u64>;
 }
 
-/// A way to wake a thread, as a type for generic code (tests, benchmarks).
+/// Mechanism to wake a thread, as a type for generic code (tests, benchmarks).
 ///
 /// ```
 /// use handover_notify::{Adaptive, AdaptiveFd, Mechanism, Notify, Wait};
@@ -68,19 +68,19 @@ pub trait Wait: Send {
 /// hand_over::<AdaptiveFd>();
 /// ```
 pub trait Mechanism: 'static {
-    /// Name in tables: lower case, no spaces.
+    /// Name of the mechanism in tables: lower case, no spaces.
     const NAME: &'static str;
-    /// Short description.
+    /// Short description of the mechanism.
     const DESCRIPTION: &'static str;
-    /// `true` if a wait returns the number of notifications that it consumed; otherwise it returns
+    /// `true` if a wait returns the number of notifications that it consumed; `false` if it returns
     /// 1.
     const COUNTS_NOTIFICATIONS: bool;
-    /// Type of the sending side.
+    /// Type of the sending end.
     type Sender: Notify + Clone + 'static;
-    /// Type of the receiving side.
+    /// Type of the receiving end.
     type Receiver: Wait + 'static;
 
-    /// Makes two connected sides within this process, with nothing pending.
+    /// Creates a connected sender and receiver within this process, with nothing pending.
     ///
     /// # Errors
     /// [`PairError`] if the kernel gives no descriptor. Mechanisms that only need memory do not

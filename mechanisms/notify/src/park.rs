@@ -25,22 +25,22 @@ use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 use handover_base::sync::const_unless_loom;
 
 const AWAKE: u32 = 0;
-/// Mask of the two lowest bits: awake, asleep in one of two ways, or woken. The bits above hold the
-/// CPU of the sender that woke, plus one.
+/// Mask of the state in the two lowest bits. The bits above hold the CPU, plus one, of the sender
+/// that woke the receiver.
 const STATE: u32 = 0b11;
 const WOKEN: u32 = 0b11;
 
-/// A receiver's way to sleep, which determines the way to wake it.
+/// Object on which a receiver sleeps, which determines how to wake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Sleep {
-    /// Sleeps on the word itself, in the kernel's futex.
+    /// The word itself, as a futex.
     Word = 1,
-    /// Sleeps on something else that the sender can wake, such as a descriptor.
+    /// Another object that the sender can wake, such as a descriptor.
     Elsewhere = 2,
 }
 
-/// State of a queue's receiver: awake or asleep.
+/// State of a receiver that waits for work in a queue: awake or asleep.
 ///
 /// This is the bare protocol, without system calls and time; [`Unparker`](crate::Unparker) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
@@ -52,7 +52,7 @@ pub struct ParkWord {
 
 impl ParkWord {
     const_unless_loom! {
-        /// Makes a word whose receiver is awake.
+        /// Creates a word whose receiver is awake.
         #[inline]
         #[must_use]
         pub const fn new() -> Self {
@@ -60,9 +60,9 @@ impl ParkWord {
         }
     }
 
-    /// For the sender, *after* it has published its work: returns `Some` if the receiver sleeps,
-    /// with its way to sleep; this caller then must wake it, as no other sender will. `cpu` is
-    /// called only then.
+    /// Called by a sender *after* it has published its work: returns the object on which the
+    /// receiver sleeps, or `None` if it is awake. On `Some`, the caller must wake the receiver, as
+    /// no other sender will. `cpu` is called only then.
     ///
     /// # Cost
     /// A fence and a load of a line that no thread writes while the receiver is awake.
@@ -90,8 +90,8 @@ impl ParkWord {
             .and_then(asleep)
     }
 
-    /// For the receiver: declares itself asleep. *Afterwards* it must check for work once more, and
-    /// [`withdraw`](Self::withdraw) if there is any; otherwise it may sleep.
+    /// Called by the receiver: declares it asleep. *Afterwards* the receiver must check for work
+    /// once more, and [`withdraw`](Self::withdraw) if there is any; otherwise it may sleep.
     #[inline]
     pub fn declare(&self, sleep_kind: Sleep) {
         // Relaxed: ordered by the fence.
@@ -100,9 +100,9 @@ impl ParkWord {
         fence(Ordering::SeqCst);
     }
 
-    /// For the receiver, once it is awake for whatever reason: withdraws the declaration. Returns
-    /// `Some` if a sender has woken it, or is about to (its wake may come late and have no effect),
-    /// with the sender's CPU.
+    /// Called by the receiver once it is awake, for whatever reason: withdraws the declaration.
+    /// Returns the CPU of the sender that has woken the receiver or will (its wake may come late
+    /// and have no effect); `None` if there is none.
     #[inline]
     pub fn withdraw(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in must_wake().
@@ -118,8 +118,8 @@ impl ParkWord {
         asleep(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// The word as a futex, to sleep on and to wake: the kernel lets the receiver sleep while the
-    /// word is `sleep_kind as u32`.
+    /// Returns the word as a futex, to sleep on and to wake: the kernel lets the receiver sleep
+    /// while the word is `sleep_kind as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {

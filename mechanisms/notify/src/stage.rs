@@ -4,49 +4,49 @@
 
 use handover_base::stage::{address, stage};
 
-/// A notification is pending at this core.
+/// Records that a notification is pending at this core.
 #[inline(always)]
 pub(crate) fn notified<C>(core: &C) {
     stage!("probes", "notify.notified", address(core));
 }
 
-/// The sender of a notification has found the receiver asleep, and is about to wake it.
+/// Records that a sender has found the receiver asleep, and is about to wake it.
 #[inline(always)]
 pub(crate) fn waking<C>(core: &C) {
     stage!("probes", "notify.waking", address(core));
 }
 
-/// The receiver is about to sleep.
+/// Records that the receiver is about to sleep.
 #[inline(always)]
 pub(crate) fn parked<C>(core: &C) {
     stage!("probes", "notify.parked", address(core));
 }
 
-/// The receiver runs again, whatever ended its sleep.
+/// Records that the receiver has woken, for whatever reason.
 #[inline(always)]
 pub(crate) fn woken<C>(core: &C) {
     stage!("probes", "notify.woken", address(core));
 }
 
-/// A wait found a notification pending without a spin.
+/// Records a wait that found a notification pending without a spin.
 #[inline(always)]
 pub(crate) fn found<C>(core: &C) {
     stage!("probes", "notify.found", address(core));
 }
 
-/// A spin ended successfully after `polls_count` looks.
+/// Records a spin that ended successfully after `polls_count` polls.
 #[inline(always)]
 pub(crate) fn spun(polls_count: u32) {
     stage!("probes", "notify.spun", polls_count);
 }
 
-/// A sender ended a sleep, and the receiver has consumed the notification.
+/// Records that a sender ended a sleep, and the receiver has consumed the notification.
 #[inline(always)]
 pub(crate) fn slept(sleep_start_ns: u64) {
     stage!("probes", "notify.slept", sleep_start_ns);
 }
 
-/// A wait ended while other threads ran, after `yields_count` yields.
+/// Records a wait that ended while other threads ran, after `yields_count` yields.
 #[inline(always)]
 pub(crate) fn yielded(yields_count: u32) {
     stage!("probes", "notify.yielded", yields_count);

@@ -35,12 +35,12 @@ use handover_base::sync::atomic::{AtomicU32, Ordering};
 use handover_base::sync::const_unless_loom;
 
 const EMPTY: u32 = 0;
-/// Lowest bit; the bits from [`CPU_SHIFT`] on hold the CPU of the sender, plus one.
+/// A notification is pending; bits from [`CPU_SHIFT`] on: the CPU of its sender, plus one.
 const PENDING: u32 = 1;
 const SLEEPING: u32 = 2;
-/// Number of bits below the CPU number plus one, in this word and in [`ParkWord`](crate::ParkWord).
+/// Number of bits below the CPU number, in this word and in [`ParkWord`](crate::ParkWord).
 pub(crate) const CPU_SHIFT: u32 = 2;
-/// Greatest CPU number that is stored; the number plus one fits above the two lowest bits.
+/// Maximum CPU number that is stored; the number plus one fits above the two lowest bits.
 pub(crate) const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 
 /// CPU on which the last sender ran when it notified; `None` if unknown.
@@ -65,7 +65,7 @@ pub struct StateWord {
 
 impl StateWord {
     const_unless_loom! {
-        /// Makes a word with nothing pending and the receiver awake.
+        /// Creates a word without a pending notification, whose receiver is awake.
         #[inline]
         #[must_use]
         pub const fn new() -> Self {
@@ -73,8 +73,8 @@ impl StateWord {
         }
     }
 
-    /// For a sender: makes a notification pending. Returns `true` if the receiver has declared
-    /// itself asleep; this caller then must wake it, as no other sender will.
+    /// Called by a sender: makes a notification pending. Returns `true` if the receiver has
+    /// declared itself asleep; this caller then must wake it, as no other sender will.
     ///
     /// # Cost
     /// One exchange.
@@ -88,7 +88,8 @@ impl StateWord {
         self.word.swap(PENDING | cpu_plus_one << CPU_SHIFT, Ordering::Release) == SLEEPING
     }
 
-    /// For the receiver: consumes a pending notification, and returns the CPU of its last sender.
+    /// Called by the receiver: consumes a pending notification, and returns the CPU of its last
+    /// sender; `None` if nothing is pending.
     ///
     /// # Cost
     /// A load if nothing is pending; otherwise that and one exchange.
@@ -105,8 +106,8 @@ impl StateWord {
         is_pending(was).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
-    /// For the receiver: sleeps until notified, and consumes the notification. `None` if `sleep`
-    /// gave up first.
+    /// Called by the receiver: sleeps until notified, and consumes the notification; `None` if
+    /// `sleep` returned `false` first.
     ///
     /// `sleep` is called with the word and the value that it has while the receiver may sleep. It
     /// must return at once if the word differs, and when the sender for which
@@ -137,7 +138,7 @@ impl StateWord {
         }
     }
 
-    /// For the receiver: declares itself asleep. Returns `false` if a notification is pending: do
+    /// Called by the receiver: declares it asleep. Returns `false` if a notification is pending: do
     /// not sleep.
     ///
     /// After `true`, either sleep in a way that the waking sender ends, or call
@@ -152,14 +153,14 @@ impl StateWord {
         declared.is_ok() || declared == Err(SLEEPING)
     }
 
-    /// The word as a futex, to sleep on and to wake.
+    /// Returns the word as a futex, to sleep on and to wake.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// For the receiver: withdraws the declaration. Returns `false` if it is too late: a
+    /// Called by the receiver: withdraws the declaration. Returns `false` if it is too late: a
     /// notification is pending, and its sender has woken the receiver or will.
     #[inline]
     #[must_use = "false: a notification is pending"]
@@ -169,7 +170,7 @@ impl StateWord {
     }
 }
 
-/// Returns `true` for any value but the two that the receiver writes.
+/// Returns `true` for any value except the two that the receiver writes.
 #[inline]
 fn is_pending(word: u32) -> bool {
     word != EMPTY && word != SLEEPING

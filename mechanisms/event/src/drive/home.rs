@@ -97,7 +97,7 @@ impl ThreadState {
 
     /// Prepares the calling thread at the start of a run.
     pub(crate) fn arrive(&mut self) {
-        self.parker.settle(self.door.unparker());
+        self.parker.publish_cpu(self.door.unparker());
         if std::mem::replace(&mut self.has_arrived, true) {
             return;
         }
@@ -207,7 +207,7 @@ impl ThreadState {
         incoming: &mut impl Incoming,
     ) -> Result<(), RunError> {
         let Self { door, parker, .. } = self;
-        parker.settle(door.unparker());
+        parker.publish_cpu(door.unparker());
         if parker.spin(deadline_ns, &mut || incoming.has_any() || door.is_stop_requested()) {
             self.spins += 1;
             return Ok(());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
-    pub(crate) bell: Unparker,
+    pub(crate) unparker: Unparker,
     pub(crate) queue: CachePadded<Biased<ReadyQueue>>,
     pub(crate) offers: Offers,
     pub(crate) counters: CachePadded<Counters>,
@@ -43,7 +43,7 @@ impl WorkerState {
     pub(crate) fn new(runtime: Weak<RuntimeState>) -> Self {
         Self {
             inbox: CachePadded::default(),
-            bell: Unparker::new(),
+            unparker: Unparker::new(),
             queue: CachePadded::new(Biased::new(ReadyQueue::new())),
             offers: Offers::default(),
             counters: CachePadded::default(),
@@ -158,7 +158,7 @@ impl RuntimeState {
 
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
-            worker.bell.ring();
+            worker.unparker.unpark();
         }
     }
 }

@@ -195,7 +195,7 @@ impl Worker {
         let pool = &shared.pools[usize::from(pool)];
         for (worker_state, worker) in shared.workers.iter().zip(0..) {
             if pool.is_served_by(worker) && worker_state.offers.try_wake() {
-                worker_state.bell.ring();
+                worker_state.unparker.unpark();
                 return;
             }
         }
@@ -429,7 +429,7 @@ impl Worker {
         // The kernel ends sleeps late, so the end is requested earlier by the lead.
         let deadline_ns =
             next_deadline_ns.map(|at| at - self.lead.get().ns(at.saturating_sub(now_ns)));
-        // Relaxed: the worker acts on it after the bell, or reads it again.
+        // Relaxed: the worker acts on it after it is unparked, or reads it again.
         let mut should_wake = || {
             !self.owner.inbox.is_empty()
                 || shared.is_stopped.load(Ordering::Relaxed)
@@ -455,7 +455,9 @@ impl Worker {
         }
         if !self.can_steal {
             add(&self.owner.counters.parks, 1);
-            if parker.park(&self.owner.bell, deadline_ns, &mut should_wake) == Parked::SleepEnded {
+            if parker.park(&self.owner.unparker, deadline_ns, &mut should_wake)
+                == Parked::SleepEnded
+            {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
             return;
@@ -467,7 +469,7 @@ impl Worker {
         };
         if !(0..shared.workers.len()).any(has_new_offers) {
             add(&self.owner.counters.parks, 1);
-            let parked = parker.park(&self.owner.bell, deadline_ns, &mut || {
+            let parked = parker.park(&self.owner.unparker, deadline_ns, &mut || {
                 should_wake() || self.owner.offers.is_woken()
             });
             if parked == Parked::SleepEnded {

@@ -68,7 +68,7 @@ impl Offers {
     /// Returns `true` if this worker is no longer idle, because another worker has woken it.
     #[must_use]
     pub fn is_woken(&self) -> bool {
-        // Relaxed: the thread that clears the flag rings the bell afterwards.
+        // Relaxed: the thread that clears the flag unparks this worker afterwards.
         !self.is_idle.load(Ordering::Relaxed)
     }
 
@@ -80,10 +80,10 @@ impl Offers {
     }
 
     /// Claims the right to wake this worker; returns `true` to one caller if the worker is idle,
-    /// and that caller must ring its bell.
+    /// and that caller must unpark it.
     #[must_use]
     pub fn try_wake(&self) -> bool {
-        // Relaxed: the swap lets only one caller wake the worker; the bell synchronises.
+        // Relaxed: the swap lets only one caller wake the worker; unparking synchronises.
         self.is_idle.load(Ordering::Relaxed) && self.is_idle.swap(false, Ordering::Relaxed)
     }
 }

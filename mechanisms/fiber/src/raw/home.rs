@@ -34,10 +34,10 @@ impl Runnable {
         // ended: see below.
         let worker: &WorkerState = unsafe { self.home().0.cast().as_ref() };
         // Once the fiber is in the inbox it may run and end, and its runtime may end while this
-        // thread still rings the bell. The end of a runtime waits for its workers; any other thread
-        // keeps it alive.
+        // thread still unparks the worker. The end of a runtime waits for its workers; any other
+        // thread keeps it alive.
         let _keep = if is_same_runtime { None } else { worker.runtime_ref() };
         worker.inbox.push(self);
-        worker.bell.ring();
+        worker.unparker.unpark();
     }
 }

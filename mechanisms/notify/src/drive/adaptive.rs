@@ -24,14 +24,14 @@ use std::time::Duration;
 
 pub use super::waiting::Core;
 
-/// Maximum single sleep of an adaptive receiver whose senders may be other processes: the delay of
-/// a notification if a sender was killed while sending one.
+/// Maximum duration of one sleep of a receiver whose senders may be other processes: the delay of a
+/// notification if its sender was killed while sending it.
 ///
 /// An idle receiver wakes ten times a second for this. To recover at once, each sender would have
 /// to make a system call for every notification that finds one pending.
 pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// The mechanism as a type, for generic code.
+/// The adaptive mechanism on a futex as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Adaptive {}
 
@@ -48,7 +48,7 @@ impl Mechanism for Adaptive {
     }
 }
 
-/// Makes a connected sender and receiver within this process.
+/// Creates a connected sender and receiver within this process.
 ///
 /// # Errors
 /// [`ConfigError`] if `config` is not valid.
@@ -61,7 +61,7 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
     Ok((Sender::over(core, Scope::Private), receiver))
 }
 
-/// The sending side.
+/// Sending end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a notification
 /// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the
@@ -74,7 +74,7 @@ pub struct Sender<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Sender<C> {
-    /// Makes a sender on a core of the caller. `scope` must be the receiver's: [`Scope::Shared`] if
+    /// Creates a sender on an existing core. `scope` must be the receiver's: [`Scope::Shared`] if
     /// they are in different processes.
     pub fn over(core: C, scope: Scope) -> Self {
         Self { core, scope }
@@ -90,7 +90,7 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
     }
 }
 
-/// The receiving side.
+/// Receiving end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a wait
 /// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins
@@ -106,7 +106,7 @@ pub struct Receiver<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Receiver<C> {
-    /// Makes a receiver on a core of the caller. A notification that is pending there is its first.
+    /// Creates a receiver on an existing core, whose pending notification is its first.
     ///
     /// A core must have at most one receiver at a time. Two would take notifications from each
     /// other; memory stays safe.
@@ -118,7 +118,7 @@ impl<C: Deref<Target = Core>> Receiver<C> {
         Ok(Self { core, scope, waiting: Waiting::new(config) })
     }
 
-    /// Returns counts of the waits so far, by the way in which they ended.
+    /// Returns the number of waits, by the way in which they ended, and related counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

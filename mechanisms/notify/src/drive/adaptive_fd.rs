@@ -33,15 +33,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// State shared by the two sides.
+/// State shared by the sender and the receiver.
 #[derive(Debug)]
 struct Endpoints {
     core: Core,
-    /// An eventfd; not blocking, so that a read returns at once if it is empty.
+    /// An eventfd to sleep on; a read returns at once if it is zero.
     counter: OwnedFd,
 }
 
-/// The mechanism as a type, for generic code.
+/// The adaptive mechanism on an eventfd as a type, for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum AdaptiveFd {}
 
@@ -58,7 +58,7 @@ impl Mechanism for AdaptiveFd {
     }
 }
 
-/// Makes a connected sender and receiver within this process.
+/// Creates a connected sender and receiver within this process.
 ///
 /// # Errors
 /// [`PairError::Config`] if `config` is not valid, [`PairError::Refused`] if the kernel gives no
@@ -73,8 +73,8 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     Ok((Sender { endpoints }, receiver))
 }
 
-/// The sending side. It costs as much as [`adaptive::Sender`](crate::adaptive::Sender), with a
-/// write to an eventfd in place of the futex wake.
+/// Sending end. It costs as much as [`adaptive::Sender`](crate::adaptive::Sender), with a write to
+/// an eventfd in place of the futex wake.
 #[derive(Debug, Clone)]
 pub struct Sender {
     endpoints: Arc<Endpoints>,
@@ -87,23 +87,24 @@ impl Notify for Sender {
     }
 }
 
-/// The receiving side. It waits by itself with the methods of [`Wait`], or in an epoll set with
-/// [`prepare_park`](Self::prepare_park) before and [`cancel_park`](Self::cancel_park) after.
+/// Receiving end. It waits by itself with the methods of [`Wait`], or in an epoll set between
+/// [`prepare_park`](Self::prepare_park) and [`cancel_park`](Self::cancel_park).
 #[derive(Debug)]
 pub struct Receiver {
     endpoints: Arc<Endpoints>,
     waiting: Waiting,
-    /// Time since which the word is SLEEPING on behalf of an epoll set; `None` if it is not.
+    /// Time since which the receiver has been asleep in an epoll set; `None` if it is not.
     parked: Option<SleepStart>,
-    /// Writes to the counter that senders have made or are about to make, minus the writes read. A
-    /// sender makes one write for each notification that ends a declared sleep; the write may still
-    /// be on its way when the notification is consumed. Negative if the write was read first.
+    /// Number of writes to the eventfd that senders have made or will make, minus the writes read.
+    /// A sender makes one write for each notification that ends a declared sleep; the write may
+    /// come after the notification is consumed. Negative if the write was read first.
     writes_owed: i64,
 }
 
 impl Receiver {
-    /// Spins as long as has paid lately, and consumes a notification that comes meanwhile. To be
-    /// called between running out of work and [`prepare_park`](Self::prepare_park).
+    /// Spins for as long as recent waits suggest, and consumes a notification that arrives
+    /// meanwhile; `None` if none arrives. Call it when there is no more work, before
+    /// [`prepare_park`](Self::prepare_park).
     ///
     /// # Blocking
     /// At most [`Config::spin_ns_max`].
@@ -130,7 +131,8 @@ impl Receiver {
         true
     }
 
-    /// Withdraws the declaration, and consumes a notification if one came meanwhile.
+    /// Ends the sleep declared by [`prepare_park`](Self::prepare_park), and consumes a
+    /// notification; `None` if none is pending.
     ///
     /// Call it when the sleep is over, for whatever reason. Until then the next notification costs
     /// its sender a system call.
@@ -150,14 +152,14 @@ impl Receiver {
         self.try_wait()
     }
 
-    /// Returns counts of the waits so far, including those in an epoll set, by the way in which
-    /// they ended.
+    /// Returns the number of waits, including those in an epoll set, by the way in which they
+    /// ended, and related counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
     }
 
-    /// Consumes a pending notification; if there is none, ends a park that is under way.
+    /// Consumes a notification and returns `true`; if none is pending, ends a declared sleep.
     fn consume_or_cancel_park(&mut self) -> bool {
         match self.parked {
             Some(_) => self.cancel_park().is_some(),
@@ -187,7 +189,7 @@ impl Receiver {
     }
 }
 
-/// Reads the owed writes that have arrived.
+/// Reads those of the outstanding writes that have been made.
 fn read_owed_writes(counter: &OwnedFd, writes_owed: &mut i64) {
     if *writes_owed > 0 {
         let writes = descriptor::read_count(counter).unwrap_or(0);
@@ -213,7 +215,7 @@ impl Wait for Receiver {
         self.wait_until(deadline(timeout)).then_some(1)
     }
 
-    /// Like [`Wait::try_wait`]; a park that is under way continues if nothing is pending.
+    /// Like [`Wait::try_wait`]; if nothing is pending, a declared sleep continues.
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
         let Some(asleep) = self.parked else {

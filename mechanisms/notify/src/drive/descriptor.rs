@@ -6,14 +6,14 @@ use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Makes an eventfd that does not block: a read of an empty one fails with EAGAIN.
+/// Creates a non-blocking eventfd: a read of a zero count fails with EAGAIN.
 pub(crate) fn eventfd() -> Result<OwnedFd, PairError> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     rustix::event::eventfd(0, flags).map_err(|errno| PairError::Refused { call: "eventfd2", errno })
 }
 
-/// Adds one to an eventfd. EAGAIN means that the counter is at its maximum: it is readable, which
-/// is enough for a notification.
+/// Adds one to an eventfd's count. EAGAIN means that the count is at its maximum: the eventfd is
+/// readable, which is enough for a notification.
 #[inline]
 pub(crate) fn add_one(counter: &OwnedFd) {
     match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
@@ -22,7 +22,7 @@ pub(crate) fn add_one(counter: &OwnedFd) {
     }
 }
 
-/// Reads and resets an eventfd's count; `None` if it was zero.
+/// Reads an eventfd's count and resets it to zero; `None` if it was zero.
 #[inline]
 pub(crate) fn read_count(counter: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];

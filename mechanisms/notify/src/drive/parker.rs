@@ -5,17 +5,17 @@
 //! use handover_notify::{Unparker, Config, Parker};
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //!
-//! let (bell, work) = (Unparker::new(), AtomicBool::new(false));
+//! let (unparker, work) = (Unparker::new(), AtomicBool::new(false));
 //! let mut parker = Parker::new(Config::default())?;
 //! std::thread::scope(|scope| {
 //!     scope.spawn(|| {
 //!         work.store(true, Ordering::Release); // publish first ...
-//!         bell.ring(); // ... then wake, if it sleeps
+//!         unparker.unpark(); // ... then wake, if it sleeps
 //!     });
 //!     let mut poll = || work.load(Ordering::Acquire); // pairs with the Release above
 //!     while !parker.poll_eagerly(&mut poll) {
 //!         if !parker.spin(None, &mut poll) {
-//!             parker.park(&bell, None, &mut poll);
+//!             parker.park(&unparker, None, &mut poll);
 //!         }
 //!     }
 //! });
@@ -35,8 +35,8 @@ use std::time::Duration;
 
 /// State of a receiver that senders read to wake it, alone on its cache lines.
 ///
-/// Ring *after* publishing the work that the receiver checks for. While the receiver is awake,
-/// ringing costs a fence and a load of a line that no thread writes.
+/// Unpark *after* publishing the work that the receiver checks for. While the receiver is awake,
+/// unparking costs a fence and a load of a line that no thread writes.
 ///
 /// For threads of one process: the sender that finds the receiver asleep is the only one that wakes
 /// it, so it must not be killed before that. Across processes use an
@@ -45,15 +45,15 @@ use std::time::Duration;
 #[repr(C, align(128))]
 pub struct Unparker {
     word: ParkWord,
-    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; from it the
-    /// receiver learns the cost of a sleep.
+    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; the
+    /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
-    /// CPU on which the receiver was last seen to run, plus one; zero if unknown.
+    /// CPU on which the receiver ran last, plus one; zero if unknown.
     cpu_plus_one: AtomicU32,
 }
 
 impl Unparker {
-    /// Makes a bell whose receiver is awake.
+    /// Creates an unparker whose receiver is awake.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -63,18 +63,17 @@ impl Unparker {
         }
     }
 
-    /// Wakes the receiver if it sleeps on the bell itself ([`Parker::park`]); returns `true` if it
-    /// slept.
+    /// Wakes the receiver if it sleeps in [`Parker::park`]; returns `true` if it slept.
     ///
     /// # Panics
     /// If the kernel refuses futexes.
     #[inline]
-    pub fn ring(&self) -> bool {
-        self.unpark_with(|| debug_assert!(false, "the receiver sleeps elsewhere: use unpark_with"))
+    pub fn unpark(&self) -> bool {
+        self.unpark_with(|| debug_assert!(false, "unpark() of a receiver in park_with()"))
     }
 
-    /// Wakes the receiver if it sleeps: on the bell, or by calling `wake_elsewhere` if it sleeps
-    /// elsewhere ([`Parker::park_with`]). Returns `true` if it slept.
+    /// Wakes the receiver if it sleeps: in [`Parker::park`] directly, in [`Parker::park_with`] by
+    /// calling `wake_elsewhere`. Returns `true` if it slept.
     ///
     /// # Panics
     /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else
@@ -103,25 +102,25 @@ impl Unparker {
         }
     }
 
-    /// Returns `true` if the receiver slept when the word was read; it may have been woken since.
+    /// Returns `true` if the receiver was asleep when read; it may have been woken since.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         self.word.is_asleep()
     }
 }
 
-/// End of a park.
+/// Reason for which a park ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Parked {
-    /// The receiver did not sleep: the last check found work.
+    /// The receiver did not sleep: the condition was met at the last check.
     Found,
-    /// A sender rang.
+    /// A sender woke the receiver.
     Unparked,
-    /// The sleep ended without a sender: by the deadline, a signal, a descriptor.
+    /// The sleep ended without a sender: by the deadline, a signal or a descriptor.
     SleepEnded,
 }
 
-/// The receiving side. It learns from its waits how long to spin, when to yield, and when to sleep.
+/// Receiving end of an [`Unparker`]. Learns from its waits how to spin, yield and sleep.
 ///
 /// A wait that found nothing has up to four steps, each of which is skipped while it does not pay:
 /// [`poll_eagerly`](Self::poll_eagerly), for an answer that is about to come;
@@ -133,51 +132,51 @@ pub enum Parked {
 #[derive(Debug)]
 pub struct Parker {
     waiting: Waiting,
-    /// Engine that learns whether to yield and how often, in the same way as for spinning.
+    /// Decides whether to yield and how often, learning in the same way as for spinning.
     yields: Engine,
-    /// `true` if yielding ended the last waits: other threads need this CPU, so do not spin.
+    /// `true` if recent waits ended while yielding: other threads need this CPU, so do not spin.
     is_yielding: bool,
-    /// Waits since many polls were last tried while yielding pays.
+    /// Number of waits since the last one that polled eagerly while yielding pays.
     waits_unprobed: u32,
-    /// Waits since a poll of [`POLLS_BEFORE_YIELD`] found something.
+    /// Number of waits in a row in which [`POLLS_BEFORE_YIELD`] polls found nothing.
     polls_missed: u32,
-    /// The CPU this thread was last seen to run on, plus one; zero is not known.
+    /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
-    /// Expected source of the next wait's end.
+    /// CPU from which the next wait's answer is expected.
     expected: AnswerSource,
 }
 
-/// Place that an answer may come from. The greatest counts if there are several.
+/// CPU from which an answer is expected. The greatest value counts if there are several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AnswerSource {
-    /// Unknown.
+    /// No answer is expected, or its CPU is unknown.
     Unknown,
-    /// The thread that was asked needs this very CPU to answer.
+    /// The thread that answers needs the waiting thread's CPU.
     ThisCpu,
-    /// A thread that was asked runs on another CPU.
+    /// The thread that answers runs on another CPU.
     OtherCpu,
 }
 
-/// Number of polls without a pause, which takes 20 to 60 ns, in between: an answer that is given
-/// without delay comes within these.
+/// Number of polls without a pause (which takes 20 to 60 ns) in between: an answer that is sent at
+/// once arrives within these.
 const EAGER_POLLS: u32 = 128;
-/// Number of polls while yielding has paid lately and the answer may come from another CPU: half
-/// the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients,
-/// 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
+/// Number of polls before a yield, if yielding has paid recently and the answer may come from
+/// another CPU: half the time of a switch to another thread and back. Suite event/serve with 10 and
+/// 100 clients, 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
-/// After so many waits in which such a poll found nothing, only one wait in
-/// [`WAITS_PER_POLL_PROBE`] has it: the answer comes with the turns of other threads. `hello5` with
-/// 10 and 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4
-/// 100` lost a sixth; after 32, nothing that could be told from noise.
+/// Number of waits in a row in which such polls found nothing, after which only one wait in
+/// [`WAITS_PER_POLL_PROBE`] polls so: the answer comes when other threads run. `hello5` with 10 and
+/// 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost
+/// a sixth; after 32, nothing that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
 const WAITS_PER_POLL_PROBE: u32 = 16;
-/// While yielding pays, one wait in so many polls eagerly, to see whether that would do again.
+/// One wait in so many polls eagerly while yielding pays, to find out if polling pays again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
-/// A CPU that comes back from so many yields in a row may have had nobody else to run: the count of
-/// context switches tells. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many messages as
-/// when it was taken for alone and spun, while those beside it waited for this CPU.
+/// Number of yields in a row without a result, after which the context switches are counted, as
+/// there may be no other thread to run. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many
+/// messages as when the thread was assumed to be alone and spun while others waited for its CPU.
 const YIELDS_BEFORE_CHECK: u32 = 4;
 /// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. Where
 /// other threads compute for their whole time slice, a thread that sleeps runs sooner, once woken,
@@ -187,7 +186,7 @@ const YIELDING_NS_MAX: u64 = 10_000_000;
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
 impl Parker {
-    /// Makes a parker that has learnt nothing yet.
+    /// Creates a parker without experience of earlier waits.
     ///
     /// # Errors
     /// [`ConfigError`] if `config` is not valid.
@@ -207,27 +206,27 @@ impl Parker {
         })
     }
 
-    /// Publishes on `bell` the CPU that this thread runs on, for [`expect`](Self::expect). To be
-    /// called before a wait, and when a thread begins to receive.
+    /// Publishes on `unparker` the CPU that this thread runs on, for [`expect`](Self::expect) of its
+    /// senders. Call it before a wait, and when a thread starts to receive.
     ///
     /// # Cost
     /// Reading the CPU's number, 2 to 3 ns.
     #[inline]
-    pub fn settle(&mut self, bell: &Unparker) {
+    pub fn publish_cpu(&mut self, unparker: &Unparker) {
         let cpu_plus_one = current_cpu().map_or(0, |cpu| cpu.saturating_add(1));
         if cpu_plus_one != self.cpu_plus_one {
             self.cpu_plus_one = cpu_plus_one;
             // Relaxed: a hint.
-            bell.cpu_plus_one.store(cpu_plus_one, Ordering::Relaxed);
+            unparker.cpu_plus_one.store(cpu_plus_one, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the next wait probably ends with an answer from the receiver at `of`, which was
-    /// just rung. If that receiver runs on this very CPU, spinning would only keep it from
+    /// Records that the next wait probably ends with an answer from the receiver of `of`, which was
+    /// just woken. If that receiver runs on this thread's CPU, spinning would only keep it from
     /// answering.
     ///
     /// # Cost
-    /// A load of the line that ringing has read.
+    /// A load of the line that unparking has read.
     #[inline]
     pub fn expect(&mut self, of: &Unparker) {
         let expected =
@@ -235,16 +234,16 @@ impl Parker {
         self.expected = self.expected.max(expected);
     }
 
-    /// Does the same as [`expect`](Self::expect) for receivers that were all rung and must all
-    /// answer: if one of them runs on this very CPU, the next wait yields to it, as polling for the
-    /// others' answers would only delay the last one.
+    /// Records as [`expect`](Self::expect) does that several receivers were woken and must all
+    /// answer: if one of them runs on this thread's CPU, the next wait yields to it, as polling for
+    /// the others' answers would only delay the last one.
     ///
     /// # Cost
-    /// A load for each bell, up to the first that is here.
+    /// A load for each unparker, up to the first whose receiver runs on this CPU.
     #[inline]
     pub fn expect_all<'a>(&mut self, of: impl IntoIterator<Item = &'a Unparker>) {
-        for bell in of {
-            if self.is_on_this_cpu(bell) {
+        for unparker in of {
+            if self.is_on_this_cpu(unparker) {
                 self.expected = AnswerSource::ThisCpu;
                 return;
             }
@@ -252,15 +251,15 @@ impl Parker {
         }
     }
 
-    fn is_on_this_cpu(&self, bell: &Unparker) -> bool {
+    fn is_on_this_cpu(&self, unparker: &Unparker) -> bool {
         // Relaxed: a hint.
-        let there = bell.cpu_plus_one.load(Ordering::Relaxed);
+        let there = unparker.cpu_plus_one.load(Ordering::Relaxed);
         there == self.cpu_plus_one && there != 0
     }
 
-    /// Polls many times at once, without a pause; true as soon as `poll` is. Where the answer can
-    /// only come from this very CPU, and as a rule where waits end by yielding and nothing is
-    /// known, it polls only once.
+    /// Polls many times without a pause; returns `true` as soon as `poll` does, `false` if it never
+    /// does. Polls only once where the answer can only come from this thread's CPU, and mostly
+    /// where waits end by yielding and no answer is expected.
     ///
     /// # Blocking
     /// For 128 polls, 0.1 to 0.2 µs; up to 512 polls while yielding pays.
@@ -301,9 +300,9 @@ impl Parker {
         EAGER_POLLS
     }
 
-    /// Spins as long as has paid lately, then yields as often as has paid lately, until `poll`
-    /// returns `true`; returns `true` if it did. It does not spin if the expected answer, or the
-    /// sender that woke it last, needs this CPU.
+    /// Spins, then yields, each for as long as recent waits suggest, until `poll` returns `true`;
+    /// returns `true` if it did. It does not spin if the expected answer, or the sender that woke
+    /// this thread last, needs this CPU.
     ///
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
@@ -322,10 +321,10 @@ impl Parker {
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
     }
 
-    /// Yields until `poll` returns `true`. Inlined all the way up into the loop that waits, system
-    /// call included: after a switch from another thread the processor mispredicts each return to a
-    /// caller that was entered before (the kernel overwrites the return-address predictor), 0.3 µs
-    /// for the first.
+    /// Yields until `poll` returns `true`; returns `true` if it did. Inlined all the way up into
+    /// the loop that waits, system call included: after a switch from another thread the processor
+    /// mispredicts each return to a caller that was entered before (the kernel overwrites the
+    /// return-address predictor), 0.3 µs for the first.
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
         let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
@@ -356,58 +355,59 @@ impl Parker {
         false
     }
 
-    /// Sleeps on `bell` until a sender rings or `deadline_ns` (on CLOCK_MONOTONIC) has passed,
-    /// unless `poll` returns `true` after the sleep was declared.
+    /// Sleeps until a sender wakes `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does
+    /// not sleep if `poll` returns `true` after the sleep was declared.
     ///
     /// # Blocking
-    /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender rings.
+    /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender wakes it.
     pub fn park(
         &mut self,
-        bell: &Unparker,
+        unparker: &Unparker,
         deadline_ns: Option<u64>,
         poll: &mut impl FnMut() -> bool,
     ) -> Parked {
-        self.park_in(bell, Sleep::Word, poll, |since_ns| {
+        self.park_in(unparker, Sleep::Word, poll, |since_ns| {
             let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(since_ns)));
             if left != Some(Duration::ZERO) {
-                futex::wait(bell.word.futex(), Sleep::Word as u32, left, Scope::Private);
+                futex::wait(unparker.word.futex(), Sleep::Word as u32, left, Scope::Private);
             }
         })
     }
 
-    /// Like [`park`](Self::park), but sleeps by calling `sleep`. It must end when a sender calls
-    /// the closure that it gave to [`Unparker::unpark_with`], before or during the sleep (a descriptor
-    /// that stays readable does so). `sleep` is given the time, in ns on CLOCK_MONOTONIC.
+    /// Like [`park`](Self::park), but sleeps by calling `sleep` with the time in ns on
+    /// CLOCK_MONOTONIC. `sleep` must return when a sender calls the closure passed to
+    /// [`Unparker::unpark_with`], before or during the sleep (as with a descriptor that stays
+    /// readable).
     pub fn park_with(
         &mut self,
-        bell: &Unparker,
+        unparker: &Unparker,
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
-        self.park_in(bell, Sleep::Elsewhere, poll, sleep)
+        self.park_in(unparker, Sleep::Elsewhere, poll, sleep)
     }
 
     fn park_in(
         &mut self,
-        bell: &Unparker,
+        unparker: &Unparker,
         sleep_kind: Sleep,
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
-        bell.word.declare(sleep_kind);
+        unparker.word.declare(sleep_kind);
         if poll() {
-            let _woken = bell.word.withdraw();
+            let _woken = unparker.word.withdraw();
             self.waiting.found_at_once();
             return Parked::Found;
         }
         let asleep = SleepStart::now();
-        stage::parked(bell);
+        stage::parked(unparker);
         sleep(asleep.since_ns());
-        stage::woken(bell);
-        match bell.word.withdraw() {
+        stage::woken(unparker);
+        match unparker.word.withdraw() {
             Some(sender_cpu) => {
                 // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
-                let woken_at_ns = bell.woken_at_ns.load(Ordering::Relaxed);
+                let woken_at_ns = unparker.woken_at_ns.load(Ordering::Relaxed);
                 self.yields.woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
                 self.waiting.woken_at(woken_at_ns, sender_cpu, asleep);
                 Parked::Unparked
@@ -420,16 +420,16 @@ impl Parker {
         }
     }
 
-    /// Returns counts of the waits so far, by the way in which they ended. A wait that needed
-    /// neither spinning nor sleeping is not counted.
+    /// Returns the number of waits, by the way in which they ended, and related counts. A wait that
+    /// needed neither spinning nor sleeping is not counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
     }
 }
 
-/// Context switches of this thread that it did not sleep for: yields after which another thread ran
-/// are among them, those after which it ran on are not.
+/// Returns the number of involuntary context switches of this thread: it grows with a yield after
+/// which another thread ran, and not with one after which this thread ran on.
 fn switches() -> u64 {
     usage::thread().switches_involuntary
 }
@@ -445,7 +445,7 @@ mod tests {
         parker
     }
 
-    fn bell_on(cpu: u32) -> Unparker {
+    fn unparker_on(cpu: u32) -> Unparker {
         Unparker { cpu_plus_one: AtomicU32::new(cpu + 1), ..Unparker::new() }
     }
 
@@ -462,7 +462,7 @@ mod tests {
     #[test]
     fn answer_from_another_cpu_is_polled_for() {
         let mut parker = yielding();
-        let (this_cpu, elsewhere) = (bell_on(0), bell_on(1));
+        let (this_cpu, elsewhere) = (unparker_on(0), unparker_on(1));
         parker.expect(&elsewhere);
         parker.expect(&this_cpu);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
@@ -470,14 +470,14 @@ mod tests {
 
     #[test]
     fn answer_from_this_cpu_makes_the_wait_yield() {
-        let (this_cpu, elsewhere) = (bell_on(0), bell_on(1));
-        for (bells, expected) in [
+        let (this_cpu, elsewhere) = (unparker_on(0), unparker_on(1));
+        for (unparkers, expected) in [
             ([&this_cpu, &elsewhere], 1),
             ([&elsewhere, &this_cpu], 1),
             ([&elsewhere, &elsewhere], POLLS_BEFORE_YIELD),
         ] {
             let mut parker = yielding();
-            parker.expect_all(bells);
+            parker.expect_all(unparkers);
             assert_eq!(polls(&mut parker, u32::MAX), expected);
         }
     }
@@ -485,7 +485,7 @@ mod tests {
     #[test]
     fn unsuccessful_polling_becomes_rare_until_it_succeeds() {
         let mut parker = yielding();
-        let elsewhere = bell_on(1);
+        let elsewhere = unparker_on(1);
         let mut counts = Vec::new();
         for _ in 0..POLLS_MISSED_MAX + 2 * WAITS_PER_POLL_PROBE {
             parker.expect(&elsewhere);

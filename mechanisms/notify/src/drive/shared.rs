@@ -43,8 +43,8 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// A core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is another handle to the same
-/// mapping, which ends with its last handle.
+/// Core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is
+/// another handle of the same mapping, which ends with its last handle.
 #[derive(Debug)]
 pub struct Shared<C> {
     mapping: Arc<Mapping>,
@@ -52,7 +52,7 @@ pub struct Shared<C> {
 }
 
 impl<C: ZeroFresh> Shared<C> {
-    /// Makes a fresh core in an anonymous file; returns it with the file to pass on.
+    /// Creates a core in an anonymous file; returns it with the file, for another process.
     ///
     /// # Errors
     /// [`MapError::Refused`] if descriptors or memory are short, or memfds are forbidden.

@@ -10,12 +10,12 @@ use handover_base::sync::hint;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Number of polls that [`poll_ps`] times together; some µs.
+/// Number of polls that [`poll_ps`] times together; they take some µs.
 const POLLS_TIMED: u32 = 128;
-/// Number of timings, of which the shortest counts: the others were interrupted.
+/// Number of timings by [`poll_ps`], of which the shortest counts: the others were interrupted.
 const TIMINGS_COUNT: u32 = 5;
 
-/// The words that the two sides share, alone on their cache lines.
+/// State that a sender and a receiver share, alone on its cache lines.
 ///
 /// All zeroes are a fresh core. It holds no pointers, so that it may lie in memory that several
 /// processes map: whatever another process writes there, the worst effect is a missing or an
@@ -24,19 +24,19 @@ const TIMINGS_COUNT: u32 = 5;
 #[repr(C, align(128))]
 pub struct Core {
     pub(crate) word: StateWord,
-    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; from it the
-    /// receiver learns the cost of a sleep.
+    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; the
+    /// receiver computes the cost of a sleep from it.
     woken_at_ns: AtomicU64,
 }
 
 impl Core {
-    /// Makes a core with nothing pending and the receiver awake.
+    /// Creates a core without a pending notification, whose receiver is awake.
     #[must_use]
     pub const fn new() -> Self {
         Self { word: StateWord::new(), woken_at_ns: AtomicU64::new(0) }
     }
 
-    /// Makes a notification pending, and calls `wake` if the receiver sleeps.
+    /// Makes a notification pending; calls `wake` with the word if the receiver sleeps.
     #[inline]
     pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
         let sleeps = self.word.notify(current_cpu());
@@ -66,12 +66,12 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// State of a receiver beside the word.
+/// State of a receiver that it does not share: what it learnt from earlier waits, and statistics.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     engine: Engine,
     stats: Stats,
-    /// CPU of the last notification's sender, if there was one and its CPU is known.
+    /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
 }
 
@@ -92,7 +92,7 @@ impl SleepStart {
 }
 
 impl Waiting {
-    /// Makes the state; the caller has validated `config`.
+    /// Creates the state of a receiver; the caller has validated `config`.
     pub(crate) fn new(config: Config) -> Self {
         let engine = Engine::new(config, poll_ps());
         Self { engine, stats: Stats::default(), sender_cpu: None }
@@ -112,8 +112,8 @@ impl Waiting {
         true
     }
 
-    /// Spins, then sleeps by `sleep` (see [`StateWord::sleep_until_notified`]), until notified or
-    /// out of time; returns `true` if notified. For waits that found nothing at once.
+    /// Spins, then calls `sleep` (see [`StateWord::sleep_until_notified`]); returns `true` if
+    /// notified before `deadline`. For waits that found no notification pending.
     #[inline(never)]
     pub(crate) fn wait(
         &mut self,
@@ -146,7 +146,7 @@ impl Waiting {
         notified.is_some()
     }
 
-    /// Consumes the notification that ended a sleep; returns `false` if there is none.
+    /// Consumes the notification that ended a sleep; returns `false` if none is pending.
     pub(crate) fn wake(&mut self, core: &Core, asleep: SleepStart) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
         self.woken(core, sender_cpu, asleep);
@@ -159,7 +159,7 @@ impl Waiting {
         self.woken_at(woken_at_ns, sender_cpu, asleep);
     }
 
-    /// Records a sleep that a sender ended, at `woken_at_ns` by the sender's clock reading.
+    /// Records a sleep that a sender ended; `woken_at_ns` is the sender's time of the wake.
     pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: SleepStart) {
         stage::slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
@@ -176,24 +176,24 @@ impl Waiting {
         }
     }
 
-    /// Records a wait whose condition was found when the receiver had declared itself asleep.
+    /// Records a wait whose condition was met when checked after declaring the sleep.
     pub(crate) fn found_at_once(&mut self) {
         self.stats.found_pending += 1;
     }
 
-    /// Records a sleep that no sender ended.
+    /// Records a sleep that ended without a sender.
     pub(crate) fn not_notified(&mut self) {
         self.engine.timed_out();
         self.stats.timed_out += 1;
     }
 
-    /// Records a wait that ended while other threads ran.
+    /// Records a wait that ended while the receiver yielded to other threads.
     pub(crate) fn found_yielding(&mut self) {
         self.stats.by_yielding += 1;
     }
 
-    /// Spins as long as has paid lately, until `poll` returns `true`; returns `true` if it did.
-    /// `left` is the time to the deadline.
+    /// Spins for as long as recent waits suggest, until `poll` returns `true`; returns `true` if it
+    /// did. `left` is the time to the deadline; `None` for no deadline.
     #[inline(never)]
     pub(crate) fn spin_for(
         &mut self,
@@ -230,7 +230,7 @@ impl Waiting {
         }
     }
 
-    /// Spins as long as has paid lately; returns `true` if a notification was consumed.
+    /// Spins for as long as recent waits suggest; returns `true` if a notification was consumed.
     pub(crate) fn spin(&mut self, core: &Core, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
@@ -244,8 +244,7 @@ impl Waiting {
         false
     }
 
-    /// Returns `true` if the sender, as far as is known, needs the CPU that this thread would spin
-    /// on.
+    /// Returns `true` if the sender is known to need the CPU that this thread would spin on.
     fn shares_cpu(&self) -> bool {
         match (self.sender_cpu, current_cpu()) {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
@@ -256,13 +255,13 @@ impl Waiting {
     }
 }
 
-/// Number of polls that fit into the time to the deadline.
+/// Returns the number of polls that fit into `left`, the time to the deadline.
 fn spins_left(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)
 }
 
-/// Cost of one poll in a spin on this machine, in ps: measured once, for some tens of µs.
+/// Returns the duration of one poll of a spin on this machine in ps, measured at the first call.
 ///
 /// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement
 /// tells.

@@ -1,6 +1,6 @@
 //! Number of the CPU that a thread runs on.
 
-/// Number of the CPU that this thread runs on at the moment; `None` if unknown.
+/// Returns the number of the CPU that this thread runs on at the moment; `None` if unknown.
 ///
 /// The C library reads it from the thread's registered rseq area: 2 to 3 ns, where the vDSO's
 /// getcpu takes 10. Each notification calls this.

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Types that may lie in memory mapped by several processes.
+/// Type that may lie in memory mapped by several processes.
 ///
 /// # Safety
 /// All zeroes, and indeed any bytes, are a valid value of the type, also while other processes
@@ -18,7 +18,7 @@ pub unsafe trait ZeroFresh: Send + Sync + 'static {}
 // SAFETY: an AtomicU32 in a repr(transparent) wrapper, an AtomicU64 and repr(C) padding; 128 bytes.
 unsafe impl ZeroFresh for adaptive::Core {}
 
-/// Mapping of the beginning of a file, shared, for reading and writing.
+/// Shared mapping of the beginning of a file, for reading and writing.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<c_void>,
@@ -47,7 +47,7 @@ impl Mapping {
     /// Returns the value at the mapping's beginning.
     #[inline]
     pub(crate) fn get<C: ZeroFresh>(&self) -> &C {
-        assert!(size_of::<C>() <= self.bytes, "mapped for something smaller");
+        assert!(size_of::<C>() <= self.bytes, "the mapping is smaller than the value");
         // SAFETY: `start` is page-aligned and `bytes` long, mapped until `self` is dropped, and any
         // bytes there are a valid C, now and after any write by others (ZeroFresh).
         unsafe { self.start.cast::<C>().as_ref() }

@@ -1,4 +1,4 @@
-//! Parking beside a queue of the caller's: the bell and the parker.
+//! Parking beside a queue of the caller's: the unparker and the parker.
 
 use handover_notify::{Config, Parked, Parker, Unparker};
 use rustix::time::{ClockId, clock_gettime};
@@ -14,17 +14,17 @@ fn now_ns() -> u64 {
 }
 
 /// Waits until `word` is at least `least`.
-fn await_value(parker: &mut Parker, bell: &Unparker, word: &AtomicU64, least: u64) {
+fn await_value(parker: &mut Parker, unparker: &Unparker, word: &AtomicU64, least: u64) {
     let mut look = || word.load(Ordering::Acquire) >= least; // pairs with the Release of the writer
     while !parker.poll_eagerly(&mut look) {
         if !parker.spin(None, &mut look) {
-            parker.park(bell, None, &mut look);
+            parker.park(unparker, None, &mut look);
         }
     }
 }
 
 fn ping_pong(config: Config, one_cpu: bool) {
-    let (bells, words) =
+    let (unparkers, words) =
         ([Unparker::new(), Unparker::new()], [AtomicU64::new(0), AtomicU64::new(0)]);
     let participant = |mine: usize, first: bool| {
         if one_cpu {
@@ -34,12 +34,12 @@ fn ping_pong(config: Config, one_cpu: bool) {
         let mut parker = Parker::new(config).expect("valid");
         for hand in 1..=ROUNDS_COUNT {
             if !first {
-                await_value(&mut parker, &bells[mine], &words[mine], hand);
+                await_value(&mut parker, &unparkers[mine], &words[mine], hand);
             }
             words[1 - mine].store(hand, Ordering::Release); // publishes to await_value()
-            bells[1 - mine].ring();
+            unparkers[1 - mine].unpark();
             if first {
-                await_value(&mut parker, &bells[mine], &words[mine], hand);
+                await_value(&mut parker, &unparkers[mine], &words[mine], hand);
             }
         }
     };
@@ -65,39 +65,39 @@ fn ping_pong_works_on_one_cpu() {
 
 #[test]
 fn park_without_a_ring_ends_at_its_deadline() {
-    let bell = Unparker::new();
+    let unparker = Unparker::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
     let deadline_ns = now_ns() + 3_000_000;
     let mut parks = 0;
     while now_ns() < deadline_ns {
-        assert_eq!(parker.park(&bell, Some(deadline_ns), &mut || false), Parked::SleepEnded);
+        assert_eq!(parker.park(&unparker, Some(deadline_ns), &mut || false), Parked::SleepEnded);
         parks += 1;
         assert!(parks < 100, "it sleeps");
     }
-    assert!(!bell.ring(), "awake again: nobody to wake");
+    assert!(!unparker.unpark(), "awake again: nobody to wake");
 }
 
 #[test]
 fn work_found_after_the_declaration_prevents_the_sleep() {
-    let bell = Unparker::new();
+    let unparker = Unparker::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
-    assert_eq!(parker.park(&bell, None, &mut || true), Parked::Found);
+    assert_eq!(parker.park(&unparker, None, &mut || true), Parked::Found);
     assert_eq!(parker.stats().found_pending, 1);
-    assert!(!bell.is_asleep());
+    assert!(!unparker.is_asleep());
 }
 
 #[test]
 fn custom_sleep_is_ended_by_the_senders_closure() {
-    let bell = Unparker::new();
+    let unparker = Unparker::new();
     let (rouse, roused) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !bell.unpark_with(|| rouse.send(()).expect("the receiver lives")) {
+            while !unparker.unpark_with(|| rouse.send(()).expect("the receiver lives")) {
                 thread::sleep(Duration::from_millis(1));
             }
         });
         let mut parker = Parker::new(Config::never_spin()).expect("valid");
-        let ended = parker.park_with(&bell, &mut || false, |_now_ns| {
+        let ended = parker.park_with(&unparker, &mut || false, |_now_ns| {
             roused.recv().expect("the sender lives");
         });
         assert_eq!(ended, Parked::Unparked);
@@ -106,14 +106,14 @@ fn custom_sleep_is_ended_by_the_senders_closure() {
 }
 
 /// Number of looks of an eager look that finds nothing, after `expects` was called with a parker
-/// and the bell of a receiver on its own CPU.
+/// and the unparker of a receiver on its own CPU.
 #[cfg(not(miri))] // Miri has no CPUs
 fn polls(expects: impl FnOnce(&mut Parker, &Unparker)) -> u32 {
     let parker = || Parker::new(Config::default()).expect("valid");
     let (mut parker, mut partner, own, other) =
         (parker(), parker(), Unparker::new(), Unparker::new());
-    partner.settle(&other);
-    parker.settle(&own);
+    partner.publish_cpu(&other);
+    parker.publish_cpu(&own);
     expects(&mut parker, &other);
     let mut polls = 0;
     assert!(!parker.poll_eagerly(&mut || {
