@@ -18,7 +18,7 @@ use crate::Config;
 
 /// Cost of a sleep in ns that is assumed until one has been measured.
 const WAKE_NS_GUESS: u64 = 5_000;
-/// Bounds of the cost of a sleep in ns; a longer time has other causes than the wake.
+/// Minimum of the mean cost of a sleep, in ns.
 const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
 /// Maximum duration of a spin, as a multiple of the cost of a sleep.

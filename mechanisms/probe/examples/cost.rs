@@ -66,7 +66,7 @@ fn two_stamps(x: u64) -> u64 {
     y
 }
 
-/// Cycles of one call, averaged over `count` calls in a row.
+/// Returns the cycles per call, averaged over `count` calls in a row.
 fn cycles(count: u64, call: impl Fn(u64) -> u64) -> f64 {
     let begin = ticks_fenced();
     let mut x = 0;
@@ -83,7 +83,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures the contenders' cycles: a row for each round, a column for each contender.
+/// Measures the cycles per call: a row for each round, a column for each contender.
 fn rounds<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -> Vec<[f64; N]> {
     (0..ROUNDS_COUNT)
         .map(|round| {
@@ -121,7 +121,7 @@ fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Cost of one call while streaming, from before the recording begins until its file is complete.
+/// Costs of recording a stream, from before the recording starts until its file is complete.
 struct Streamed {
     total: f64,
     in_loop: f64,
@@ -155,7 +155,7 @@ fn stream_once(
     Ok(Streamed { total, in_loop, stamps, cpu_ns, lost: summary.lost, bytes })
 }
 
-/// Measures at full speed, some forty million events a second.
+/// Measures the cost of recording a stream at full speed, some forty million events a second.
 fn streamed(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
         (0..STREAMS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
@@ -176,7 +176,7 @@ fn streamed(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Measures at ten million events a second: a pair each 200 ns.
+/// Measures the losses of a stream at ten million events a second: a pair of events each 200 ns.
 fn streamed_steadily(path: &Path) -> Result<(), Box<dyn Error>> {
     let pause = clock::ticks_from_ns(200);
     let begin = clock::ticks();
@@ -233,7 +233,7 @@ fn flips() -> Result<(), Box<dyn Error>> {
         time("cost.one")?,
         handover_probe::backend()
     );
-    println!("switching 10,000 places       {:8.1} us", time("cost.many")?);
+    println!("switching 10,000 instructions {:8.1} us", time("cost.many")?);
     Ok(())
 }
 

@@ -9,10 +9,10 @@
  * are switched in the same way: a site is `test eax, imm32` while it is off, and `jmp rel32` while it is
  * on, which differ in one byte.
  *
- * Nothing is recorded unless the recording library is there: the program was started by
+* Nothing is recorded unless the recording library is loaded: the program was started by
  * `handover trace record -- PROG`, with the library in LD_PRELOAD and HANDOVER_TRACE=PATTERN, or was linked
  * with it (`handover trace library DIR` writes it out). Then HANDOVER_TRACE=PATTERN switches sites on
- * before main, and `handover trace on PID PATTERN` does at any time.
+ * before main, and `handover trace on PID PATTERN` switches them on at any time.
  *
  * For GCC and Clang on x86-64 with ELF; elsewhere, and with HANDOVER_PROBE_NONE defined, the macros
  * evaluate their values and do nothing. A site is not for functions that are inlined by hand-written
@@ -25,7 +25,7 @@
 
 #define HANDOVER_JOIN_(a, b) a##b
 #define HANDOVER_JOIN(a, b) HANDOVER_JOIN_(a, b)
-/* The fourth of what it is given: which macro three, two or one arguments are for. */
+/* The fourth argument: selects the macro for three, two or one arguments. */
 #define HANDOVER_FOURTH_(a, b, c, d, ...) d
 
 #if defined(__x86_64__) && defined(__ELF__) && defined(__GNUC__) && !defined(HANDOVER_PROBE_NONE)
@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-/* What is known of a site; behind it, the name and the file's name. As in handover_probe::site::Meta. */
+/* Data of a site, followed by its name and its file's name; as handover_probe::site::Meta. */
 struct handover_probe_meta {
 	uint32_t code;
 	uint32_t line;
@@ -46,13 +46,13 @@ struct handover_probe_meta {
 	uint16_t file_bytes;
 };
 
-/* A place in the code: distances from each field, to the instruction and to the site. */
+/* Addresses of a site's instruction and data, each relative to its own field. */
 struct handover_probe_entry {
 	int32_t at;
 	int32_t meta;
 };
 
-/* The recording library's; null where it is not there. */
+/* Functions of the recording library; null if it is not loaded. */
 extern void handover_probe_record(struct handover_probe_meta *meta, unsigned form, uint64_t first, uint64_t second)
 	__attribute__((weak, cold));
 extern void handover_probe_register(const struct handover_probe_entry *start,
@@ -103,8 +103,8 @@ static inline __attribute__((always_inline)) void handover_probe_leave_(struct h
 	".popsection\n\t"                                                                                              \
 	".endif\n\t"
 
-/* The instruction, what it jumps to while it is on, and its entry: in the group of its function's section,
- * so that a linker that leaves out the one leaves out the other. */
+/* The site's instruction, the code to which it jumps while it is on, and its entry: in the group of its
+ * function's section, so that a linker drops both or neither. */
 #define HANDOVER_SITE_(title, key, kind, values, statement)                                                            \
 	do {                                                                                                           \
 		__label__ handover_on_;                                                                                \

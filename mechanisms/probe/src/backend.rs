@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// Method by which sites are switched.
+/// Method by which probe sites are switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// One byte of code is written through `/proc/self/mem`.
+    /// Writing one byte of code through `/proc/self/mem`.
     ProcMem,
-    /// One byte of code is written after `mprotect`.
+    /// Writing one byte of code after `mprotect`.
     Mprotect,
-    /// A flag in memory: under Miri, on other processors, or with the feature `flags`.
+    /// Writing a flag in memory: under Miri, on other processors, or with the feature `flags`.
     Flag,
 }
 

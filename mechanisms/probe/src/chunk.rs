@@ -15,34 +15,34 @@ use crate::format::{
 };
 use crate::lane::{CODE_BITS, Drained, words_of};
 
-/// Maximum size of an event in varints: four of them.
+/// Maximum size of an event that is encoded as varints: four of them.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
-/// Bytes of a packed event.
+/// Size of a packed event.
 const PACKED_BYTES: usize = 4;
-/// Bits of each half of a packed event.
+/// Number of bits of each half of a packed event.
 const HALF_BITS: u32 = 16;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const HEADER: usize = SEGMENT_BYTES as usize;
 
-/// Identity of a chunk: its thread, and its position among the thread's events.
+/// Position of a chunk in a trace: its thread, and the events of the thread before it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChunkPosition {
-    /// Number of the thread's lane.
+    /// Number of the lane from which the events came.
     pub lane: u64,
-    /// Events of this thread before the chunk, in the stream.
+    /// Number of events of this thread before the chunk, in the stream.
     pub events_before: u64,
-    /// Events of this thread that were lost before the chunk.
+    /// Number of events of this thread that were lost before the chunk.
     pub lost_before: u64,
-    /// Position in the ring behind the chunk's last event.
+    /// Position in the ring after the chunk's last event.
     pub position_end: u64,
 }
 
-/// Encoder of a chunk. Its memory is reused for the next chunk.
+/// Encoder of a chunk of events. Its memory is reused for the next chunk.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Room for the segment's header, the events so far, and spare room.
+    /// Buffer for the segment's header and the events, with free space at its end.
     bytes: Vec<u8>,
-    /// Length of the header and the events in `bytes`.
+    /// Length of the header and the events so far in `bytes`.
     end: usize,
     is_packed: bool,
     count: u64,
@@ -58,19 +58,19 @@ impl Default for Chunk {
 }
 
 impl Chunk {
-    /// Empties the chunk, to begin the next one.
+    /// Removes all events, to start the next chunk.
     pub fn clear(&mut self) {
         (self.end, self.count, self.is_packed) = (HEADER, 0, false);
     }
 
-    /// Number of events in the chunk.
+    /// Returns the number of events in the chunk.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Appends an event; returns `false` if the chunk is packed, and the event belongs to the next
-    /// one.
+    /// Appends an event; returns `false` if the chunk contains packed events, so that the event
+    /// belongs to the next one.
     pub fn push(&mut self, event: &Drained) -> bool {
         if self.is_packed {
             return false;
@@ -80,7 +80,7 @@ impl Chunk {
         true
     }
 
-    /// Appends the events of a block, or of the rest of one. Their times count from `base`; zeroes
+    /// Appends the events of a block, or of the end of one. Their times count from `base`; zeroes
     /// may follow them. Returns `false`, without a change, if they belong to the next chunk.
     pub fn push_block(&mut self, base: u64, words: &[u64]) -> bool {
         if self.is_packed || self.count == 0 {
@@ -104,7 +104,7 @@ impl Chunk {
         true
     }
 
-    /// Completes the segment with its header and padding, and returns its bytes.
+    /// Completes the segment with its header and padding; returns its bytes.
     pub fn segment(&mut self, position: &ChunkPosition) -> &[u8] {
         let payload_bytes = self.end - HEADER;
         let padded_end = self.end.next_multiple_of(8);
@@ -126,14 +126,15 @@ impl Chunk {
         &self.bytes[..padded_end]
     }
 
-    /// Makes room for `bytes` more behind the end.
+    /// Ensures that the buffer has space for `bytes` more after the end.
     fn make_room(&mut self, bytes: usize) {
         if self.bytes.len() < self.end + bytes {
             self.bytes.resize(self.end + bytes, 0);
         }
     }
 
-    /// Appends all events as packed, or none; returns `false` if one cannot be packed.
+    /// Appends a block's events as packed ones; returns `false`, without a change, if one does not
+    /// fit.
     #[inline]
     fn pack(&mut self, base: u64, words: &[u64]) -> bool {
         let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
@@ -166,7 +167,7 @@ impl Chunk {
         true
     }
 
-    /// Appends an event as varints; the caller has made room for it.
+    /// Appends an event as varints; the caller has ensured the space for it.
     #[inline]
     fn push_varints(&mut self, event: &Drained) {
         const SHORT: u64 = 1 << 14;
@@ -198,7 +199,7 @@ impl Chunk {
     }
 }
 
-/// Encodes a number below 2^14 as a varint, and returns it with its length in bytes.
+/// Encodes a number below 2^14 as a varint; returns the varint and its length in bytes.
 #[inline]
 fn short_varint(number: u64) -> (u32, u32) {
     let (low, high) = ((number & 0x7f) as u32, (number >> 7) as u32);
@@ -206,7 +207,7 @@ fn short_varint(number: u64) -> (u32, u32) {
     (low | is_long << 7 | high << 8, 1 + is_long)
 }
 
-/// Decodes a packed event: ticks since the event before, and its code (site and form).
+/// Decodes a packed event: ticks since the previous event, and code (site and form).
 #[inline]
 #[must_use]
 pub fn unpack(bytes: [u8; PACKED_BYTES]) -> (u64, u64) {

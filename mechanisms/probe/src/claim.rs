@@ -48,14 +48,14 @@ pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
     }
     Err(io::Error::new(
         io::ErrorKind::AlreadyExists,
-        "other processes keep creating and removing the file",
+        "gave up after 100 attempts: other processes keep creating and removing the file",
     ))
 }
 
 /// Maximum number of attempts, while other processes create and remove the file.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// Options for opening a file that may be something else: opening a FIFO must not block.
+/// Returns options for opening a file that may not be a regular one: opening a FIFO must not block.
 fn options() -> OpenOptions {
     let mut options = File::options();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -63,21 +63,23 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Returns the reason why `path` must not be replaced: it names something that is not an empty file
-/// or a trace.
+/// Returns the error if `path` must not be replaced, because it names something that is not an
+/// empty file or a trace; else `None`.
 fn refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
-        Ok(data) if data.is_symlink() => refused("it is a dangling symbolic link"),
-        Ok(data) if !data.is_file() => refused("it is not a regular file"),
+        Ok(data) if data.is_symlink() => {
+            refused("it is a symbolic link to a file that does not exist")
+        }
+        Ok(data) if !data.is_file() => refused("it is not a regular file: name another file"),
         Ok(data) if data.len() > 0 && !is_trace(path) => {
-            refused("the file exists and is no trace: name another file")
+            refused("the file exists and is not a trace: name another file")
         }
         _ => None,
     }
 }
 
-/// Checks that [`create`] would not refuse, and that a file can be created in the folder.
+/// Checks that [`create`] would accept the path, and that a file can be created in its folder.
 ///
 /// # Errors
 /// Like [`create`].
@@ -96,7 +98,7 @@ fn temporary_path(path: &Path) -> PathBuf {
     with_suffix(path, &format!("{}.{:x}.new", std::process::id(), clock::now_ns()))
 }
 
-/// Returns `true` if the file begins like a trace.
+/// Returns `true` if the file starts with the magic number of a trace.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let mut magic = [0; 8];
@@ -104,11 +106,11 @@ pub fn is_trace(path: &Path) -> bool {
     read.is_ok() && magic == format::MAGIC.to_le_bytes()
 }
 
-/// Puts a new file in the place of the trace `old`; returns `None` if `old` is no longer at `path`.
+/// Creates a file in place of the trace `old`; returns `None` if `old` is no longer at `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     // While this process holds the lock, no other replaces the file.
     if !lock(old) || is_recorded(old) {
-        let why = "another process records to this file";
+        let why = "another process is recording to this file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
     if !is_at(old, path) {
@@ -138,7 +140,7 @@ pub fn lock(file: &File) -> bool {
     locked != Err(Errno::WOULDBLOCK)
 }
 
-/// Unlocks a file made by [`create`]. Closing it is not enough: forked processes keep it open.
+/// Unlocks a file made by [`create`]; closing is not enough, as forked processes keep it open.
 pub fn unlock(file: &File) {
     // If this fails, the lock ends when the last process that has the file open ends.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
@@ -159,15 +161,15 @@ fn is_recorded(file: &File) -> bool {
     header.is_some_and(|it| it.state == format::STATE_RECORDING && is_process_alive(it.pid))
 }
 
-/// Returns `true` if there is such a process.
+/// Returns `true` if a process with this ID exists.
 #[must_use]
 pub fn is_process_alive(pid: u32) -> bool {
     let pid = pid.try_into().ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns `true` if the rings at `path` are still written, or complete a trace that was not
-/// finished; also if the file is not one of rings, and must be left alone.
+/// Returns `true` if the file of rings at `path` is still being written, or completes a trace that
+/// was not finished; also if it is not a file of rings, and must not be deleted.
 #[must_use]
 pub fn is_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, Header)> {
@@ -190,7 +192,7 @@ pub fn is_needed(path: &Path) -> bool {
     }
 }
 
-/// Returns `path.suffix`.
+/// Returns `path` with `.suffix` appended.
 #[must_use]
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut joined = path.as_os_str().to_owned();

@@ -6,13 +6,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Policy for events that exceed the rings' room.
+/// Policy for events that exceed the capacity of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Keeps each thread's newest events in memory of a fixed size: the rings are the file.
+    /// Keeps each thread's newest events in memory of a fixed size: the rings are the trace file.
     Last,
-    /// Keeps everything: a thread of this crate drains the rings into the file. Events that it is
-    /// too slow for are lost and counted.
+    /// Keeps all events: a thread of this crate writes the rings' events to the file. Events that
+    /// it is too slow for are lost and counted.
     Stream,
 }
 
@@ -36,16 +36,16 @@ pub struct Config {
     wait: Duration,
 }
 
-/// Bounds of [`Config::ring_bytes`].
+/// Minimum of [`Config::ring_bytes`].
 const RING_BYTES_MIN: u64 = 1 << 13;
 const RING_BYTES_MAX: u64 = 1 << 32;
-/// Upper bound of [`Config::threads_max`].
+/// Maximum of [`Config::threads_max`].
 const THREADS_MAX: u64 = 1 << 16;
-/// Upper bound of [`Config::wait_max`], in milliseconds.
+/// Maximum of [`Config::wait_max`], in milliseconds.
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {
-    /// Keeps each thread's newest events in `path`: 1 MiB a thread, about 130,000 events.
+    /// Keeps each thread's newest events in the trace `path`: 1 MiB a thread, about 130,000 events.
     ///
     /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can
     /// delay a
@@ -62,8 +62,8 @@ impl Config {
         }
     }
 
-    /// Records everything into `path`, through rings of 4 MiB a thread: at ten million events a
-    /// second, enough for 50 ms in which the writing thread does not run.
+    /// Records all events into the trace `path`, through rings of 4 MiB a thread: at ten million
+    /// events a second, enough for 50 ms in which the writing thread does not run.
     #[must_use]
     pub fn stream(path: impl Into<PathBuf>) -> Self {
         Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
@@ -75,9 +75,9 @@ impl Config {
         Self { ring_bytes, ..self }
     }
 
-    /// Sets the number of rings, `1..=65536`. A thread beyond them takes the ring of a thread that
-    /// has ended (with [`Policy::Last`] the old events are discarded, and counted as overwritten);
-    /// if no thread has ended, its events are lost and counted.
+    /// Sets the maximum number of rings, `1..=65536`. A thread beyond them reuses the ring of a
+    /// thread that has ended (with [`Policy::Last`] the old events are discarded, and counted as
+    /// overwritten); if no thread has ended, its events are lost and counted.
     #[must_use]
     pub fn threads_max(self, threads_max: u64) -> Self {
         Self { threads_max, ..self }
@@ -90,9 +90,9 @@ impl Config {
         Self { rings_path: Some(path.into()), ..self }
     }
 
-    /// Sets the time that a thread waits at most for room in its ring before its event is lost, up
-    /// to an hour; the default is zero. For [`Policy::Stream`]: a program that may be slowed down
-    /// then loses nothing, however fast it is.
+    /// Sets the maximum time for which a thread waits for space in its ring before its event is
+    /// lost, up to an hour; the default is zero. For [`Policy::Stream`]: a program that may be
+    /// slowed down then loses nothing, however fast it is.
     ///
     /// After an unsuccessful wait (if the disk hangs, for example), the thread's events are lost
     /// without waiting until there is room again.
@@ -101,19 +101,19 @@ impl Config {
         Self { wait, ..self }
     }
 
-    /// Path of the recording.
+    /// Returns the path of the trace.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Policy of the recording.
+    /// Returns the policy for events that exceed the capacity of the rings.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// Configured size of each thread's ring, before rounding.
+    /// Returns the configured size of each thread's ring, before rounding.
     pub(crate) fn ring_bytes_requested(&self) -> u64 {
         self.ring_bytes
     }
@@ -138,7 +138,7 @@ impl Config {
         self.rings_path.as_deref()
     }
 
-    /// Maximum wait in whole milliseconds, rounded up.
+    /// Returns the maximum wait in whole milliseconds, rounded up.
     pub(crate) fn wait_ms(&self) -> u64 {
         self.wait.as_nanos().div_ceil(1_000_000) as u64
     }

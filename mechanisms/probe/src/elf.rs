@@ -5,7 +5,7 @@
 use crate::read::ReadAt;
 use std::io;
 
-/// Position of a section in its file.
+/// Position and size of a section in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Section {
     pub offset: u64,
@@ -14,10 +14,10 @@ pub(crate) struct Section {
 
 const HEADER_BYTES: usize = 64;
 const SECTION_BYTES: u64 = 64;
-/// Maximum length of a section's name that is compared.
+/// Maximum number of bytes of a section's name that are compared.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Finds the section called `name`; `None` if there is none, or the file is not 64-bit ELF.
+/// Returns the section called `name`; `None` if there is none, or the file is not 64-bit ELF.
 pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Section>> {
     let mut header = [0; HEADER_BYTES];
     if read(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {

@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Name of the variable with the pattern of sites to switch on when the program starts.
+/// Environment variable with the pattern of sites to switch on when the program starts.
 pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
-/// Name of the variable with the trace's path, where `%p` stands for the process ID. The default is
+/// Environment variable with the trace's path, where `%p` stands for the process ID. The default is
 /// `handover.%p.trace`.
 pub const FILE_VARIABLE: &str = "HANDOVER_TRACE_FILE";
-/// Name of the variable with the policy: `stream` (the default here) or `last`.
+/// Environment variable with the policy: `stream` (the default here) or `last`.
 pub const POLICY_VARIABLE: &str = "HANDOVER_TRACE_POLICY";
-/// Name of the variable with the size of each thread's ring in bytes.
+/// Environment variable with the size of each thread's ring in bytes.
 pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
-/// Name of the variable with the time, in milliseconds, that a thread waits at most rather than
-/// lose an event of a stream. The default, 0, is not to wait.
+/// Environment variable with the maximum time, in milliseconds, for which a thread waits rather
+/// than lose an event of a stream. The default, 0, is not to wait.
 pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";
@@ -37,12 +37,12 @@ impl FromStr for Policy {
     }
 }
 
-/// Returns the configuration in the environment.
+/// Returns the configuration that the environment variables contain.
 pub(crate) fn config() -> Result<Config, VariableError> {
     config_from_variables(|name| std::env::var(name).ok())
 }
 
-/// Parses the variables into a configuration.
+/// Parses the configuration from the variables that `read` returns.
 fn config_from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;
@@ -69,7 +69,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, VariableError> {
     sound.ok_or_else(|| VariableError {
         variable: RING_VARIABLE,
         text: text.to_owned(),
-        expected: "a number of bytes, 8192..=4294967296",
+        expected: "must be a number of bytes in 8192..=4294967296",
     })
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn parse_milliseconds(text: &str) -> Result<Duration, VariableError> 
     sound.ok_or_else(|| VariableError {
         variable: WAIT_VARIABLE,
         text: text.to_owned(),
-        expected: "a number of milliseconds, up to an hour",
+        expected: "must be a number of milliseconds in 0..=3600000",
     })
 }
 

@@ -3,44 +3,44 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Error of switching sites.
+/// Error of switching probe sites on or off.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
-    /// The program may change its code neither through `/proc/self/mem` nor after `mprotect`.
+    /// The operating system refused to change the program's code by either method.
     #[error(
-        "this process may not change its own code, neither by /proc/self/mem nor by mprotect: \
+        "cannot change this process's code, neither by /proc/self/mem nor by mprotect: \
          build with the feature `flags` of handover-probe"
     )]
     Refused(#[source] io::Error),
-    /// More sites match than an event's number can hold; those beyond stay off.
-    #[error("{sites_count} sites match, but one program can record {} at most", crate::SITES_MAX)]
+    /// More sites match than an event's number can distinguish; those beyond stay off.
+    #[error("{sites_count} sites match, of which only {} can be on at once", crate::SITES_MAX)]
     TooMany {
         /// Number of sites that match.
         sites_count: usize,
     },
 }
 
-/// Error of starting a recording.
+/// Error of starting a recording of events.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Another recording runs in this process.
+    /// A recording is already running in this process.
     #[error("a recording to {path} is already running: finish it first")]
     Running {
-        /// Path of the running recording.
+        /// Path of the trace that is being recorded.
         path: PathBuf,
     },
-    /// The process is ending: its exit handlers, which finish recordings, have begun to run.
+    /// The process is exiting: its exit handlers, which finish recordings, have started to run.
     #[error("cannot start a recording: the process is exiting")]
     Ending,
     /// A configured number is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
-    /// A file could not be created.
+    /// The trace file could not be created or written.
     #[error("cannot write {path}")]
     File {
-        /// Path of the file.
+        /// Path of the trace file.
         path: PathBuf,
         /// Error of the operating system.
         #[source]
@@ -48,7 +48,7 @@ pub enum StartError {
     },
 }
 
-/// Text that is no valid policy, size or duration.
+/// Error of an environment variable whose text is not a valid policy, size or duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}={text}: {expected}")]
 pub struct VariableError {
@@ -61,28 +61,28 @@ pub struct VariableError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The file could not be opened or read.
+    /// The trace file could not be opened or read.
     #[error("cannot read the trace")]
     Io(#[from] io::Error),
-    /// The file is not a trace.
-    #[error("this is no trace: the file does not begin with a trace header")]
+    /// The file does not start with the magic number of a trace.
+    #[error("this is not a trace: the file does not begin with a trace header")]
     Foreign,
-    /// The file begins like a trace, but its first page is cut off or damaged.
-    #[error("the trace's first page is damaged or cut off: the trace cannot be read")]
+    /// The file starts as a trace does, but its first page is cut off or damaged.
+    #[error("cannot read the trace: its first page is damaged or cut off")]
     Header,
 }
 
-/// Error of switching another process's sites.
+/// Error of switching the probe sites of another process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OtherProcessError {
-    /// The process does not exist.
+    /// No process has this ID.
     #[error("there is no process {pid}")]
     NoProcess {
         /// ID of the process.
         pid: u32,
     },
-    /// The process's memory may not be written.
+    /// The operating system refused access to the process's memory.
     #[error(
         "process {pid} may not be traced: it belongs to another user, or only its parent may trace it \
          (kernel.yama.ptrace_scope)"
@@ -94,7 +94,7 @@ pub enum OtherProcessError {
         #[source]
         source: io::Error,
     },
-    /// None of the files that the process maps has a section of sites.
+    /// None of the files that the process maps contains probe sites.
     #[error(
         "process {pid} has no sites: it has no probes, or was built with the feature `flags`, or its file was replaced; \
          functions of C and C++ programs are recorded from their start, by `handover trace record`"
@@ -103,7 +103,7 @@ pub enum OtherProcessError {
         /// ID of the process.
         pid: u32,
     },
-    /// The process has sites of `handover_probe.h`, but not the library that records them.
+    /// The process has probes of `handover_probe.h`, but no library that records them.
     #[error(
         "process {pid} has probes, but nothing that records them is loaded: start it with \
          LD_PRELOAD=DIR/libhandover-trace.so, which `handover trace library DIR` writes, or with \
@@ -113,14 +113,14 @@ pub enum OtherProcessError {
         /// ID of the process.
         pid: u32,
     },
-    /// The recording's path is not absolute, too long for the 1,024 bytes of the whole request, or
-    /// has more than one line.
-    #[error("{path}: the path must be absolute, on one line and at most about 900 bytes long")]
+    /// The trace's path is relative, has more than one line, or is too long for the 1,024 bytes of
+    /// the whole request.
+    #[error("{path}: not an absolute path on one line of at most about 900 bytes")]
     Path {
-        /// Path that was given.
+        /// Path of the trace as passed by the caller.
         path: PathBuf,
     },
-    /// The process has ended, or its memory is no longer mapped as it was.
+    /// The process's memory could not be read or written: it has ended, or has unmapped it.
     #[error("cannot access the memory of process {pid}: has it ended?")]
     Memory {
         /// ID of the process.

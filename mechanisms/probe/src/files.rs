@@ -12,16 +12,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The mapped file: a header, segments of sites, and lanes.
+/// The mapped file of rings: a header, segments that list sites, and lanes.
 #[derive(Debug)]
 pub(crate) struct RingsFile {
     file: File,
     end: u64,
-    /// Number of lanes given out; a lane that is reused counts again.
+    /// Number of lanes that were assigned to threads; a lane that is reused counts again.
     pub lanes_count: u64,
-    /// Offset of the lane that was given out last.
+    /// Offset of the lane that was assigned last.
     pub last_offset: u64,
-    /// Number of events written from the rings to the stream.
+    /// Number of events written from the rings to the stream's file.
     pub streamed: u64,
 }
 
@@ -34,7 +34,7 @@ impl RingsFile {
         Ok(rings)
     }
 
-    /// Writes the header with the kind of a rings file: the argument may be the stream's header.
+    /// Writes `header`, which may be the stream's, with the kind of a file of rings.
     pub(crate) fn write_header(&self, header: &Header) -> io::Result<()> {
         let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
@@ -57,7 +57,7 @@ impl RingsFile {
         claim::unlock(&self.file);
     }
 
-    /// Removes the file from its folder, unless the path names another file by now.
+    /// Removes the file from its folder, unless the path now names another file.
     pub(crate) fn remove(&self, path: &Path) {
         if claim::is_at(&self.file, path) {
             // A failure only leaves the file in place.
@@ -65,7 +65,7 @@ impl RingsFile {
         }
     }
 
-    /// Adds a lane at the file's end, with disk blocks allocated for all of its pages.
+    /// Appends a lane to the file, with disk blocks for all of its pages; returns its memory.
     pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<Memory> {
         let bytes = PAGE_BYTES + words_count * 8;
         reserve(&self.file, self.end, bytes)?;
@@ -76,7 +76,7 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Maps the lane at `offset` again and clears it.
+    /// Maps the lane at `offset` again and clears it, for another thread.
     pub(crate) fn clear_lane(&mut self, offset: u64, words_count: u64) -> io::Result<Memory> {
         let memory = Memory::map(&self.file, offset, words_count)?;
         memory.clear(0, words_count);
@@ -88,7 +88,7 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Writes the thread's description into the lane's header.
+    /// Writes the description of its thread into a lane's header.
     pub(crate) fn write_lane_thread(
         &self,
         entry: &ThreadEntry,
@@ -104,7 +104,7 @@ impl RingsFile {
     }
 }
 
-/// Encodes a thread's segment for the stream.
+/// Encodes the description of a thread as a segment of the stream.
 pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
     Segment::wrap(format::SEGMENT_THREAD, thread_words(entry), clipped(&entry.name))
 }
@@ -122,7 +122,7 @@ fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
     words
 }
 
-/// Truncates a name to [`thread::NAME_BYTES_MAX`] bytes, at a character boundary.
+/// Truncates a thread's name to [`thread::NAME_BYTES_MAX`] bytes, at a character boundary.
 fn clipped(name: &str) -> &[u8] {
     let end =
         (0..=name.len().min(thread::NAME_BYTES_MAX)).rev().find(|at| name.is_char_boundary(*at));
@@ -133,7 +133,7 @@ fn clipped(name: &str) -> &[u8] {
 const RINGS_FOLDER: &str = "/dev/shm";
 const RINGS_PREFIX: &str = "handover-rings.";
 
-/// Path of a stream's rings.
+/// Returns the path of the file of rings that belongs to a stream.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     if let Some(path) = config.rings() {
         return path.to_owned();
@@ -145,8 +145,8 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
-/// Removes the rings of processes that were killed, unless they complete a trace that is still
-/// there.
+/// Removes the files of rings of processes that were killed, unless they complete a trace that
+/// still exists.
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
@@ -157,7 +157,7 @@ pub(crate) fn remove_stale_rings() {
     }
 }
 
-/// ID of the machine's boot: time stamps of two boots are not comparable.
+/// Returns the ID of the machine's boot: time stamps of two boots are not comparable.
 pub(crate) fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -167,13 +167,13 @@ pub(crate) fn boot_id() -> [u64; 2] {
     [half(0..16), half(16..32)]
 }
 
-/// Path of the program.
+/// Returns the path of the running program.
 pub(crate) fn program_path() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.to_string_lossy().into_owned()
 }
 
-/// Name of the calling thread, from Rust or else from the kernel.
+/// Returns the name of the calling thread, from Rust or else from the kernel.
 pub(crate) fn thread_name() -> String {
     if let Some(name) = std::thread::current().name() {
         return name.to_owned();

@@ -15,7 +15,7 @@ pub use crate::layout::*;
 use crate::site::{KIND_SPAN, Kind, Site};
 use std::ops::Range;
 
-/// One moment on all clocks.
+/// One moment in ticks, on CLOCK_MONOTONIC and on CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Anchor {
     pub ticks: u64,
@@ -29,14 +29,14 @@ impl Anchor {
     }
 }
 
-/// First page of a file.
+/// Contents of a trace file's first page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Header {
     pub kind: u64,
     pub session: u64,
     pub pid: u32,
     pub parent_pid: u32,
-    /// `true` if ticks are the processor's time-stamp counter; otherwise they are ns of
+    /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of
     /// CLOCK_MONOTONIC.
     pub is_tsc: bool,
     pub ticks_hz: f64,
@@ -46,23 +46,23 @@ pub struct Header {
     // The words from here on change while recording; the checksum does not cover them.
     pub end: Anchor,
     pub state: u64,
-    /// The operating system's error number, if recording failed; 0 if it was another error.
+    /// Error number of the operating system, if recording failed; 0 if it was another error.
     pub errno: u64,
-    /// Lost events of all threads; complete once the recording is finished.
+    /// Number of lost events of all threads; complete once the recording is finished.
     pub lost: u64,
-    /// Threads for which there was no lane.
+    /// Number of threads for which there was no lane.
     pub threads_refused: u64,
-    /// Events of threads whose lane was given to another thread.
+    /// Number of discarded events, of threads whose lane was given to another thread.
     pub overwritten: u64,
-    /// Path of the program.
+    /// Path of the recorded program.
     pub program: String,
-    /// Path of the rings from which a stream is written.
+    /// Path of the file of rings from which a stream is written.
     pub rings: String,
-    /// Path of the stream into which rings are drained.
+    /// Path of the file of a stream whose events pass through these rings.
     pub stream: String,
 }
 
-/// Bytes of the texts in a file's header.
+/// Byte ranges of the three paths in a file's header.
 const PROGRAM: Range<usize> = header::PROGRAM..header::RINGS;
 const RINGS: Range<usize> = header::RINGS..header::STREAM;
 pub const STREAM: Range<usize> = header::STREAM..PAGE_BYTES as usize;
@@ -148,18 +148,18 @@ fn text(from: &[u8]) -> String {
     String::from_utf8_lossy(&from[..end]).into_owned()
 }
 
-/// Header of a segment; its kind defines the meaning of `words`.
+/// Header of a segment, a part of a trace file; `kind` defines the meaning of `words`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub kind: u32,
-    /// Length with the header and with the padding of the payload to 8 bytes.
+    /// Length of the segment, including the header and the padding of the payload to 8 bytes.
     pub bytes: u64,
     pub payload_checksum: u64,
     pub words: [u64; 8],
 }
 
-/// Decodes a word of a table of functions into the function's module and its address in the
-/// module's file.
+/// Decodes a word of a table of functions into the index of the function's module and the
+/// function's address in the module's file; `None` if the word is empty.
 #[must_use]
 pub fn decode_function(word: u64) -> Option<(u64, u64)> {
     use functions::{IS_SET, MODULE_SHIFT};
@@ -167,7 +167,7 @@ pub fn decode_function(word: u64) -> Option<(u64, u64)> {
     (word & IS_SET != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
 }
 
-/// A program or shared object as it was mapped.
+/// A program or shared object that the recorded process has mapped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Module {
     pub index: u64,
@@ -175,13 +175,13 @@ pub struct Module {
     pub bias: u64,
     pub start: u64,
     pub end: u64,
-    /// The linker's build ID; empty if there is none.
+    /// Build ID from the linker; empty if there is none.
     pub build_id: Vec<u8>,
     pub path: String,
 }
 
 impl Module {
-    /// Decodes a module; `None` if the payload is not one.
+    /// Decodes a module from a segment; `None` if the payload is not one.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut rest = payload;
@@ -199,7 +199,7 @@ impl Module {
         Some(Self { index, bias, start, end, build_id: build_id.to_vec(), path })
     }
 
-    /// Returns a name for a function without a symbol: file name and offset.
+    /// Returns a name for a function without a symbol: name of the module's file and offset.
     #[must_use]
     pub fn unnamed(&self, offset: u64) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
@@ -207,7 +207,7 @@ impl Module {
     }
 }
 
-/// Makes the site that stands for a function.
+/// Returns a site that stands for a function, with its name and position.
 #[must_use]
 pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
     Site { number, name, file, line, kind: Kind::Span, values_count: 0, is_on: false }
@@ -248,7 +248,7 @@ impl Segment {
         sound.then_some(segment)
     }
 
-    /// Encodes a whole segment with this payload.
+    /// Encodes a segment with this payload, including header and padding.
     pub fn wrap(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
         let padded = payload.len().next_multiple_of(8);
         let segment = Self {
@@ -270,7 +270,7 @@ fn mix(hash: u64, word: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Computes a checksum against accidental damage, not against forgery: 8 bytes a multiplication.
+/// Returns a checksum against accidental damage, not forgery; 8 bytes per multiplication.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks();
     let mut last = [0; 8];
@@ -280,7 +280,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// Computes the checksum of a segment's payload. For packed events, which must cost almost nothing,
+/// Returns the checksum of a segment's payload. For packed events, which must cost almost nothing,
 /// four lanes are computed side by side: a single one would wait for each multiplication.
 pub fn checksum_of(kind: u32, payload: &[u8]) -> u64 {
     if kind != SEGMENT_PACKED {
@@ -300,7 +300,7 @@ pub fn checksum_of_words(words: &[u64]) -> u64 {
     words.iter().fold(MIX, |hash, word| mix(hash, *word))
 }
 
-/// Appends a number in 7 bits a byte, the lowest first.
+/// Appends a number as a varint: 7 bits a byte, the lowest first.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -310,7 +310,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Writes a number at `at` and returns its end. Panics if `out` is too short; ten bytes are enough.
+/// Writes a number as a varint at `at`; returns its end. Panics if `out` lacks up to ten bytes.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     while number >= 0x80 {
@@ -322,7 +322,7 @@ pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     at + 1
 }
 
-/// Parses the varint at the front of `bytes`, and returns it with the rest.
+/// Parses a varint; returns it with the bytes after it, or `None` if it is cut off or too long.
 #[inline]
 pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
@@ -339,7 +339,7 @@ pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// Encodes the payload of a segment of sites.
+/// Encodes the payload of a segment that lists sites.
 pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, sites.len() as u64);
@@ -356,12 +356,12 @@ pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     out
 }
 
-/// Wraps a payload of sites in a segment whose first word is the payload's length.
+/// Wraps an encoded list of sites in a segment whose first word is the payload's length.
 pub fn sites_segment(payload: &[u8]) -> Vec<u8> {
     Segment::wrap(SEGMENT_SITES, [payload.len() as u64, 0, 0, 0, 0, 0, 0, 0], payload)
 }
 
-/// Decodes a payload of sites; `None` if it is not one.
+/// Decodes the payload of a segment that lists sites; `None` if it is not valid.
 pub fn decode_sites(mut payload: &[u8]) -> Option<Vec<Site>> {
     let number = |payload: &mut &[u8]| {
         let (number, rest) = take_varint(payload)?;

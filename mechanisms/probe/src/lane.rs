@@ -35,14 +35,14 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 } else {
     BLOCK_BYTES / 8
 };
-/// Exclusive upper bound, in ticks, of an event's time since its block's base.
+/// Upper bound (exclusive), in ticks, of an event's time since its block's base.
 pub const DELTA_END: u64 = 1 << (64 - CODE_BITS);
-/// Form of an event with one value: its lowest two bits. Those of an event without values are 0.
+/// Form (the lowest two bits) of an event with one value. Without values it is 0.
 pub const FORM_VALUE: u64 = 1;
-/// Form of an event with two values.
+/// Form (the lowest two bits) of an event with two values.
 pub const FORM_VALUES: u64 = 2;
 
-/// Number of words of an event with this form in its lowest bits, values included.
+/// Returns the number of words of an event, including its values, by the form in its lowest bits.
 #[inline(always)]
 #[must_use]
 pub fn words_of(event: u64) -> u64 {
@@ -53,18 +53,18 @@ pub fn words_of(event: u64) -> u64 {
     }
 }
 
-/// Memory of a lane: a power of two of words, addressed by positions that only grow.
+/// Memory of a lane: a power of two of words, addressed by positions modulo their number.
 pub trait Words {
-    /// Number of words.
+    /// Returns the number of words.
     fn count(&self) -> u64;
     /// Loads the word at `position`, modulo [`count`](Words::count). Acquire: pairs with
     /// [`store`](Words::store), so that a reader that sees an event sees its values.
     fn load(&self, position: u64) -> u64;
     /// Stores a word. Release: publishes earlier stores to [`load`](Words::load).
     fn store(&self, position: u64, word: u64);
-    /// Clears words. A concurrent reader detects it by the block's number.
+    /// Clears `count` words. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
-    /// Notes the counts of recorded and lost events, for a reader of the ring after a crash.
+    /// Stores the counts of recorded and lost events, for a reader of the ring after a crash.
     fn note(&self, recorded: u64, lost: u64);
     /// Returns `false` if stores no longer reach the file.
     fn is_intact(&self) -> bool {
@@ -76,10 +76,10 @@ const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Treatment of an event for which there is no room.
+/// Treatment of an event for which the ring has no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The oldest block is overwritten; no thread drains such a lane.
+    /// The oldest block is overwritten; no thread reads such a lane while it is written.
     Overwrite,
     /// The event is lost and counted.
     Lose,
@@ -87,25 +87,25 @@ pub enum WhenFull {
     Wait,
 }
 
-/// A lane, shared by its writer and the thread that drains and closes it.
+/// Ring of one thread's events, shared by its writer and the thread that drains and closes it.
 #[derive(Debug)]
 pub struct Lane<W> {
     words: W,
-    /// Position that the writer may not reach; zero makes it take the slow path.
+    /// Position that the writer must not reach; zero makes the writer take the slow path.
     limit: AtomicU64,
-    /// Number of blocks that the drainer has released.
+    /// Number of blocks whose events were read and whose memory may be reused.
     drained_blocks: AtomicU64,
-    /// Events recorded, as of the writer's last block; exact once the writer is dropped.
+    /// Number of events recorded, as of the writer's last block; exact once the writer is dropped.
     recorded: AtomicU64,
     lost: AtomicU64,
-    /// Events of signal handlers that interrupted a use of the writer.
+    /// Number of events of signal handlers that interrupted a use of the writer, which were lost.
     interrupted: AtomicU64,
     state: AtomicU8,
     when_full: WhenFull,
 }
 
 impl<W: Words> Lane<W> {
-    /// Makes an empty lane over `words`, which are zero.
+    /// Creates an empty lane over `words`, which must be zero.
     ///
     /// # Panics
     /// If there are fewer than two blocks, or not a whole number of them.
@@ -124,18 +124,18 @@ impl<W: Words> Lane<W> {
         }
     }
 
-    /// Memory of the lane.
+    /// Returns the memory of the lane.
     pub fn words(&self) -> &W {
         &self.words
     }
 
-    /// Closes the lane: its writer is refused from its next event on. An event that is being
-    /// recorded at this moment may still be stored.
+    /// Closes the lane: the writer's next event fails with [`WriteResult::Closed`]. An event that
+    /// is being recorded at this moment may still be stored.
     pub fn close(&self) {
         self.shut(CLOSED);
     }
 
-    /// Stops recording because of an error: further events are counted as lost.
+    /// Marks the lane as failed because of an error: further events are counted as lost.
     pub fn fail(&self) {
         self.shut(FAILED);
     }
@@ -153,29 +153,27 @@ impl<W: Words> Lane<W> {
         self.state.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns the numbers of recorded events, including those overwritten since, and of lost
-    /// events. Both are exact once the writer is dropped; before that, the first may be a block
-    /// behind.
+    /// Returns the number of events recorded, including those overwritten since, and the number of
+    /// events lost. Both are exact once the writer is dropped; before that, the first may be a
+    /// block behind.
     pub fn counts(&self) -> (u64, u64) {
         let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
         (self.recorded.load(Ordering::Relaxed), lost)
     }
 
-    /// Counts an event of a signal handler that interrupted a use of the writer, and cannot be
-    /// written.
+    /// Counts as lost an event of a signal handler that interrupted a use of the writer.
     pub fn count_interrupted(&self) {
         // Relaxed: a count of its own, as the interrupted writer may be updating `lost`.
         self.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the block numbered `block` may be started when `drained` blocks are
-    /// released.
+    /// Returns `true` if block number `block` may be started when `drained` blocks are released.
     fn is_free(&self, block: u64, drained: u64) -> bool {
         block - drained < self.words.count() / BLOCK_WORDS
     }
 
-    /// Counts the events that the ring holds, and all that were ever recorded. Exact if no thread
-    /// writes meanwhile.
+    /// Returns the number of events that the ring contains, and the number of all that were
+    /// recorded. Exact if no thread writes meanwhile.
     pub fn count_events(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
@@ -196,37 +194,37 @@ impl<W: Words> Lane<W> {
 /// Result of writing an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteResult {
-    /// The event is in the ring.
+    /// The event was stored in the ring.
     Recorded,
-    /// There was no room, or recording has failed: the event is counted as lost.
+    /// The event is counted as lost: the ring has no space, or recording has failed.
     Lost,
-    /// There is no room, and the event is not counted: the caller may retry once there
-    /// [is room](Writer::has_room), or [give up](Writer::give_up).
+    /// The ring has no space, and the event is not counted yet: the caller may retry once there [is
+    /// space](Writer::has_room), or [give up](Writer::give_up).
     Full,
     /// The lane is closed, and the event is not counted: the caller should drop the writer.
     Closed,
 }
 
-/// The writing end of a lane, used by one thread.
+/// Writing end of a lane, used by one thread.
 #[derive(Debug)]
 pub struct Writer<W: Words> {
     lane: Arc<Lane<W>>,
     cursor: Cell<u64>,
     base: Cell<u64>,
-    /// Position of the block's first event, and the number of words since then that are values.
+    /// Position of the block's first event, and the number of words of values since then.
     block_start: Cell<u64>,
     values_count: Cell<u64>,
     blocks_count: Cell<u64>,
-    /// Events in all blocks before the current one.
+    /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
     lost: Cell<u64>,
-    /// `true` after an unsuccessful wait for room: events are lost without waiting until there is
-    /// room.
+    /// `true` after an unsuccessful wait for space: further events do not wait until there is space
+    /// again.
     has_given_up: Cell<bool>,
 }
 
 impl<W: Words> Writer<W> {
-    /// Makes the only writer of `lane`, which has not been written to.
+    /// Creates the only writer of `lane`, which was never written to.
     pub fn new(lane: Arc<Lane<W>>) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -242,12 +240,12 @@ impl<W: Words> Writer<W> {
         }
     }
 
-    /// Lane of this writer.
+    /// Returns the lane of this writer.
     pub fn lane(&self) -> &Arc<Lane<W>> {
         &self.lane
     }
 
-    /// Records an event without values: `code` is the site's number, shifted left by two, and the
+    /// Records an event without values. `code` is the site's number, shifted left by two, plus the
     /// form.
     #[inline(always)]
     pub fn write(&self, code: u64, now_ticks: u64) -> WriteResult {
@@ -364,8 +362,8 @@ impl<W: Words> Writer<W> {
         Ok(())
     }
 
-    /// Returns `true` if an event would not be refused as [`WriteResult::Full`]: there is room, or
-    /// the lane is not open.
+    /// Returns `true` if the next event would not return [`WriteResult::Full`]: there is space, or
+    /// the lane is closed or failed.
     pub fn has_room(&self) -> bool {
         let lane = &*self.lane;
         // Acquire: pairs with Release in Drainer::release(), as in begin_block().
@@ -374,14 +372,14 @@ impl<W: Words> Writer<W> {
         !is_open || lane.is_free(self.blocks_count.get(), drained)
     }
 
-    /// Counts the event as lost after an unsuccessful wait. Later events do not wait until there
-    /// is room.
+    /// Counts an event as lost after an unsuccessful wait. Later events do not wait until there is
+    /// space again.
     pub fn give_up(&self) -> WriteResult {
         self.has_given_up.set(true);
         self.lose()
     }
 
-    /// Counts an event as lost.
+    /// Counts an event as lost, and returns the result to report.
     fn lose(&self) -> WriteResult {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
@@ -390,7 +388,7 @@ impl<W: Words> Writer<W> {
         WriteResult::Lost
     }
 
-    /// Number of events recorded so far.
+    /// Returns the number of events recorded so far.
     fn recorded_now(&self) -> u64 {
         let words = self.cursor.get() - self.block_start.get();
         self.recorded.get() + words - self.values_count.get()
@@ -405,29 +403,29 @@ impl<W: Words> Drop for Writer<W> {
     }
 }
 
-/// An event as read from a lane.
+/// Event that was read from a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Time stamp.
+    /// Time stamp of the event, in ticks.
     pub ticks: u64,
-    /// Site number, shifted left by two, and form.
+    /// Number of the site, shifted left by two, plus the form.
     pub code: u64,
-    /// Values; those beyond the form's number are unspecified.
+    /// Values of the event; those beyond the number of the form are unspecified.
     pub values: [u64; 2],
 }
 
-/// The reading end of a lane that does not overwrite, used by one thread.
+/// Reading end of a lane that does not overwrite, used by one thread.
 #[derive(Debug, Clone, Default)]
 pub struct Drainer {
     block: u64,
-    /// Position of the next event; below the block's first event if the block was not entered yet.
+    /// Position of the next event; below the block's first event if the block is not entered yet.
     position: u64,
     base: u64,
     lost_before: u64,
 }
 
 impl Drainer {
-    /// Returns the next event; `None` if there is none yet.
+    /// Returns the next event; `None` if it was not written yet.
     #[inline]
     pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<Drained> {
         let words = &lane.words;
@@ -454,9 +452,9 @@ impl Drainer {
         }
     }
 
-    /// Copies the rest of the current block, and returns it with the base of its times; `None`
-    /// unless the writer has started the next block. Words behind the last event are zero. The
-    /// block stays unread until [`pass`](Drainer::pass).
+    /// Copies the unread events of the current block; returns them with the block's base time, or
+    /// `None` unless the writer has started the next block. Words after the last event are zero.
+    /// The block stays unread until [`pass`](Drainer::pass).
     #[inline]
     pub fn rest<'a, W: Words>(
         &mut self,
@@ -476,13 +474,13 @@ impl Drainer {
         Some((self.base, rest))
     }
 
-    /// Skips the rest of the current block, which [`rest`](Drainer::rest) has copied.
+    /// Skips the events of the current block, which [`rest`](Drainer::rest) has copied.
     pub fn pass(&mut self) {
         self.block += 1;
         self.position = self.block * BLOCK_WORDS;
     }
 
-    /// Enters the current block; returns `false` if the writer has not started it.
+    /// Starts reading the current block; returns `false` if the writer has not started it.
     #[inline]
     fn enter<W: Words>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;
@@ -507,23 +505,23 @@ impl Drainer {
         Drained { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
-    /// Returns `true` if more than `blocks_count` blocks are ready to be read.
+    /// Returns `true` if more than `blocks_count` blocks can be read.
     pub fn is_behind<W: Words>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
         let block = self.block + blocks_count;
         lane.words.load(block * BLOCK_WORDS) == block + 1
     }
 
-    /// Position of the next word to read.
+    /// Returns the position of the next word to read.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Events that were lost before the current block.
+    /// Returns the number of events lost before the current block.
     pub fn lost_before(&self) -> u64 {
         self.lost_before
     }
 
-    /// Releases the blocks that were read to the writer; to be called once their events are stored.
+    /// Lets the writer reuse the blocks that were read; call it once their events are stored.
     pub fn release<W: Words>(&self, lane: &Lane<W>) {
         // Release: pairs with Acquire in Writer::begin_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);

@@ -3,56 +3,56 @@
 //! The build script of handover-trace includes this file and writes a C header from it, so it
 //! depends on nothing.
 
-/// First word of a file.
+/// Magic number of a trace: the first word of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
-/// Lower half of a segment's first word.
+/// Magic number of a segment: the lower half of its first word.
 pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"hpsg");
-/// Bytes of a file's header, and of a lane's.
+/// Size of a file's header, and of a lane's.
 pub const PAGE_BYTES: u64 = 4096;
-/// Words of a segment's header.
+/// Number of words of a segment's header.
 pub const SEGMENT_WORDS: usize = 12;
-/// Bytes of a segment's header.
+/// Size of a segment's header.
 pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
 /// Maximum size of a segment; a header with a larger size is damaged.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
 
-/// Kinds of file.
+/// Kind of a file of rings.
 pub const FILE_RINGS: u64 = 1;
 pub const FILE_STREAM: u64 = 2;
 
-/// Kinds of segment.
+/// Kind of a segment that lists sites.
 pub const SEGMENT_SITES: u32 = 1;
 pub const SEGMENT_LANE: u32 = 2;
 pub const SEGMENT_THREAD: u32 = 3;
 pub const SEGMENT_CHUNK: u32 = 4;
-/// Programs and shared objects whose functions were traced, each a module.
+/// Kind of a segment that lists programs and shared objects whose functions were traced.
 pub const SEGMENT_MODULES: u32 = 5;
-/// A page of header and a table of functions' addresses, indexed by number.
+/// Kind of a segment with a header page and a table of functions' addresses, indexed by number.
 pub const SEGMENT_FUNCTIONS: u32 = 6;
-/// A chunk of packed events, four bytes each; its words are those of a chunk.
+/// Kind of a segment with a chunk of packed events, of four bytes each.
 pub const SEGMENT_PACKED: u32 = 7;
 
-/// States of a file.
+/// State of a file that is being recorded.
 pub const STATE_RECORDING: u64 = 0;
 pub const STATE_FINISHED: u64 = 1;
 pub const STATE_FAILED: u64 = 2;
 
-/// Indices into the words of a file's header.
+/// Indices of the fields of a file's header, in words.
 pub mod header {
     pub const MAGIC: usize = 0;
     pub const KIND: usize = 1;
     pub const SESSION: usize = 2;
-    /// Process in the lower half, its parent in the upper half.
+    /// ID of the process in the lower half, of its parent in the upper half.
     pub const PIDS: usize = 3;
     pub const IS_TSC: usize = 4;
     pub const TICKS_HZ: usize = 5;
-    /// Ticks, CLOCK_MONOTONIC and CLOCK_REALTIME at the beginning.
+    /// Start of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const BEGIN: usize = 6;
     pub const BOOT: usize = 9;
     pub const RING_WORDS: usize = 11;
-    /// Checksum of the words before. The words behind it change while recording.
+    /// Checksum of the words before it. The words after it change while recording.
     pub const CHECKSUM: usize = 15;
-    /// Ticks, CLOCK_MONOTONIC and CLOCK_REALTIME at the end.
+    /// End of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const END: usize = 16;
     pub const STATE: usize = 19;
     pub const ERRNO: usize = 20;
@@ -62,13 +62,13 @@ pub mod header {
     pub const WORDS: usize = 24;
     /// Set by the process that drains the rings: no more lanes, events or names are recorded.
     pub const CLOSED: usize = 24;
-    /// Byte offsets of the texts: path of the program, of the rings, and of the stream.
+    /// Byte offset of the program's path.
     pub const PROGRAM: usize = 512;
     pub const RINGS: usize = 1024;
     pub const STREAM: usize = 3072;
 }
 
-/// Indices into a segment's words of a chunk.
+/// Indices of the fields of a chunk, in the words of its segment's header.
 pub mod chunk {
     pub const LANE: usize = 0;
     pub const EVENTS: usize = 1;
@@ -80,8 +80,8 @@ pub mod chunk {
     pub const PAYLOAD_BYTES: usize = 7;
 }
 
-/// Indices into a segment's words of a thread and of a lane. A lane's counts change all the time,
-/// and are words of its page (`PAGE_*`) behind the segment's header.
+/// Indices of the fields of a thread and of a lane, in the words of its segment's header. A lane's
+/// counts change all the time, and are words of its page (`PAGE_*`) after the segment's header.
 pub mod thread {
     pub const LANE: usize = 0;
     pub const TID: usize = 1;
@@ -90,37 +90,37 @@ pub mod thread {
     pub const RECORDED: usize = 4;
     pub const LOST: usize = 5;
     pub const NAME_BYTES: usize = 6;
-    /// Indices into the words of a lane's page.
+    /// Index of the number of recorded events in the words of a lane's page.
     pub const PAGE_RECORDED: usize = 16;
     pub const PAGE_LOST: usize = 17;
     pub const PAGE_END: usize = 18;
-    /// Blocks that another process has drained, and the flag that another thread may take the lane.
+    /// Index of the number of blocks that another process has drained.
     pub const PAGE_DRAINED: usize = 19;
     pub const PAGE_FREE: usize = 20;
     pub const PAGE_OVERWRITES: usize = 7;
-    /// Byte offset of the name in a lane's page.
+    /// Byte offset of the thread's name in a lane's page.
     pub const PAGE_NAME: usize = 256;
     pub const NAME_BYTES_MAX: usize = 64;
 }
 
-/// Layout of a table of functions: a page of header, and one word for each function.
+/// Fields of a table of functions: a header page, then one word for each function.
 pub mod functions {
-    /// Index of the first function's number.
+    /// Index of the field with the first function's number.
     pub const FIRST: usize = 0;
     pub const COUNT: usize = 1;
-    /// Flag of a word that holds a function.
+    /// Flag that is set in each word that contains a function.
     pub const IS_SET: u64 = 1 << 63;
     pub const MODULE_SHIFT: u32 = 48;
 }
 
-/// Bytes of a block of events.
+/// Size of a block of events.
 pub const BLOCK_BYTES: u64 = 4096;
 /// Words of a block's header: number, base, and the events recorded and lost before the block.
 pub const BLOCK_HEADER_WORDS: u64 = 4;
-/// Bits of an event below its time: site number and form.
+/// Number of bits below an event's time: site number and form.
 pub const CODE_BITS: u32 = 20;
-/// Form of the end of a span.
+/// Form (the lowest two bits) of the event at the end of a span.
 pub const FORM_LEAVE: u64 = 3;
 
-/// Multiplier of the hash in checksums: 2^64 divided by the golden ratio.
+/// Multiplier of the checksum's hash: 2^64 divided by the golden ratio.
 pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -27,36 +27,36 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Name of the ELF section that lists the sites.
+/// Name of the ELF section that lists the probe sites.
 const SECTION: &str = "handover_probes";
-/// Bytes of an entry: two 32-bit relative addresses.
+/// Size of an entry of the section: two 32-bit relative addresses.
 const ENTRY_BYTES: usize = 8;
-/// Maximum size of a section; a larger one is not ours and is skipped.
+/// Maximum size of the section of sites; a larger one is not ours and is skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
-/// Opcodes of a site that is off (`test eax, imm32`) and on (`jmp rel32`).
+/// Opcode of a site that is off: `test eax, imm32`.
 const OFF: u8 = 0xa9;
 const ON: u8 = 0xe9;
 
-/// A process whose sites have been found.
+/// A running process whose probe sites can be switched.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
     memory: File,
     sites: Vec<Site>,
-    /// Addresses of each site, in the order of `sites`.
+    /// Addresses of each site's data and instructions, in the order of `sites`.
     addresses: Vec<SiteAddresses>,
-    /// Addresses of the configuration texts, one for each loaded object with sites.
+    /// Addresses of the memory for a recording's configuration, in each loaded object with sites.
     controls: Vec<u64>,
 }
 
-/// Addresses of a site: its [`Meta`](crate::site::Meta), and each of its instructions.
+/// Addresses of a site: of its [`Meta`](crate::site::Meta), and of each of its instructions.
 #[derive(Debug, Clone, Default)]
 struct SiteAddresses {
     meta: u64,
     instructions: Vec<u64>,
 }
 
-/// A line of `/proc/PID/maps`: a part of a file that is mapped.
+/// Line of `/proc/PID/maps`: a part of a file that is mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     start: u64,
@@ -66,7 +66,7 @@ struct Mapping {
 }
 
 impl Process {
-    /// Finds the sites of process `pid`, in its program and in its shared objects.
+    /// Finds the probe sites of process `pid`, in its program and in its shared objects.
     ///
     /// # Errors
     /// If there is no such process, this process may not trace it (as a debugger would), or it has
@@ -100,15 +100,15 @@ impl Process {
         Ok(process)
     }
 
-    /// Returns the process's sites. `is_on` is as read by `attach`, or as last switched by this
-    /// value.
+    /// Returns the process's sites. `is_on` is the state when `attach` read it, or that was last
+    /// set by this value.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// Switches on the sites whose names match, and returns how many match. Each CPU that runs the
-    /// process sees the change by its next interrupt at the latest.
+    /// Switches on the sites whose names match `pattern`; returns how many match. Each CPU that
+    /// runs the process sees the change by its next interrupt at the latest.
     ///
     /// If the process is not recording yet, its first event starts a recording with `config`, under
     /// the process's user and working directory. The recording ends with the process; its trace can
@@ -130,7 +130,7 @@ impl Process {
         self.switch(pattern, true)
     }
 
-    /// Switches off the sites whose names match, and returns how many match.
+    /// Switches off the sites whose names match `pattern`; returns how many match.
     ///
     /// # Errors
     /// If the process has ended.
@@ -215,7 +215,7 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     }
 }
 
-/// Finds the section of sites in one of the process's files, as seen in the process's root folder.
+/// Finds the section of sites in a file of the process, below the process's root folder.
 fn section_of(folder: &str, path: &str) -> Option<elf::Section> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.
@@ -240,7 +240,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     (path.starts_with('/') && mapping.start <= mapping.end).then_some(mapping)
 }
 
-/// Encodes the configuration as `remote::parse_request` parses it.
+/// Encodes the recording's configuration in the format that `remote::parse_request` parses.
 fn encode_request(config: &Config) -> Result<Vec<u8>, OtherProcessError> {
     let error = || OtherProcessError::Path { path: config.path().to_owned() };
     let path = config.path().to_str().filter(|path| path.starts_with('/')).ok_or_else(error)?;

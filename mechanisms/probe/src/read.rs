@@ -48,8 +48,8 @@ pub use trace::{End, Trace};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Finds the traces of a process and of its forks that were recorded too: `path` first, then each
-/// `path.PID`, sorted.
+/// Returns the paths of the traces of a process and of its forks that were recorded too: `path`
+/// first, then each `path.PID`, sorted.
 ///
 /// # Errors
 /// If the folder cannot be read.

@@ -7,7 +7,7 @@ use crate::site::{Meta, STATE_OFF, STATE_ON};
 use crate::{recording, registry};
 use handover_base::clock;
 
-/// Returns `true` if the site is on, in the flag form; registers it the first time.
+/// Returns `true` if a site without patched code is on; registers the site at the first call.
 #[doc(hidden)]
 #[inline(always)]
 #[must_use]
@@ -30,28 +30,28 @@ fn register(meta: &'static Meta) -> bool {
     is_on
 }
 
-/// Records an event without values.
+/// Records an event of a site, without values.
 #[cold]
 #[inline(never)]
 pub fn record(meta: &'static Meta) {
     event(|writer, now| writer.write(u64::from(meta.code()), now));
 }
 
-/// Records the end of a span.
+/// Records the end of a site's span.
 #[cold]
 #[inline(never)]
 pub fn record_leave(meta: &'static Meta) {
     event(|writer, now| writer.write(u64::from(meta.code()) | FORM_LEAVE, now));
 }
 
-/// Records an event with a value.
+/// Records an event of a site with one value.
 #[cold]
 #[inline(never)]
 pub fn record_1(meta: &'static Meta, value: u64) {
     event(|writer, now| writer.write_1(u64::from(meta.code()), now, value));
 }
 
-/// Records an event with two values.
+/// Records an event of a site with two values.
 #[cold]
 #[inline(never)]
 pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
@@ -73,7 +73,7 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
     }
 }
 
-/// Waits for room and records the event, or counts it as lost.
+/// Waits for space in the ring and records the event, or counts it as lost.
 #[cold]
 #[inline(never)]
 fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
@@ -84,8 +84,8 @@ fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
     }
 }
 
-/// Gives the thread a writer, if it has none or one of a finished recording, and records the event.
-/// The site has its number by the time that recording::attach() returns.
+/// Creates a writer for the thread, if it has none or one of a finished recording, and records the
+/// event. The site has its number by the time that recording::attach() returns.
 #[cold]
 #[inline(never)]
 fn attach(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {

@@ -31,11 +31,11 @@ struct Current {
 #[derive(Debug)]
 struct Control {
     current: Option<Current>,
-    /// Configuration to begin a recording with at the first event, if none runs.
+    /// Configuration of the recording that starts at the first event, if none runs.
     pending_config: Option<Config>,
-    /// In a forked process, the suffix of its files' names after the parent's name.
+    /// Suffix that a forked process appends to its parent's file names.
     suffix: String,
-    /// `true` once the exit handlers run: a recording that begins later would never be finished.
+    /// `true` once the exit handlers run: a recording that starts later would never be finished.
     is_ending: bool,
 }
 
@@ -45,20 +45,20 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
     suffix: String::new(),
     is_ending: false,
 });
-/// `true` while there is a recording. This and the next word are for events without a lane, in
-/// places where no lock can be taken; at the moment a recording begins or ends, such an event may
-/// be counted as unrecorded instead.
+/// `true` while there is a recording. This and the next word are for events without a lane, where
+/// no lock can be taken; when a recording starts or ends, such an event may be counted as
+/// unrecorded instead.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 /// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
-/// Maximum wait of an event for room, in ns, as configured by the recording that began last.
+/// Maximum wait of an event for space in its ring, in ns, of the last recording started.
 static WAIT_NS: AtomicU64 = AtomicU64::new(0);
-/// Pause between two checks of a waiting thread for room.
+/// Pause between two checks of a thread that waits for space.
 const WAIT_STEP: Duration = Duration::from_micros(20);
-/// Number of events while there was no recording.
+/// Number of events of sites that were on while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
-/// A recording of this process; there is one at a time.
+/// Recording of this process's events; there is one at a time.
 ///
 /// Dropping it finishes the recording, and so does the process's end by `exit` or by returning from
 /// `main`. A process that is killed leaves files that can be read up to its last event.
@@ -69,7 +69,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins to record the events of all sites that are on, now or later.
+    /// Starts to record the events of all sites that are on, now or later.
     ///
     /// # Errors
     /// If a recording runs already, the process is ending, a number is out of bounds, or the files
@@ -90,14 +90,14 @@ impl Recording {
         Ok(Self { session })
     }
 
-    /// Number of events lost so far.
+    /// Returns the number of events lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let _inside = current::enter();
         self.session.lost()
     }
 
-    /// Path of the trace.
+    /// Returns the path of the trace.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.session.config().path()
@@ -123,9 +123,9 @@ impl Drop for Recording {
     }
 }
 
-/// Makes the calling thread's ring now rather than at its first event, and returns `true` if the
-/// thread has one. It takes some milliseconds for 4 MiB, which would otherwise pass between the
-/// first event and the second. Returns `false` if there is no recording.
+/// Creates the calling thread's ring now rather than at its first event; returns `true` if the
+/// thread has a ring. This takes some milliseconds for 4 MiB, which would otherwise pass between
+/// the first event and the second. Returns `false` if there is no recording.
 pub fn prepare() -> bool {
     let is_open = |writer: &Writer<Memory>| !writer.lane().is_closed();
     if current::with(is_open).unwrap_or(false) {
@@ -139,14 +139,14 @@ pub fn prepare() -> bool {
     session.is_some_and(|session| attach_to_session(&session))
 }
 
-/// Number of events of sites that were on while there was no recording.
+/// Returns the number of events of sites that were on while there was no recording.
 #[must_use]
 pub fn unrecorded() -> u64 {
     UNRECORDED.load(Ordering::Relaxed)
 }
 
-/// Installs the hooks for forks and for the process's exit. To be called before a lock is taken that
-/// a child would inherit as locked.
+/// Installs the hooks for forks and for the process's exit. Call it before a lock is taken that a
+/// child would inherit as locked.
 pub(crate) fn install_hooks() {
     hooks::install(Hooks {
         before_fork,
@@ -181,7 +181,7 @@ fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartErr
     Ok(session)
 }
 
-/// Ends the recording; does nothing after the first call.
+/// Finishes the recording; has no effect after the first call.
 fn end(session: &Session) {
     let current = {
         let mut control = lock(&CONTROL);
@@ -197,8 +197,8 @@ fn end(session: &Session) {
     session.finish_files();
 }
 
-/// Gives the calling thread a writer, and returns the time read before that. Returns `None` if the
-/// thread gets none; the event is then counted.
+/// Creates a writer for the calling thread; returns the time read before that, or `None` if the
+/// thread gets no writer; the event is then counted as missing.
 #[cold]
 pub(crate) fn attach() -> Option<u64> {
     if current::is_busy() {
@@ -238,7 +238,7 @@ pub(crate) fn attach() -> Option<u64> {
     is_attached.then_some(now)
 }
 
-/// Gives the calling thread a writer; returns `false` if it cannot have one.
+/// Creates a writer for the calling thread; returns `false` if there is no ring for it.
 fn attach_to_session(session: &Session) -> bool {
     // A signal handler may have made one since.
     if current::with(|writer| !writer.lane().is_closed()).unwrap_or(false) {
@@ -261,7 +261,7 @@ fn attach_to_session(session: &Session) -> bool {
     }
 }
 
-/// Waits until the calling thread's ring has room or its lane is closed. Returns `false` after the
+/// Waits until the calling thread's ring has space or its lane is closed. Returns `false` after the
 /// maximum wait, or if the thread must not wait.
 #[cold]
 pub(crate) fn wait_for_room() -> bool {
@@ -287,7 +287,7 @@ pub(crate) fn wait_for_room() -> bool {
     true
 }
 
-/// Maximum number of file names that are tried for one that no process records into.
+/// Maximum number of file names that are tried, until one is found to which no process records.
 const FILES_MAX: u32 = 1000;
 
 fn begin_pending(control: &mut Control) {
@@ -324,7 +324,7 @@ fn begin_pending(control: &mut Control) {
     }
 }
 
-/// Counts an event that found no lane.
+/// Counts an event of a thread without a lane as lost or unrecorded.
 pub(crate) fn count_lost() {
     let counter =
         if IS_RECORDING.load(Ordering::Relaxed) { &LOST_WITHOUT_LANE } else { &UNRECORDED };
@@ -341,7 +341,7 @@ pub(crate) fn set_pending_config(config: Config) {
     lock(&CONTROL).pending_config = Some(config);
 }
 
-/// Lists sites of the flag form that have registered since in the rings' file.
+/// Adds sites without patched code that have registered since the last call to the file of rings.
 pub(crate) fn write_new_sites() {
     if current::phase() != Phase::Ready {
         return; // it is listed with the next site that registers
@@ -351,7 +351,7 @@ pub(crate) fn write_new_sites() {
     session.write_new_sites();
 }
 
-/// Records the calling thread's end, and drops its writer.
+/// Records that the calling thread ends, and drops its writer.
 fn on_thread_exit(writer: Writer<Memory>) {
     let lane = Arc::clone(writer.lane());
     drop(writer); // makes the counts exact
@@ -392,8 +392,8 @@ extern "C" fn after_fork_in_parent() {
     let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
 
-/// Prepares the child: the rings belong to the parent, so that the child begins files of its own at
-/// its first event, derived from the parent's current or planned ones.
+/// Prepares the child of a fork: the rings belong to the parent, so that the child starts a
+/// recording of its own at its first event, with file names derived from the parent's.
 extern "C" fn after_fork_in_child() {
     current::forget();
     let held = FORK_LOCKS.try_with(|slot| slot.take());

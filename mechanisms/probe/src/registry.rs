@@ -8,16 +8,16 @@ use crate::raw::{flip, section};
 use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// `true` if sites of this build are instructions, `false` if they are flags.
+/// `true` if sites are patched instructions in this build, `false` if they are flags.
 const IS_PATCHED: bool =
     cfg!(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))));
 
 #[derive(Debug, Default)]
 struct Registry {
     sites: Vec<&'static Meta>,
-    /// Addresses of each site's instructions.
+    /// Addresses of the instructions of each site.
     places: Vec<Vec<usize>>,
-    /// Patterns switched so far, for sites of the flag form that register later.
+    /// Patterns switched so far, for sites without patched code that register later.
     rules: Vec<(String, bool)>,
     backend: Option<Backend>,
     is_read: bool,
@@ -31,7 +31,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     is_read: false,
 });
 
-/// The locked registry, with a guard that keeps this thread's events from locking it again.
+/// Locked registry, with a guard that keeps this thread's events from locking it again.
 struct Locked {
     registry: MutexGuard<'static, Registry>,
     _inside: Inside,
@@ -46,7 +46,7 @@ fn lock() -> Locked {
     Locked { registry, _inside: inside }
 }
 
-/// Locks the registry. A poisoned one is still consistent: no code panics half-way through a
+/// Locks the registry. A poisoned registry is still consistent: no code panics in the middle of a
 /// change.
 fn raw_lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,7 +80,7 @@ impl Registry {
         }
     }
 
-    /// Registers a site and gives it a number, if one is left; without a number it stays off.
+    /// Registers a site and returns its index. Without a number left for it, it stays off.
     fn add(&mut self, meta: &'static Meta) -> usize {
         self.sites.push(meta);
         self.places.push(Vec::new());
@@ -120,8 +120,8 @@ impl Registry {
     }
 }
 
-/// Returns all registered sites: those compiled into this object, or in the flag form those that
-/// have run.
+/// Returns all registered probe sites: those compiled into this object, or without patched code
+/// those that have run.
 ///
 /// # Cost
 /// A copy of all names.
@@ -130,7 +130,7 @@ pub fn sites() -> Vec<Site> {
     lock().registry.sites.iter().map(|meta| meta.site()).collect()
 }
 
-/// Like [`sites`], from `index` on and without sites that have no number.
+/// Returns as [`sites`] does the sites from `index` on, without those that have no number.
 pub(crate) fn sites_from(index: usize) -> Vec<Site> {
     let locked = lock();
     let sites = locked.registry.sites.get(index..).unwrap_or_default();
@@ -141,8 +141,8 @@ pub(crate) fn sites_count() -> usize {
     lock().registry.sites.len()
 }
 
-/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)), and returns
-/// how many match. When it returns, every thread records at them.
+/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)); returns how
+/// many match. When it returns, every thread records their events.
 ///
 /// In the flag form, sites that have not run yet are switched when they first run.
 ///
@@ -160,8 +160,8 @@ pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, true)
 }
 
-/// Switches off the sites whose names match, and returns how many match. A thread that is executing
-/// one of them may still record its event.
+/// Switches off the sites whose names match `pattern`; returns how many match. A thread that is
+/// executing one of them may still record its event.
 ///
 /// # Errors
 /// Like [`enable`].
@@ -169,7 +169,7 @@ pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, false)
 }
 
-/// Returns the method by which sites were switched last, or, before the first time, the method that
+/// Returns the method by which sites were switched last; before the first time, the method that
 /// will be tried first.
 #[must_use]
 pub fn backend() -> Backend {
@@ -178,8 +178,8 @@ pub fn backend() -> Backend {
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
 
-/// Registers a site of the flag form, unless it is registered, and returns `true` if it is on. The
-/// caller is not within this crate: this thread may not hold the registry.
+/// Registers a site without patched code, unless it is registered, and returns `true` if it is on.
+/// The caller is not within this crate: this thread may not hold the registry.
 pub(crate) fn register(meta: &'static Meta) -> bool {
     let mut locked = lock();
     let registry = &mut *locked.registry;

@@ -7,16 +7,16 @@ use crate::site::CONTROL;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Bytes of the line with the checksum.
+/// Length of the line with the checksum.
 const CHECKSUM_BYTES: usize = 17;
-/// Number of attempts to read a text that is just being written, and the pause between them.
+/// Maximum number of attempts to read a request that is just being written.
 const READ_ATTEMPTS_MAX: u32 = 20;
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 
 static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
 
-/// Reads the configuration that another process has written: a line each for the file, the policy,
-/// the ring's size, the wait, and the checksum of these.
+/// Returns the recording's configuration that another process has written: a line each for the
+/// file, the policy, the ring's size, the wait, and the checksum of these. `None` if there is none.
 pub(crate) fn requested_config() -> Option<Config> {
     if IS_DISCARDED.load(Ordering::Relaxed) {
         return None;
@@ -34,12 +34,12 @@ pub(crate) fn requested_config() -> Option<Config> {
     None
 }
 
-/// Appends a checksum to `lines`, as the text may be read while it is written.
+/// Appends a line with the checksum of `lines`, as the text may be read while it is written.
 pub(crate) fn with_checksum(lines: &str) -> String {
     format!("{lines}{:016x}\n", checksum(lines.as_bytes()))
 }
 
-/// Parses such a text; `None` if it is incomplete or invalid.
+/// Parses a request with its checksum; `None` if it is incomplete or invalid.
 pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
     let text = String::from_utf8(text).ok()?;
     let (text, sum) = text.split_at_checked(text.len().checked_sub(CHECKSUM_BYTES)?)?;
@@ -56,7 +56,7 @@ pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
     )
 }
 
-/// Discards the request, after a recording could not be started with it.
+/// Discards the request, because a recording could not be started with it.
 pub(crate) fn discard_request() {
     IS_DISCARDED.store(true, Ordering::Relaxed);
 }

@@ -15,24 +15,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lost events of the recording's threads that have no lane.
+/// Number of lost events of threads without a lane, in the present recording.
 pub(crate) static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 struct ThreadTable {
     entries: Vec<ThreadEntry>,
     rings: RingsFile,
-    /// Number of sites that are listed in the rings' file.
+    /// Number of sites that are already listed in the file of rings.
     sites_count: usize,
     overwritten: u64,
     threads_refused: u64,
-    /// `true` once the recording has ended, with events without a lane counted in `lost_before`.
+    /// `true` once the recording has ended and `lost_before` includes events without a lane.
     has_ended: bool,
-    /// Counts of threads whose lanes were given to other threads; once the recording has ended,
-    /// also of events without a lane.
+    /// Number of events recorded by threads whose lanes were given to other threads.
     recorded_before: u64,
     lost_before: u64,
-    /// First error.
+    /// First error of the recording; `None` if there was none.
     failure: Option<io::Error>,
 }
 
@@ -44,7 +43,7 @@ pub(crate) struct Session {
     threads: Mutex<ThreadTable>,
 }
 
-/// Result of a recording.
+/// Summary of a finished recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Summary {
@@ -52,25 +51,25 @@ pub struct Summary {
     pub path: PathBuf,
     /// Number of threads that recorded.
     pub threads_count: u64,
-    /// Events in the file, or in the rings with [`Policy::Last`].
+    /// Number of events in the file, or in the rings with [`Policy::Last`].
     pub recorded: u64,
-    /// Events that were lost: there was no room, the disk was full, or a thread had no ring.
+    /// Number of events lost: full ring, full disk, or no ring for a thread.
     pub lost: u64,
-    /// Events that newer ones have overwritten, with [`Policy::Last`].
+    /// Number of events that newer ones have overwritten, with [`Policy::Last`].
     pub overwritten: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// First error: recording stopped early, or threads had no ring.
+    /// First error, after which recording stopped or threads had no ring; `None` without one.
     pub failure: Option<io::Error>,
 }
 
-/// Locks a mutex whose value no panic leaves half written.
+/// Locks a mutex, also after a panic: no panic leaves its value half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Anchor {
-    /// Reads all clocks.
+    /// Reads all clocks at one moment.
     #[must_use]
     pub fn now() -> Self {
         // The narrowest of five readings: a preemption in between would shift the clocks against
@@ -89,7 +88,7 @@ impl Anchor {
 }
 
 impl Session {
-    /// Makes the files of a recording that begins now.
+    /// Creates the files of a recording that starts now.
     pub(crate) fn new(config: Config) -> Result<Self, StartError> {
         let calibration = clock::calibration();
         let begin = Anchor::now();
@@ -137,7 +136,7 @@ impl Session {
         &self.config
     }
 
-    /// Number that identifies the recording.
+    /// Returns the number that identifies the recording.
     pub(crate) fn id(&self) -> u64 {
         self.header.session
     }
@@ -147,7 +146,7 @@ impl Session {
         self.totals(&lock(&self.threads)).1
     }
 
-    /// Returns the header with current counts.
+    /// Returns the file's header with current counts.
     pub(crate) fn header(&self, state: u64) -> Header {
         let threads = lock(&self.threads);
         self.header_of(&threads, state)
@@ -173,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Sums the recorded and the lost events, those of ended threads included.
+    /// Returns the number of recorded and of lost events, including those of ended threads.
     fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
         let recorded: u64 = threads.entries.iter().map(|entry| entry.lane.count_events().1).sum();
         let lost: u64 = threads.entries.iter().map(|entry| entry.lane.counts().1).sum();
@@ -182,12 +181,12 @@ impl Session {
         (threads.recorded_before + recorded, threads.lost_before + lost + without_lane)
     }
 
-    /// Returns the entries of all threads so far.
+    /// Returns the entries of all threads of the recording.
     pub(crate) fn threads(&self) -> Vec<ThreadEntry> {
         lock(&self.threads).entries.clone()
     }
 
-    /// Marks the thread `index` as completely streamed: another thread may take its ring.
+    /// Marks thread `index` as completely streamed: another thread may reuse its ring.
     pub(crate) fn mark_streamed(&self, index: u64) {
         let mut threads = lock(&self.threads);
         if let Some(entry) = threads.entries.iter_mut().find(|entry| entry.index == index) {
@@ -195,19 +194,19 @@ impl Session {
         }
     }
 
-    /// Stops recording because of `error`; the program goes on.
+    /// Stops recording because of `error`, without stopping the program.
     pub(crate) fn fail(&self, error: io::Error) {
         let mut threads = lock(&self.threads);
         threads.entries.iter().for_each(|entry| entry.lane.fail());
         threads.failure.get_or_insert(error);
     }
 
-    /// Makes an entry and a ring for the calling thread.
+    /// Creates a ring and its writer for the calling thread.
     pub(crate) fn add_thread(&self) -> io::Result<Writer<Memory>> {
         let mut threads = lock(&self.threads);
         let threads = &mut *threads;
         if self.config.policy() == Policy::Stream && threads.failure.is_some() {
-            return Err(io::Error::other("recording has stopped"));
+            return Err(io::Error::other("recording has stopped because of an earlier error"));
         }
         let index = threads.rings.lanes_count;
         let mut entry = ThreadEntry {
@@ -227,7 +226,7 @@ impl Session {
         Ok(writer)
     }
 
-    /// Makes a lane in new memory, or in that of a thread that has ended.
+    /// Creates a lane in new memory, or in that of a thread that has ended.
     fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<Memory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
@@ -237,7 +236,7 @@ impl Session {
             let free =
                 |entry: &ThreadEntry| entry.end_ticks != 0 && (overwrites || entry.is_streamed);
             let Some(at) = threads.entries.iter().position(free) else {
-                return Err(io::Error::other("all rings are in use; raise Config::threads_max"));
+                return Err(io::Error::other("no ring is free: raise Config::threads_max"));
             };
             let ended = threads.entries.remove(at);
             let (recorded, lost) = ended.lane.counts();
@@ -256,7 +255,7 @@ impl Session {
         Ok(Arc::new(Lane::new(memory, when_full)))
     }
 
-    /// Counts a thread that got no ring because of `error`.
+    /// Records that a thread got no ring because of `error`.
     pub(crate) fn refuse_thread(&self, error: io::Error) {
         let mut threads = lock(&self.threads);
         threads.threads_refused += 1;
@@ -272,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Lists sites that have registered since in the rings' file.
+    /// Adds sites that have registered since the last call to the file of rings.
     pub(crate) fn write_new_sites(&self) {
         let mut threads = lock(&self.threads);
         let new = registry::sites_from(threads.sites_count);
@@ -286,7 +285,7 @@ impl Session {
         }
     }
 
-    /// Closes all lanes: from now on threads record nothing.
+    /// Closes all lanes, so that threads record no more events.
     pub(crate) fn close_lanes(&self) {
         let mut threads = lock(&self.threads);
         threads.lost_before += LOST_WITHOUT_LANE.load(Ordering::Relaxed);
@@ -298,7 +297,7 @@ impl Session {
         }
     }
 
-    /// Completes the files, once the lanes are closed and a stream has been written.
+    /// Completes the recording's files, once lanes are closed and a stream is written.
     pub(crate) fn finish_files(&self) {
         let mut threads = lock(&self.threads);
         let header = self.header_of(&threads, format::STATE_FINISHED);
@@ -310,14 +309,14 @@ impl Session {
         self.remove_rings();
     }
 
-    /// Removes a stream's rings; with the other policy, the rings are the trace.
+    /// Removes a stream's file of rings; with the other policy, the rings are the trace.
     pub(crate) fn remove_rings(&self) {
         if self.config.policy() == Policy::Stream {
             lock(&self.threads).rings.remove(Path::new(&self.header.rings));
         }
     }
 
-    /// Returns the result of the recording, which has ended.
+    /// Returns the summary of the recording, which has ended.
     pub(crate) fn summary(&self) -> Summary {
         let mut threads = lock(&self.threads);
         let (recorded, lost) = self.totals(&threads);
@@ -343,7 +342,7 @@ impl Session {
         }
     }
 
-    /// Counts `count` more events as written to the stream's file.
+    /// Adds `count` to the number of events written to the stream's file.
     pub(crate) fn streamed(&self, count: u64) {
         lock(&self.threads).rings.streamed += count;
     }

@@ -7,30 +7,30 @@ pub(crate) const LAYOUT_VERSION: u8 = 1;
 /// Maximum number of distinct sites in one program: an event has 18 bits for the number.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
-/// Offset of the state in a Meta, for readers of another process's memory.
+/// Offset of the state in a [`Meta`], for readers of another process's memory.
 pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, state);
-/// Offset of the texts in a Meta.
+/// Offset of the texts in a [`Meta`].
 pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, text);
 
-/// State of a site that is not registered yet, in the flag form.
+/// State of a site without patched code that is not registered yet.
 pub(crate) const STATE_UNKNOWN: u8 = 0;
 pub(crate) const STATE_OFF: u8 = 1;
 pub(crate) const STATE_ON: u8 = 2;
 
-/// Kind of the sites of `probe!`.
+/// Kind of a site of `probe!`.
 pub const KIND_MARK: u8 = 0;
-/// Kind of the sites of `span!`.
+/// Kind of a site of `span!`.
 pub const KIND_SPAN: u8 = 1;
-/// Kind of the entry whose text another process overwrites with a configuration.
+/// Kind of the control entry, whose text another process overwrites with a configuration.
 pub(crate) const KIND_CONTROL: u8 = 255;
 
-/// Events that a site records while it is on.
+/// Kind of a probe site: the events that it records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// One event (`probe!`).
+    /// One event, as by `probe!`.
     Mark,
-    /// An event when a span is entered and one when it is left (`span!`, `#[probed]`).
+    /// An event at the start of a span and one at its end, as by `span!` and `#[probed]`.
     Span,
 }
 
@@ -41,10 +41,10 @@ pub enum Kind {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Meta<T: ?Sized = [u8]> {
-    /// The site's number shifted left by two; zero until it has a number.
+    /// Number of the site, shifted left by two; zero until a number is assigned.
     code: AtomicU32,
     line: u32,
-    /// State, on or off; in the flag form the site itself reads it.
+    /// State of the site: on or off; without patched code the site itself reads it.
     state: AtomicU8,
     kind: u8,
     values_count: u8,
@@ -60,8 +60,8 @@ pub(crate) const CONTROL_BYTES: usize = 1024;
 pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 
 impl<const N: usize> Meta<[AtomicU8; N]> {
-    /// Makes the control entry: not a site, but memory that another process writes a configuration
-    /// to.
+    /// Creates the control entry: not a site, but memory to which another process writes a
+    /// configuration.
     pub(crate) const fn control() -> Self {
         Self {
             code: AtomicU32::new(0),
@@ -76,7 +76,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
         }
     }
 
-    /// Returns the bytes written by another process, up to the first zero.
+    /// Returns the bytes that another process has written, up to the first zero.
     pub(crate) fn written(&self) -> Vec<u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
         bytes.take_while(|byte| *byte != 0).collect()
@@ -84,7 +84,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
 }
 
 impl<T: ?Sized> Meta<T> {
-    /// Length of both texts in bytes.
+    /// Returns the length of both texts together, in bytes.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn text_bytes(&self) -> usize {
         usize::from(self.name_bytes) + usize::from(self.file_bytes)
@@ -95,7 +95,7 @@ impl<T: ?Sized> Meta<T> {
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 impl<const N: usize> Meta<[u8; N]> {
-    /// Makes a site's data, for the macros: `N` is the length of both texts together.
+    /// Creates a site's data, for the macros: `N` is the length of both texts together.
     ///
     /// # Panics
     /// If `N` is another length, or a text is longer than 65,535 bytes: at compile time.
@@ -126,7 +126,7 @@ impl<const N: usize> Meta<[u8; N]> {
 }
 
 impl Meta {
-    /// Returns the number shifted left by two: the low bits of the site's events. Relaxed: the
+    /// Returns the site's number shifted left by two, with which its events start. Relaxed: the
     /// number never changes once it is set, and it is set before the site is switched on (see
     /// `Registry`).
     #[inline(always)]
@@ -184,7 +184,7 @@ impl Meta {
     }
 }
 
-/// Header of a Meta in another process.
+/// Header of the data of a site in another process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RemoteMeta {
     pub kind: u8,
@@ -197,7 +197,7 @@ pub(crate) struct RemoteMeta {
 }
 
 impl RemoteMeta {
-    /// Decodes the bytes before the texts.
+    /// Decodes the bytes of a site's data before the texts.
     pub(crate) fn decode(header: &[u8; TEXT_OFFSET]) -> Self {
         let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
         Self {
@@ -211,7 +211,7 @@ impl RemoteMeta {
         }
     }
 
-    /// Makes the site from the header and its texts.
+    /// Returns the site that the header and its texts describe.
     pub(crate) fn site(&self, number: u32, text: &[u8]) -> Site {
         let (name, file) = text.split_at(self.name_bytes.min(text.len()));
         Site {
@@ -226,27 +226,27 @@ impl RemoteMeta {
     }
 }
 
-/// A site, as listed by [`sites`](crate::sites) and as named in a trace.
+/// Description of a probe site, as listed by [`sites`](crate::sites) and as stored in a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Site {
     /// Number of the site in this process and in its traces, from 1.
     pub number: u32,
-    /// Name of the site.
+    /// Name of the site, as in the macro.
     pub name: String,
-    /// Path of the source file, as given to the compiler.
+    /// Path of the source file that contains the site, as given to the compiler.
     pub file: String,
-    /// Line in the source file.
+    /// Line of the site in the source file.
     pub line: u32,
-    /// Kind of the site: one event, or two around a span.
+    /// Kind of the site: a single event, or two events around a span.
     pub kind: Kind,
     /// Number of values that the site records, 0 to 2.
     pub values_count: u8,
-    /// `true` if the site was on when this was read; `false` in a trace.
+    /// `true` if the site was on when this was read; always `false` in a trace.
     pub is_on: bool,
 }
 
-/// Types that a site can record: integers, stored as 64 bits (negative ones in two's complement).
+/// Type that a site can record: an integer, stored as 64 bits (negative ones in two's complement).
 pub trait Value: Copy {
     /// Converts the value to the word that is recorded.
     fn to_word(self) -> u64;

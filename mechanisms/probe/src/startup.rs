@@ -4,7 +4,7 @@ use crate::environment::{self, PATTERN_VARIABLE};
 use crate::{recording, registry};
 
 /// Installs the hooks, and switches on the sites that [`PATTERN_VARIABLE`] selects. Reports errors
-/// on stderr, as there is no caller to return them to.
+/// on stderr, as there is no caller to which to return them.
 pub(crate) fn run() {
     recording::install_hooks();
     let Ok(pattern) = std::env::var(PATTERN_VARIABLE) else { return };

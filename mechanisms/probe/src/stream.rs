@@ -24,14 +24,14 @@ const PERIOD: Duration = Duration::from_millis(4);
 /// Polling interval while there are many events: events written a millisecond ago are still in the
 /// caches, and three quarters of a ring are left for times in which this thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
-/// Minimum number of a thread's blocks to drain, so that a chunk's header is small beside its
-/// events. The events are safe before: the ring outlives the process.
+/// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small
+/// relative to its events. The events are safe before: the ring outlives the process.
 const BLOCKS_WORTHWHILE: u64 = 16;
 /// Number of events at which a chunk is written: few enough for events, chunk and written bytes to
 /// stay in a core's caches.
 const CHUNK_EVENTS: u64 = 1 << 14;
 
-/// Handle of the thread.
+/// Handle of the thread that drains the rings into a stream's file.
 #[derive(Debug)]
 pub(crate) struct Streamer {
     stop: Arc<AtomicBool>,
@@ -67,12 +67,12 @@ impl Streamer {
         Ok(Self { stop, thread })
     }
 
-    /// Makes the thread poll at once, because another thread waits for room.
+    /// Makes the thread read the rings at once, because another thread waits for space.
     pub(crate) fn wake(&self) {
         self.thread.thread().unpark();
     }
 
-    /// Makes the thread write all events, and returns when it has ended.
+    /// Makes the thread write all events, and waits for its end.
     pub(crate) fn finish(self) {
         // Release: pairs with Acquire in run(): events recorded before are visible to the last
         // pass.
@@ -115,8 +115,8 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Appends a whole segment. On an error, such as a full disk, cuts the file back to its end
-    /// before.
+    /// Appends a segment to the file. On an error, such as a full disk, truncates the file to its
+    /// previous end.
     fn append(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
             // If this fails too, readers detect the partial segment by its checksum.
@@ -128,7 +128,7 @@ impl StreamFile {
     }
 }
 
-/// A thread whose ring is drained.
+/// Thread of the program whose ring is drained.
 #[derive(Debug)]
 struct Source {
     entry: ThreadEntry,
@@ -143,7 +143,7 @@ struct DrainLoop {
     file: StreamFile,
     sources: Vec<Source>,
     chunk: Chunk,
-    /// Buffer for a block's words.
+    /// Buffer for the words of a block.
     block: Box<[u64; BLOCK_WORDS as usize]>,
     has_failed: bool,
 }
@@ -173,7 +173,7 @@ impl DrainLoop {
         claim::unlock(&self.file.file);
     }
 
-    /// Drains threads with enough events, or all; returns `true` if it wrote any.
+    /// Drains the rings with enough events, or all; returns `true` if it wrote any events.
     fn drain(&mut self, should_drain_all: bool) -> io::Result<bool> {
         let mut has_written = false;
         self.update_sources();
@@ -201,7 +201,7 @@ impl DrainLoop {
         Ok(has_written)
     }
 
-    /// Adds new threads, and notes which have ended.
+    /// Adds new threads, and records which threads have ended.
     fn update_sources(&mut self) {
         for entry in self.session.threads() {
             match self.sources.iter_mut().find(|source| source.entry.index == entry.index) {
@@ -217,9 +217,9 @@ impl DrainLoop {
         }
     }
 
-    /// Writes a chunk of a thread's events; returns `false` if there were none. Events of a block
-    /// that is not complete are read only if `should_read_to_end`: reading takes the cache line
-    /// away from the writing thread.
+    /// Writes a chunk of events of the thread at index `at`; returns `false` if there were none.
+    /// Events of a block that is not complete are read only if `should_read_to_end`: reading takes
+    /// the cache line away from the writing thread.
     fn write_chunk(&mut self, at: usize, should_read_to_end: bool) -> io::Result<bool> {
         let source = &mut self.sources[at];
         let lane = &*source.entry.lane;
@@ -264,7 +264,7 @@ impl DrainLoop {
         Ok(true)
     }
 
-    /// Writes the final segment of a thread that has ended and is drained.
+    /// Writes the last segment of a thread that has ended and whose ring is drained.
     fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
         let source = &self.sources[at];
         self.file.append(&files::thread_segment(&source.entry))?;

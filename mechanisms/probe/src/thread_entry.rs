@@ -4,7 +4,7 @@ use crate::lane::Lane;
 use crate::raw::mapping::Memory;
 use handover_base::sync::Arc;
 
-/// A thread's entry in the recording.
+/// Entry of a thread in a recording.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadEntry {
     /// Number of the thread among those that got a lane, from 0; unique within a recording.
@@ -12,11 +12,11 @@ pub(crate) struct ThreadEntry {
     pub tid: u64,
     pub name: String,
     pub begin_ticks: u64,
-    /// Zero while the thread lives.
+    /// Time stamp at which the thread ended; zero while it runs.
     pub end_ticks: u64,
-    /// Offset of the thread's lane in the rings' file.
+    /// Offset of the thread's lane in the file of rings.
     pub offset: u64,
-    /// `true` if all events are in the stream, so that another thread may take the lane.
+    /// `true` if all events were written to the stream, so that another thread may reuse the lane.
     pub is_streamed: bool,
     pub lane: Arc<Lane<Memory>>,
 }

@@ -279,7 +279,7 @@ fn file_that_is_not_a_trace_is_refused_and_kept() {
     let dangling = folder.path().join("dangling");
     std::os::unix::fs::symlink(folder.path().join("nothing"), &dangling).unwrap();
     for (place, why) in [
-        (text.as_path(), "is no trace"),
+        (text.as_path(), "is not a trace"),
         (&fifo, "not a regular file"),
         (&dangling, "a dangling symbolic link"),
         (folder.path(), "not a regular file"),

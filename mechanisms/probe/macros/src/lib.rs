@@ -3,8 +3,7 @@
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-/// Wraps the body of a function in a span named `module::function`, or as given by
-/// `#[probed("name")]`.
+/// Wraps the body of a function in a span, named `module::function` or by `#[probed("name")]`.
 ///
 /// The span is entered before the first statement and left when the function returns or unwinds.
 ///
@@ -23,13 +22,14 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refu
     let name = function_name(&tokens)?;
     let text = span_name(arguments, &name)?;
     let Some(TokenTree::Group(body)) = tokens.last() else {
-        return Err(("#[probed] asks for a function with a body", name.span()));
+        return Err(("#[probed] on a function without a body", name.span()));
     };
     if body.delimiter() != Delimiter::Brace {
-        return Err(("#[probed] asks for a function with a body", name.span()));
+        return Err(("#[probed] on a function without a body", name.span()));
     }
     let guard = format!("let __handover_span = ::handover_probe::span!({text});");
-    let mut inner: TokenStream = guard.parse().map_err(|_| ("a name, in quotes", name.span()))?;
+    let mut inner: TokenStream =
+        guard.parse().map_err(|_| ("the name is not a string", name.span()))?;
     inner.extend(body.stream());
     let mut group = Group::new(Delimiter::Brace, inner);
     group.set_span(body.span());
@@ -38,37 +38,38 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refu
     Ok(tokens.into_iter().collect())
 }
 
-/// Returns the name behind `fn`, or refuses by the keywords before it.
+/// Returns the function's name; an error for items that cannot be timed.
 fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
     let mut tokens = tokens.iter();
     while let Some(token) = tokens.next() {
         let TokenTree::Ident(word) = token else { continue };
         match word.to_string().as_str() {
             "async" => {
-                let why = "#[probed] on an async fn would time what other tasks do meanwhile: \
+                let why = "#[probed] on an async fn, which would time other tasks too: \
                            put span! around the parts between awaits";
                 return Err((why, word.span()));
             }
             "const" => {
-                let why = "#[probed] on a const fn: what is evaluated by the compiler has no time";
+                let why =
+                    "#[probed] on a const fn, which cannot be timed: the compiler may evaluate it";
                 return Err((why, word.span()));
             }
             "fn" => {
                 return match tokens.next() {
                     Some(TokenTree::Ident(name)) => Ok(name.clone()),
-                    _ => Err(("#[probed] asks for a function", word.span())),
+                    _ => Err(("#[probed] on something that is not a function", word.span())),
                 };
             }
             "struct" | "enum" | "union" | "mod" | "impl" | "trait" | "static" | "use" | "type" => {
-                return Err(("#[probed] asks for a function", word.span()));
+                return Err(("#[probed] on something that is not a function", word.span()));
             }
             _ => {}
         }
     }
-    Err(("#[probed] asks for a function", Span::call_site()))
+    Err(("#[probed] on something that is not a function", Span::call_site()))
 }
 
-/// Returns the argument of `span!(..)`.
+/// Returns the expression of the span's name: the attribute's argument or the function's path.
 fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next()) {
@@ -80,7 +81,7 @@ fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
         (Some(TokenTree::Literal(text)), None) if text.to_string().ends_with('"') => {
             Ok(text.to_string())
         }
-        (Some(other), _) => Err(("#[probed] or #[probed(\"name\")]", other.span())),
+        (Some(other), _) => Err(("the argument of #[probed] is not a string", other.span())),
     }
 }
 

@@ -8,11 +8,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// A mapped range of addresses.
+/// Range of addresses that is mapped from a file.
 #[derive(Debug)]
 pub(super) struct Range {
     start: AtomicUsize,
-    /// Zero while nothing is mapped.
+    /// Length of the range; zero while nothing is mapped.
     bytes: AtomicUsize,
     is_taken: AtomicBool,
     is_truncated: AtomicBool,
@@ -25,11 +25,11 @@ unsafe impl Sync for Range {}
 // SAFETY: `next` only points to ranges that are never freed; the other fields are atomics.
 unsafe impl Send for Range {}
 
-/// The range that was made last; each links to the one before it. Ranges are reused and never
-/// freed, so that the handler can walk them without a lock.
+/// Range created last; each links to the one before it. Ranges are reused and never freed, so that
+/// the handler can walk them without a lock.
 static LAST: AtomicPtr<Range> = AtomicPtr::new(ptr::null_mut());
 
-/// The action that SIGBUS had before [`install`].
+/// Action that SIGBUS had before [`install`].
 static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Range {
@@ -43,14 +43,14 @@ impl Range {
         range
     }
 
-    /// Unregisters the mapping; to be called before it is unmapped.
+    /// Unregisters the mapping; call it before the memory is unmapped.
     pub(super) fn release(&self) {
         self.bytes.store(0, Ordering::Relaxed);
         // Release: pairs with Acquire in take().
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// Returns `true` if the file was cut short, so that stores no longer reach it.
+    /// Returns `true` if the file was truncated, so that stores no longer reach it.
     pub(super) fn is_truncated(&self) -> bool {
         self.is_truncated.load(Ordering::Relaxed)
     }
@@ -92,15 +92,15 @@ impl Range {
         })
     }
 
-    /// Returns `true` if the mapping contains `at`. A caller that faulted within a mapping keeps it
-    /// from being released meanwhile, so that its range does not change.
+    /// Returns `true` if the mapping contains address `at`. A caller that faulted within a mapping
+    /// keeps it from being released meanwhile, so that its range does not change.
     fn contains(&self, at: usize) -> bool {
         // Acquire: pairs with Release in watch().
         let bytes = self.bytes.load(Ordering::Acquire);
         at.wrapping_sub(self.start.load(Ordering::Relaxed)) < bytes
     }
 
-    /// Maps anonymous memory in the file's place; returns `false` if the kernel refuses.
+    /// Replaces the mapping of the file by anonymous memory; returns `false` if the kernel refuses.
     fn replace_by_anonymous(&self) -> bool {
         let start = ptr::with_exposed_provenance_mut(self.start.load(Ordering::Relaxed));
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -114,8 +114,8 @@ impl Range {
     }
 }
 
-/// Installs the handler for faults in ranges, once; all other signals go to the action from before.
-/// A handler that the program installs later stays.
+/// Installs the handler for faults in registered mappings, once; it passes all other signals to the
+/// previous action. A handler that the program installs later stays.
 pub(crate) fn install() {
     PREVIOUS_ACTION.get_or_init(|| {
         // SAFETY: all zeroes are a valid sigaction: the default, without flags.
@@ -153,7 +153,7 @@ extern "C" fn on_fault(
     forward(signal, code, info, context);
 }
 
-/// Does with the signal what would happen without this handler.
+/// Passes the signal to the previous action, as if this handler did not exist.
 fn forward(
     signal: libc::c_int,
     code: libc::c_int,

@@ -6,28 +6,28 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// State of a thread with regard to recording.
+/// What the calling thread may do when it records an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Program code: events may make a writer, take locks and wait.
+    /// The thread executes the program's code: events may create a writer, take locks and wait.
     Ready,
-    /// Within this crate, whose locks the thread may hold: an event on the way (of a probe in the
-    /// global allocator or in a signal handler) must not enter this crate again.
+    /// The thread executes this crate, whose locks it may hold: an event meanwhile (of a probe in
+    /// the global allocator or in a signal handler) must not enter this crate again.
     Inside,
-    /// A thread of this crate, whose events are not the program's.
+    /// The thread belongs to this crate: its events are not recorded.
     Internal,
-    /// A thread that ends and has given up its writer.
+    /// The thread is ending and no longer has a writer.
     Ended,
 }
 
 thread_local! {
-    /// A leaked Box, or null. Without a destructor, so that reading it is one instruction.
+    /// The thread's writer, leaked, or null. It needs no destructor: a read is one instruction.
     static WRITER: Cell<*const Writer<Memory>> = const { Cell::new(ptr::null()) };
-    /// `true` while the writer is in use: a signal handler that interrupts the thread then leaves
-    /// it alone.
+    /// `true` while the writer is in use: a signal handler that interrupts the thread then does not
+    /// use it.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Ready) };
-    /// ID of the session that has no lane for this thread.
+    /// ID of the recording that has no lane for this thread.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
     static EXIT: Exit = const { Exit(Cell::new(drop)) };
 }
@@ -72,13 +72,13 @@ pub(crate) fn with<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> {
     answer
 }
 
-/// Returns `true` in a signal handler that interrupted its thread's use of the writer.
+/// Returns `true` in a signal handler that interrupted a use of its thread's writer.
 #[inline(always)]
 pub(crate) fn is_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that interrupted its thread's use of the writer. Returns
+/// Counts an event of a signal handler that interrupted a use of its thread's writer. Returns
 /// `false` if the thread has no writer, or one of a finished recording, whose counts are final.
 pub(crate) fn count_interrupted() -> bool {
     debug_assert!(is_busy());
@@ -88,8 +88,8 @@ pub(crate) fn count_interrupted() -> bool {
     open.inspect(|lane| lane.count_interrupted()).is_some()
 }
 
-/// Makes `writer` the thread's writer, until `take` is called or the thread ends, which passes it to
-/// `on_exit`.
+/// Makes `writer` the thread's writer. If it is not [taken](take) before the thread ends, it is
+/// then passed to `on_exit`.
 pub(crate) fn install(writer: Writer<Memory>, on_exit: fn(Writer<Memory>)) {
     drop(take());
     WRITER.set(Box::into_raw(Box::new(writer)));
@@ -97,14 +97,14 @@ pub(crate) fn install(writer: Writer<Memory>, on_exit: fn(Writer<Memory>)) {
     EXIT.with(|exit| exit.0.set(on_exit));
 }
 
-/// Removes and returns the thread's writer.
+/// Removes and returns the thread's writer; `None` if the thread has none.
 pub(crate) fn take() -> Option<Box<Writer<Memory>>> {
     let writer = WRITER.replace(ptr::null()).cast_mut();
     // SAFETY: the pointer came from Box::into_raw in install(), and `replace` above has removed it.
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 
-/// Leaks the writer in a forked process, as it belongs to the parent's recording.
+/// Leaks the writer in a forked process, as the writer belongs to the parent's recording.
 pub(crate) fn forget() {
     WRITER.set(ptr::null());
 }
@@ -113,19 +113,19 @@ pub(crate) fn phase() -> Phase {
     PHASE.get()
 }
 
-/// Marks the calling thread as one of this crate's own.
+/// Marks the calling thread as belonging to this crate.
 pub(crate) fn mark_internal() {
     PHASE.set(Phase::Internal);
 }
 
-/// Guard: while it lives, no event of its thread begins a recording, takes a lock or waits.
+/// Guard that keeps events of its thread from starting a recording, locking or waiting.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Inside {
     before: Phase,
 }
 
-/// Marks the calling thread as within this crate.
+/// Marks the calling thread as executing this crate, until the guard is dropped.
 pub(crate) fn enter() -> Inside {
     let before = PHASE.get();
     if before == Phase::Ready {

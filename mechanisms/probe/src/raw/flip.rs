@@ -18,16 +18,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// `test eax, imm32`.
+/// Opcode of a site that is off: `test eax, imm32`.
 const OFF: u8 = 0xa9;
-/// `jmp rel32`.
+/// Opcode of a site that is on: `jmp rel32`.
 const ON: u8 = 0xe9;
 const PAGE_BYTES: usize = 4096;
 
 const MEMBARRIER_SYNC_CORE: libc::c_int = 1 << 5;
 const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 
-/// Reads whether the site's instruction at `at` is on; `None` if it is neither of the two.
+/// Returns `true` if the site with the instruction at `at` is on; `None` if it is not a site.
 pub(crate) fn is_on(at: usize) -> Option<bool> {
     match byte(at).load(Ordering::Relaxed) {
         OFF => Some(false),
@@ -98,7 +98,7 @@ fn through_mprotect(addresses: &[usize], opcode: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes places within one page, all or none.
+/// Writes `opcode` to addresses within one page, to all or none.
 fn change_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
     let start = std::ptr::with_exposed_provenance_mut(addresses[0] & !(PAGE_BYTES - 1));
     let executable = MprotectFlags::READ | MprotectFlags::EXEC;
@@ -114,17 +114,16 @@ fn change_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
     Ok(protected.inspect_err(|_| store(previous_opcode(opcode)))?)
 }
 
-/// Registers the process for `membarrier(SYNC_CORE)`, once; forks inherit the registration. With
-/// one thread it takes effect at once; with several, the kernel waits until every CPU has seen it,
-/// tens of
-/// milliseconds.
+/// Registers the process for `membarrier(SYNC_CORE)`, once; returns `false` if the kernel refuses.
+/// Forked processes inherit the registration. With one thread it takes effect at once; with
+/// several, the kernel waits until every CPU has seen it, tens of milliseconds.
 pub(crate) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }
 
-/// Makes every CPU that runs a thread of this process serialise, so that none executes instructions
-/// fetched before. Returns `false` if the kernel refuses.
+/// Makes every CPU that runs a thread of this process serialise, so that it executes no
+/// instructions fetched before. Returns `false` if the kernel refuses.
 fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;

@@ -2,21 +2,21 @@
 
 use std::sync::Once;
 
-/// Functions that the C library calls.
+/// Functions that the C library calls at forks and at the process's exit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hooks {
-    /// Function called before a fork; as the next two, on the thread that forks.
+    /// Function called before a fork, on the thread that forks.
     pub before_fork: extern "C" fn(),
-    /// Function called after a fork in the parent.
+    /// Function called after a fork in the parent, on the thread that forked.
     pub after_fork_in_parent: extern "C" fn(),
-    /// Function called after a fork in the child.
+    /// Function called after a fork in the child, on its only thread.
     pub after_fork_in_child: extern "C" fn(),
     /// Function called at the process's exit.
     pub on_exit: extern "C" fn(),
 }
 
-/// Installs the hooks, the first time that it is called. To be called before a lock is taken that a
-/// child would inherit as locked.
+/// Installs the hooks at the first call. Call it before a lock is taken that a child would inherit
+/// as locked.
 pub(crate) fn install(hooks: Hooks) {
     static ONCE: Once = Once::new();
     if cfg!(miri) {
@@ -36,6 +36,6 @@ pub(crate) fn install(hooks: Hooks) {
         };
         // SAFETY: an `fn` pointer is to a function, which lives as long as the program.
         let exits = unsafe { libc::atexit(on_exit) };
-        debug_assert_eq!((forks, exits), (0, 0), "both fail for want of memory only");
+        debug_assert_eq!((forks, exits), (0, 0), "no memory to register the hooks");
     });
 }

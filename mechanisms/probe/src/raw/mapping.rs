@@ -11,15 +11,15 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Words of the page before the ring.
+/// Number of words of the page before the ring.
 const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 
-/// A mapped lane.
+/// Mapped memory of a lane: a header page and a ring.
 #[derive(Debug)]
 pub struct Memory {
-    /// The ring's first word; the header lies right before it.
+    /// First word of the ring; the header is right before it.
     ring: NonNull<AtomicU64>,
-    /// Number of the ring's words, a power of two, minus one.
+    /// Number of words of the ring, a power of two, minus one.
     mask: u64,
     /// Registration of the mapping with the handler of SIGBUS.
     range: &'static Range,
@@ -33,9 +33,9 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps a header and `words_count` words, a power of two, at `offset` of `file`. The caller has
-    /// allocated their disk blocks. If the file is truncated later, anonymous memory replaces the
-    /// mapping at the next access (see [`Range`]).
+    /// Maps the header and `words_count` words of a lane, a power of two, at `offset` of `file`.
+    /// The caller has allocated their disk blocks. If the file is truncated later, anonymous memory
+    /// replaces the mapping at the next access (see [`Range`]).
     pub(crate) fn map(file: &File, offset: u64, words_count: u64) -> Result<Self, Errno> {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
@@ -64,7 +64,7 @@ impl Memory {
         unsafe { word.as_ref() }
     }
 
-    /// The word at `index` of the page before the ring.
+    /// Returns the word at `index` of the page before the ring.
     pub(crate) fn header(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
         // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,

@@ -5,7 +5,7 @@
 
 use crate::site::Meta;
 
-/// One instruction of a site; a site that is inlined or unrolled has several.
+/// One instruction of a probe site; a site that is inlined or unrolled has several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SiteInstruction {
     /// Address of the instruction.
@@ -18,14 +18,14 @@ mod patched {
     use super::SiteInstruction;
     use crate::site::{CONTROL, CONTROL_BYTES, LAYOUT_VERSION, Meta};
 
-    /// An entry, in the layout that the macro writes.
+    /// Entry of the section, in the layout that the macro writes.
     #[repr(C)]
     struct Entry {
         at: i32,
         meta: i32,
     }
 
-    /// Bytes of a Meta before its texts.
+    /// Size of a site's [`Meta`] before its texts.
     const HEADER_BYTES: usize = 16;
 
     fn bounds() -> (*const Entry, *const Entry) {
@@ -53,7 +53,7 @@ mod patched {
         (start, stop)
     }
 
-    /// Returns all places of this object's sites, without the control entry.
+    /// Returns all instructions of this object's sites, without the control entry.
     #[inline(never)]
     pub(crate) fn instructions() -> Vec<SiteInstruction> {
         const { assert!(CONTROL_BYTES > 0) };
@@ -72,12 +72,12 @@ mod patched {
             .collect()
     }
 
-    /// Resolves an address relative to itself.
+    /// Converts an address stored relative to itself into a pointer.
     fn absolute(distance: &i32) -> *const u8 {
         std::ptr::from_ref(distance).cast::<u8>().wrapping_offset(*distance as isize)
     }
 
-    /// Returns the Meta at `start`, with its texts.
+    /// Returns the site's data at `start`, including its texts.
     fn meta(start: *const u8) -> &'static Meta {
         // SAFETY: an entry points to a Meta, which begins with a header of 16 bytes.
         let header = unsafe { &*start.cast::<Meta<[u8; 0]>>() };
@@ -93,7 +93,7 @@ mod patched {
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 pub(crate) use patched::instructions;
 
-/// Returns none: the flag form has no section, and sites register when they first run.
+/// Returns none: sites without patched code are in no section, and register when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 pub(crate) fn instructions() -> Vec<SiteInstruction> {
     Vec::new()

@@ -3,7 +3,7 @@
 //! An expansion lies in another crate, so that its `unsafe` (one `asm!`) is allowed within it:
 //! `#![deny(unsafe_code)]` accepts the allowance, `#![forbid(unsafe_code)]` does not.
 
-/// Records an event with up to two integers, if the site is on.
+/// Records an event with up to two integers, if the site of this call is on.
 ///
 /// ```
 /// # use handover_probe::probe;
@@ -98,7 +98,7 @@ macro_rules! __span {
     }};
 }
 
-/// Defines the site's Meta: name and position without pointers, so that loading needs no
+/// Defines the data of a probe site: name and position without pointers, so that loading needs no
 /// relocation.
 #[doc(hidden)]
 #[macro_export]
@@ -118,8 +118,8 @@ macro_rules! __meta {
     };
 }
 
-/// Emits `test eax, imm32`, whose immediate is the distance of a `jmp rel32` in its place: five
-/// bytes of which the first selects. The section's entry names the instruction and the site.
+/// Emits the instruction of a probe site and its entry in the section. `test eax, imm32` has the
+/// distance of a `jmp rel32` as its immediate value: five bytes, of which the first selects one.
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 #[doc(hidden)]
 #[macro_export]

@@ -12,24 +12,24 @@ use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A `probe!` was executed.
+    /// Execution of a `probe!`.
     Mark,
-    /// A span was entered.
+    /// Start of a span.
     Enter,
-    /// A span was left. If its beginning is missing, the site was switched on within the span, or
-    /// the beginning was lost.
+    /// End of a span. If its start is missing, the site was switched on within the span, or the
+    /// start was lost.
     Leave,
 }
 
-/// A recorded event.
+/// Event that was read from a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// Time stamp; see [`Trace::ns`].
+    /// Time stamp in ticks, which [`Trace::ns`] converts.
     pub ticks: u64,
-    /// Index of the thread in [`Trace::threads`].
+    /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
-    /// Number of the site; see [`Trace::site`].
+    /// Number of the event's site, for [`Trace::site`].
     pub site: u32,
     /// Kind of the event.
     pub kind: EventKind,
@@ -38,7 +38,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Values recorded with the event, as 64 bits each.
+    /// Returns the values recorded with the event, as 64 bits each.
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.values[..usize::from(self.values_count)]
@@ -53,9 +53,9 @@ impl Event {
 pub struct Events<'a, S> {
     trace: &'a Trace<S>,
     thread: usize,
-    /// Index of the piece to load next.
+    /// Index of the piece of the trace to load next.
     piece: usize,
-    /// Current piece: the bytes of a chunk in one of its two forms, or the words of a block.
+    /// The piece being read: the bytes of a chunk in one of its forms, or the words of a block.
     loaded: Loaded,
     at: usize,
     base_ticks: u64,
@@ -71,8 +71,8 @@ enum Loaded {
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Iterates over the events of the thread at `index` of [`threads`](Trace::threads), in time
-    /// order; over none if `index` is out of range.
+    /// Returns an iterator over the events of the thread at `index` of [`threads`](Trace::threads),
+    /// in time order; it is empty if `index` is out of range.
     pub fn events(&self, index: usize) -> Events<'_, S> {
         Events::new(self, index)
     }
@@ -92,13 +92,13 @@ impl<'a, S: ReadAt> Events<'a, S> {
         }
     }
 
-    /// Returns `true` if the file has lost events since it was opened.
+    /// Returns `true` if the file was truncated after it was opened, so that events are missing.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.is_cut_short
     }
 
-    /// Loads the next piece; returns `false` if there is none.
+    /// Loads the next piece of the trace; returns `false` if there is none.
     fn load(&mut self) -> bool {
         let pieces = self.trace.threads.get(self.thread).map(|thread| &thread.pieces);
         let Some(piece) = pieces.and_then(|pieces| pieces.get(self.piece)) else { return false };
@@ -146,7 +146,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
         Event { ticks, thread, site, kind, values, values_count }
     }
 
-    /// Returns the next event of the loaded piece.
+    /// Decodes the next event of the loaded piece; `None` at its end.
     fn step(&mut self) -> Option<Event> {
         match &self.loaded {
             Loaded::Packed(bytes) => {

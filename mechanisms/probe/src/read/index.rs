@@ -12,22 +12,22 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Maximum size of a payload; the recorder writes none that is larger.
+/// Maximum size of a segment's payload; the recorder writes none that is larger.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
-/// Bytes that one read searches for the next segment.
+/// Number of bytes that one read searches for the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// Words of the largest ring that the recorder makes.
+/// Number of words of the largest ring that the recorder creates.
 const RING_WORDS_MAX: u64 = 1 << 29;
 
 #[derive(Debug, Default)]
 struct ThreadIndex {
     thread: Thread,
     chunks: Vec<Piece>,
-    /// Position in the ring behind the chunks' last event.
+    /// Position in the ring after the last event of the chunks.
     position_end: u64,
     chunk_events: u64,
-    /// Upper counts of recorded and lost events, from all headers.
+    /// Number of the thread's recorded events, the greatest in all headers.
     recorded: u64,
     lost: u64,
     blocks: Vec<Block>,
@@ -49,15 +49,14 @@ struct Block {
 pub(super) struct Index {
     threads: BTreeMap<u64, ThreadIndex>,
     sites: HashMap<u32, Site>,
-    /// Programs and shared objects by index, and functions as (number, module, address in its
-    /// file).
+    /// Programs and shared objects whose functions were traced, by index.
     modules: HashMap<u64, format::Module>,
     functions: Vec<(u32, u64, u64)>,
     damaged_bytes: u64,
 }
 
 impl Index {
-    /// Reads all segments behind the header.
+    /// Reads all segments of a file after its header.
     pub(super) fn walk(&mut self, source: &impl ReadAt, file: TraceFile) -> io::Result<()> {
         let end = source.bytes()?;
         let mut offset = PAGE_BYTES;
@@ -173,7 +172,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Names functions that have no name yet by module and offset.
+    /// Gives functions without a name the name of their module and their offset.
     fn name_functions(&mut self) {
         for (number, module, address) in self.functions.drain(..) {
             let Some(module) = self.modules.get(&module) else { continue };
@@ -244,7 +243,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Puts each thread's pieces in order, and counts the missing events.
+    /// Sorts each thread's pieces, and counts the missing events.
     pub(super) fn finish(
         mut self,
         header: &Header,
@@ -317,7 +316,7 @@ fn is_chunk(segment: &Segment) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
-/// Reads the `at`-th block of a ring; `None` if it is empty.
+/// Reads the block at index `at` of a ring; `None` if the block is empty.
 fn read_block(
     source: &impl ReadAt,
     file: TraceFile,
@@ -350,14 +349,14 @@ fn read_block(
     }))
 }
 
-/// Reads the words of a block; zeroes behind the file's end.
+/// Reads the words of a block; words beyond the file's end are zero.
 pub(super) fn block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;
     Ok(bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
 }
 
-/// Returns the offset of the next intact segment, from `offset` on; `end` if there is none.
+/// Returns the offset of the first intact segment at or after `offset`; `end` if there is none.
 fn next_segment(source: &impl ReadAt, offset: u64, end: u64) -> io::Result<u64> {
     let mut window = vec![0; WINDOW_BYTES];
     let mut start = offset;

@@ -5,12 +5,12 @@ use crate::format::{
     SEGMENT_THREAD, chunk, thread,
 };
 
-/// Number of a header's words that its checksum covers; the checksum follows them.
+/// Number of words of a file's header that its checksum covers; the checksum follows them.
 const HEADER_WORDS: usize = 15;
-/// Number of a segment's words that its checksum covers; the checksum follows them.
+/// Number of words of a segment's header that its checksum covers; the checksum follows them.
 const SEGMENT_WORDS: usize = 11;
 
-/// Replaces the checksums by those that fit the bytes, up to the first segment that is not one.
+/// Corrects the checksums of a trace's header and segments, up to an invalid segment.
 #[doc(hidden)]
 #[must_use]
 pub fn repair_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -25,7 +25,7 @@ pub fn repair_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Repairs a segment, and returns its length; `None` if the bytes are not a segment.
+/// Corrects the checksums of a segment; returns its length, or `None` if it is invalid.
 fn mend_segment(segment: &mut [u8]) -> Option<usize> {
     let payload_at = SEGMENT_BYTES as usize;
     if segment.len() < payload_at || !segment.starts_with(&SEGMENT_MAGIC.to_le_bytes()) {
@@ -53,7 +53,7 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Writes the checksum of the first `count` words behind them.
+/// Writes the checksum of the first `count` words after these words.
 fn seal(bytes: &mut [u8], count: usize) {
     let words: Vec<u64> = (0..count).map(|index| word(bytes, index)).collect();
     let checksum = format::checksum_of_words(&words);

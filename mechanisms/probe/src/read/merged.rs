@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 pub struct Merged<'a, S>(MergedProcesses<'a, S>);
 
 impl<S: ReadAt> Trace<S> {
-    /// Iterates over the events of all threads, in time order.
+    /// Returns an iterator over the events of all threads, in time order.
     ///
     /// # Cost
     /// Memory for one chunk or block of each thread, some 200 kB.
@@ -36,23 +36,23 @@ impl<S: ReadAt> Iterator for Merged<'_, S> {
     }
 }
 
-/// Iterator over the events of several processes; see [`merge`].
+/// Iterator over the events of several processes in time order; see [`merge`].
 #[derive(Debug)]
 pub struct MergedProcesses<'a, S> {
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
-    /// Time of the next event of each source that has one, without the current source.
+    /// Time and index of the next event of each source that has one, except the current source.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Source of the last event: the next event is mostly from the same one.
+    /// Index of the source of the last event: the next event mostly comes from the same one.
     current: Option<usize>,
 }
 
-/// Error of merging traces whose time stamps are of different clocks.
+/// Error of merging traces whose time stamps are not of one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "trace {index} was recorded by another clock, or before or after a restart: it has no place on the time line of the first"
+    "trace {index} was recorded by another clock, or before or after a restart: its times cannot be compared with those of trace 0"
 )]
 pub struct Incomparable {
-    /// Index of the trace that differs from the first.
+    /// Index of the first trace whose clock or boot differs from those of trace 0.
     pub index: usize,
 }
 
@@ -84,13 +84,13 @@ impl<'a, S: ReadAt> MergedProcesses<'a, S> {
         merged
     }
 
-    /// Number of threads whose file has lost events since it was opened.
+    /// Returns the number of threads with missing events, as their file was truncated meanwhile.
     #[must_use]
     pub fn cut_short(&self) -> u64 {
         self.sources.iter().map(|(_, events, _)| u64::from(events.is_cut_short())).sum()
     }
 
-    /// Returns the source of the earliest event.
+    /// Returns the index of the source with the earliest event; `None` if there are no more events.
     #[inline]
     fn earliest(&mut self) -> Option<usize> {
         let current = self.current.and_then(|current| {

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Random access to bytes: a file, or memory.
+/// Source of a trace's bytes with random access: a file, or memory.
 pub trait ReadAt {
-    /// Reads bytes from `offset` on, and returns their number; 0 at the end.
+    /// Reads bytes from `offset` on into `to`; returns their number, 0 at the end.
     ///
     /// # Errors
     /// If the bytes cannot be read.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns the length in bytes.
+    /// Returns the length of the source in bytes.
     ///
     /// # Errors
     /// If the length cannot be determined.
@@ -42,8 +42,7 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Fills `to` from `offset` on, or as much of it as the source has, and returns the number of
-/// bytes.
+/// Reads bytes from `offset` on until `to` is full or the source ends; returns their number.
 pub(crate) fn read_full(source: &impl ReadAt, mut offset: u64, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {

@@ -1,13 +1,13 @@
 //! Threads of a trace: the parts of its files that hold their events, and counts of missing ones.
 
-/// Selects one of a trace's two files.
+/// One of the two files of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceFile {
     Stream,
     Rings,
 }
 
-/// A part of a file that holds consecutive events of one thread.
+/// Part of a file that contains consecutive events of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Piece {
     Chunk {
@@ -16,7 +16,7 @@ pub(super) enum Piece {
         base_ticks: u64,
         is_packed: bool,
     },
-    /// A block of a ring, from a word on.
+    /// Block of a ring, or its end from a certain word on.
     Block {
         file: TraceFile,
         offset: u64,
@@ -25,24 +25,24 @@ pub(super) enum Piece {
     },
 }
 
-/// Counts of events that are missing from a trace.
+/// Number of events that are missing from a trace, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Missing {
-    /// Events counted as lost while recording: no room, a full disk, or no ring for the thread.
+    /// Events lost while recording: full ring, full disk, or no ring for the thread.
     pub lost: u64,
     /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
     /// `total`.
     pub overwritten: u64,
     /// Events that were recorded in a part of the file that is damaged or cut off.
     pub damaged: u64,
-    /// Upper bound of the events in rings that no longer exist. Zero unless the process was killed
+    /// Maximum number of events in rings that no longer exist. Zero unless the process was killed
     /// and its rings were removed.
     pub unread_max: u64,
 }
 
 impl Missing {
-    /// Returns an upper bound of the missing events, without the overwritten ones.
+    /// Returns the maximum number of missing events, without the overwritten ones.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)
@@ -56,24 +56,24 @@ impl Missing {
     }
 }
 
-/// A recorded thread.
+/// Recorded thread of a trace.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Thread {
-    /// The thread's number in the trace, in the order in which threads began to record.
+    /// Number of the thread in the trace, in the order in which threads started to record.
     pub number: u64,
-    /// The kernel's thread ID.
+    /// Thread ID of the kernel.
     pub tid: u64,
-    /// The thread's name.
+    /// Name of the thread.
     pub name: String,
-    /// Time stamp at which the thread began to record.
+    /// Time stamp at which the thread started to record.
     pub begin_ticks: u64,
     /// Time stamp at which the thread ended; `None` if it outlived the recording, or the end is
     /// unknown.
     pub end_ticks: Option<u64>,
-    /// Number of events that can be read.
+    /// Number of the thread's events that can be read.
     pub events_count: u64,
-    /// Events that cannot be read.
+    /// Number of the thread's events that cannot be read.
     pub missing: Missing,
     pub(super) pieces: Vec<Piece>,
 }

@@ -11,30 +11,30 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Number of distinct site numbers; the two lowest bits of a code are the event's form.
+/// Number of distinct site numbers in an event's code; the two lowest bits of a code are the form.
 const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 
-/// State of a recording when its header was written last.
+/// State of a recording when its header was last written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
-    /// The recording was finished.
+    /// The recording was finished normally.
     Finished,
-    /// Recording stopped early, with this errno (28 for a full disk), or 0 if the error was not the
-    /// operating system's.
+    /// Recording stopped early because of an error, with its errno (28 for a full disk), or 0 if
+    /// the error was not the operating system's.
     Failed(u64),
     /// The recording is not finished: the process was killed, or is still recording.
     Open,
 }
 
-/// A recording of one process.
+/// Recording of one process, opened for reading.
 #[derive(Debug)]
 pub struct Trace<S = File> {
     pub(super) stream: S,
     rings: Option<S>,
     header: Header,
     sites: HashMap<u32, Site>,
-    /// `true` at the numbers of sites that are spans: a vector, as each event looks it up.
+    /// `true` at the index of each site number that is a span: a vector, as each event looks it up.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
     missing: Missing,
@@ -60,8 +60,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Path of the rings that completed the trace; they may be removed once the trace has been
-    /// copied.
+    /// Returns the path of the file of rings that completed the trace; it may be removed once the
+    /// trace has been copied. `None` if the trace was complete.
     #[must_use]
     pub fn rings_path(&self) -> Option<&Path> {
         self.rings_path.as_deref()
@@ -133,19 +133,19 @@ impl<S: ReadAt> Trace<S> {
         })
     }
 
-    /// ID of the recorded process.
+    /// Returns the ID of the recorded process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.header.pid
     }
 
-    /// ID of the recorded process's parent.
+    /// Returns the ID of the recorded process's parent.
     #[must_use]
     pub fn parent_pid(&self) -> u32 {
         self.header.parent_pid
     }
 
-    /// Path of the program.
+    /// Returns the path of the recorded program.
     #[must_use]
     pub fn program(&self) -> &str {
         &self.header.program
@@ -161,25 +161,25 @@ impl<S: ReadAt> Trace<S> {
         }
     }
 
-    /// Missing events of all threads, those without a ring included.
+    /// Returns the number of missing events of all threads, including those without a ring.
     #[must_use]
     pub fn missing(&self) -> Missing {
         self.missing
     }
 
-    /// Bytes of the file that could not be parsed.
+    /// Returns the number of bytes of the files that could not be parsed.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
     }
 
-    /// Number of threads for which there was no ring.
+    /// Returns the number of threads that were not recorded because there was no ring for them.
     #[must_use]
     pub fn threads_refused(&self) -> u64 {
         self.header.threads_refused
     }
 
-    /// Returns the sites, ordered by number.
+    /// Returns all sites of the trace, ordered by number.
     #[must_use]
     pub fn sites(&self) -> Vec<&Site> {
         let mut sites: Vec<&Site> = self.sites.values().collect();
@@ -187,19 +187,19 @@ impl<S: ReadAt> Trace<S> {
         sites
     }
 
-    /// Returns the site of an event; `None` if the trace does not name it.
+    /// Returns the site with this number; `None` if the trace does not contain it.
     #[must_use]
     pub fn site(&self, number: u32) -> Option<&Site> {
         self.sites.get(&number)
     }
 
-    /// The threads, in the order in which they began to record.
+    /// Returns the recorded threads, in the order in which they started to record.
     #[must_use]
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// Time stamp of the recording's end, or of the last update of the header; `None` if unknown.
+    /// Returns the time stamp of the end, or of the header's last update; `None` if unknown.
     #[must_use]
     pub fn end_ticks(&self) -> Option<u64> {
         let end_ticks = self.header.end.ticks;
@@ -216,7 +216,7 @@ impl<S: ReadAt> Trace<S> {
         (begin.monotonic_ns as i64).saturating_add((since_begin * self.ns_per_tick) as i64)
     }
 
-    /// Like [`ns`](Trace::ns), in ns since 1970, by the wall clock's offset when recording began.
+    /// Converts a time stamp to ns since 1970, by the wall clock's offset when recording started.
     #[must_use]
     pub fn realtime_ns(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
@@ -224,7 +224,7 @@ impl<S: ReadAt> Trace<S> {
         self.ns(ticks).saturating_add(shift)
     }
 
-    /// Identifies the clock and the boot: time stamps are comparable if these are equal.
+    /// Returns the clock and the boot, which are equal for traces with comparable time stamps.
     pub(super) fn time_line(&self) -> (bool, [u64; 2]) {
         (self.header.is_tsc, self.header.boot)
     }
