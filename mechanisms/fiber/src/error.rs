@@ -11,7 +11,7 @@ pub enum ConfigError {
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The configuration of a pool names a worker that does not exist.
-    #[error("pool {pool:?}: worker {worker} does not exist, there are {workers_count} from 0 on")]
+    #[error("pool {pool:?}: worker {worker} does not exist: must be below {workers_count}")]
     NoSuchWorker {
         /// Name of the pool.
         pool: String,

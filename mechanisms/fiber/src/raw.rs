@@ -47,8 +47,8 @@ pub use race::Race;
 pub(crate) use {
     cell::{GateCell, wait_at, wait_at_until},
     control::{
-        Control, Ended, HomeAddress, Outcome, Remains, ResultHandle, Runnable, Spec, UntakenResult,
-        fits, id_of, park, prepare, suspend,
+        Control, EndedFiber, FiberRemains, HomeAddress, Outcome, ResultHandle, Runnable, Spec,
+        UntakenResult, fits, id_of, park, prepare, suspend,
     },
     current::{current, enter},
     guarded::Guarded,

@@ -29,7 +29,7 @@ use handover_base::sync::const_unless_loom;
 /// use handover_lock::RawTryLock;
 /// static WORD: RawTryLock = RawTryLock::new();
 /// assert!(WORD.try_lock());
-/// assert!(!WORD.try_lock(), "busy, for the holder too");
+/// assert!(!WORD.try_lock(), "locked twice by the holder");
 /// WORD.unlock();
 /// assert!(!WORD.is_locked());
 /// ```

@@ -233,7 +233,7 @@ mod tests {
     fn budget(engine: &mut Engine) -> u32 {
         match engine.plan(false) {
             Plan::Spin { spins_max } => spins_max,
-            other => panic!("it should spin: {other:?}"),
+            other => panic!("not a plan to spin: {other:?}"),
         }
     }
 
@@ -283,7 +283,7 @@ mod tests {
             engine.spun(50);
         }
         let spins_max = budget(&mut engine);
-        assert!((170..=200).contains(&spins_max), "4 x 50, rounded down: {spins_max}");
+        assert!((170..=200).contains(&spins_max), "{spins_max} polls instead of about 4 x 50");
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
             engine.woken(SHORT_NS, Some(16_000));
         }
         let spins_max = budget(&mut engine);
-        assert!((1200..=1290).contains(&spins_max), "2 x 16 µs / 25 ns: {spins_max}");
+        assert!((1200..=1290).contains(&spins_max), "{spins_max} polls, not 2 x 16 µs / 25 ns");
         for _ in 0..100 {
             engine.plan(false);
             engine.woken(SHORT_NS, Some(1_000_000));
@@ -310,7 +310,7 @@ mod tests {
             engine.woken(SHORT_NS, Some(1_000));
         }
         assert!((950..1050).contains(&engine.wake_ns()), "{}", engine.wake_ns());
-        assert_eq!(engine.plan(false), Plan::ParkQuiet, "5 µs are long when waking takes 1");
+        assert_eq!(engine.plan(false), Plan::ParkQuiet, "spins although a wake takes 1 µs of 5");
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
         engine.spun(20);
         assert!(matches!(engine.plan(false), Plan::Spin { .. }));
         engine.woken(LONG_NS, None);
-        assert!(matches!(engine.plan(false), Plan::Spin { .. }), "misses count from zero again");
+        assert!(matches!(engine.plan(false), Plan::Spin { .. }), "misses were not reset to zero");
     }
 
     #[test]

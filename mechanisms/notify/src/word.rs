@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn only_the_sender_that_finds_a_declared_sleeper_wakes_it() {
         let word = StateWord::new();
-        assert!(!word.notify(Some(0)), "nobody sleeps");
-        assert!(!word.notify(None), "pending already");
+        assert!(!word.notify(Some(0)), "must wake a receiver that is awake");
+        assert!(!word.notify(None), "must wake although a notification was pending");
         assert_eq!(word.try_consume(), Some(None));
         assert!(word.declare_sleep());
-        assert!(word.notify(Some(7)), "asleep");
-        assert!(!word.notify(Some(8)), "the first has woken it");
+        assert!(word.notify(Some(7)), "need not wake a receiver that sleeps");
+        assert!(!word.notify(Some(8)), "a second sender must wake too");
         assert_eq!(word.try_consume(), Some(Some(8)));
         assert_eq!(word.try_consume(), None);
     }
@@ -198,16 +198,17 @@ mod tests {
         let word = StateWord::new();
         assert!(!word.notify(Some(3)));
         assert!(!word.declare_sleep());
-        let consumed = word.sleep_until_notified(|_, _| panic!("must not sleep"));
+        let consumed =
+            word.sleep_until_notified(|_, _| panic!("sleeps although a notification is pending"));
         assert_eq!(consumed, Some(Some(3)));
     }
 
     #[test]
     fn withdrawn_declaration_restores_the_word() {
         let word = StateWord::new();
-        assert_eq!(word.sleep_until_notified(|_, _| false), None, "out of time");
-        assert!(!word.notify(None), "no receiver sleeps any more");
-        assert!(!word.withdraw(), "too late");
+        assert_eq!(word.sleep_until_notified(|_, _| false), None, "notified without a sender");
+        assert!(!word.notify(None), "must wake a receiver whose sleep has ended");
+        assert!(!word.withdraw(), "withdrawn although a notification was pending");
     }
 
     #[test]
@@ -241,12 +242,12 @@ mod tests {
         let mut sleeps_count = 0;
         let consumed = word.sleep_until_notified(|asleep, expected| {
             sleeps_count += 1;
-            assert!(sleeps_count < 5, "it spins");
+            assert!(sleeps_count < 5, "{sleeps_count} sleeps: it spins");
             assert_eq!(asleep.load(Ordering::Relaxed), expected, "sleep {sleeps_count}");
             if sleeps_count < 4 {
                 asleep.store(EMPTY, Ordering::Relaxed);
             } else {
-                assert!(word.notify(Some(5)), "the sender learns that it must wake");
+                assert!(word.notify(Some(5)), "need not wake a receiver that sleeps");
             }
             true
         });

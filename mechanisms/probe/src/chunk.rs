@@ -13,7 +13,7 @@
 use crate::format::{
     SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_PACKED, Segment, checksum_of, chunk, write_varint,
 };
-use crate::lane::{CODE_BITS, Drained, words_of};
+use crate::lane::{CODE_BITS, DrainedEvent, words_of};
 
 /// Maximum size of an event that is encoded as varints: four of them.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
@@ -71,7 +71,7 @@ impl Chunk {
 
     /// Appends an event; returns `false` if the chunk contains packed events, so that the event
     /// belongs to the next one.
-    pub fn push(&mut self, event: &Drained) -> bool {
+    pub fn push(&mut self, event: &DrainedEvent) -> bool {
         if self.is_packed {
             return false;
         }
@@ -98,7 +98,7 @@ impl Chunk {
             let value = |index: usize| words.get(at + index).copied().unwrap_or(0);
             let ticks = base.wrapping_add(event >> CODE_BITS);
             let values = [value(1), value(2)];
-            self.push_varints(&Drained { ticks, code: event & CODE_MASK, values });
+            self.push_varints(&DrainedEvent { ticks, code: event & CODE_MASK, values });
             at += words_of(event) as usize;
         }
         true
@@ -169,7 +169,7 @@ impl Chunk {
 
     /// Appends an event as varints; the caller has ensured the space for it.
     #[inline]
-    fn push_varints(&mut self, event: &Drained) {
+    fn push_varints(&mut self, event: &DrainedEvent) {
         const SHORT: u64 = 1 << 14;
         if self.count == 0 {
             (self.base, self.last) = (event.ticks, event.ticks);
@@ -267,7 +267,7 @@ mod tests {
         let busy = block(&[(10, 4), (70, 4 | FORM_LEAVE), (90, (1 << 16) - 4)]);
         let mut chunk = Chunk::default();
         assert!(chunk.push_block(1000, &busy) && chunk.push_block(2000, &busy));
-        assert!(!chunk.push(&Drained { ticks: 5000, code: 4, values: [0; 2] }));
+        assert!(!chunk.push(&DrainedEvent { ticks: 5000, code: 4, values: [0; 2] }));
         for other in [(10, 4 | FORM_VALUE), (10, 4 | FORM_VALUES), (1 << 17, 4), (10, 1 << 16)] {
             assert!(!chunk.push_block(3000, &block(&[other])), "{other:?}");
         }
@@ -281,10 +281,10 @@ mod tests {
         assert_eq!(read(&mut chunk), expected);
         chunk.clear();
         assert!(chunk.push_block(3000, &block(&[(10, 4 | FORM_VALUES)])));
-        assert!(chunk.push_block(4000, &busy), "packable events may also be encoded as varints");
-        assert!(chunk.push(&Drained { ticks: 3999, code: 4, values: [0; 2] }));
+        assert!(chunk.push_block(4000, &busy), "packable events were not encoded as varints");
+        assert!(chunk.push(&DrainedEvent { ticks: 3999, code: 4, values: [0; 2] }));
         let expected = [(3010, 6), (4010, 4), (4070, 7), (4090, (1 << 16) - 4), (4090, 4)];
-        assert_eq!(read(&mut chunk), expected, "and no time goes back");
+        assert_eq!(read(&mut chunk), expected, "other events, or a time goes back");
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         fn short_varints_equal_general_varints(since in 0..20_000u64, code in 1..20_000u64) {
             let mut chunk = Chunk::default();
             for ticks in [0, since] {
-                chunk.push(&Drained { ticks, code: code & !3, values: [7, 8] });
+                chunk.push(&DrainedEvent { ticks, code: code & !3, values: [7, 8] });
             }
             let mut plainly = Vec::new();
             for since in [0, since] {

@@ -38,7 +38,7 @@ pub enum StartError {
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The trace file could not be created or written.
-    #[error("cannot write {path}")]
+    #[error("cannot create or write the trace {path}")]
     File {
         /// Path of the trace file.
         path: PathBuf,

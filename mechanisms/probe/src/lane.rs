@@ -405,7 +405,7 @@ impl<W: Words> Drop for Writer<W> {
 
 /// Event that was read from a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainedEvent {
     /// Time stamp of the event, in ticks.
     pub ticks: u64,
     /// Number of the site, shifted left by two, plus the form.
@@ -427,7 +427,7 @@ pub struct Drainer {
 impl Drainer {
     /// Returns the next event; `None` if it was not written yet.
     #[inline]
-    pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<Drained> {
+    pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
         let words = &lane.words;
         loop {
             if !self.enter(words) {
@@ -496,13 +496,13 @@ impl Drainer {
     }
 
     #[inline]
-    fn take<W: Words>(&mut self, words: &W, event: u64) -> Drained {
+    fn take<W: Words>(&mut self, words: &W, event: u64) -> DrainedEvent {
         let count = words_of(event);
         let value = |index: u64| if index < count { words.load(self.position + index) } else { 0 };
         let values = [value(1), value(2)];
         self.position += count;
         let ticks = self.base.wrapping_add(event >> CODE_BITS);
-        Drained { ticks, code: event & ((1 << CODE_BITS) - 1), values }
+        DrainedEvent { ticks, code: event & ((1 << CODE_BITS) - 1), values }
     }
 
     /// Returns `true` if more than `blocks_count` blocks can be read.
@@ -569,7 +569,7 @@ mod tests {
         (lane, writer)
     }
 
-    fn drain(drainer: &mut Drainer, lane: &Lane<Boxed>) -> Vec<Drained> {
+    fn drain(drainer: &mut Drainer, lane: &Lane<Boxed>) -> Vec<DrainedEvent> {
         std::iter::from_fn(|| drainer.next(lane)).collect()
     }
 
@@ -590,7 +590,7 @@ mod tests {
             assert_eq!(wrote, WriteResult::Recorded);
             let mut kept = values;
             kept.iter_mut().skip(form as usize).for_each(|value| *value = 0);
-            expected.push(Drained { ticks, code: 8 | form, values: kept });
+            expected.push(DrainedEvent { ticks, code: 8 | form, values: kept });
             if index % drained_each == drained_each - 1 {
                 assert_eq!(drain(&mut drainer, &lane), expected);
                 drainer.release(&lane);
@@ -630,12 +630,16 @@ mod tests {
         let mut to = [0; BLOCK_WORDS as usize];
         let room = BLOCK_WORDS - BLOCK_HEADER_WORDS;
         (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), WriteResult::Recorded));
-        assert_eq!(drainer.rest(&lane, &mut to), None, "more may come");
+        assert_eq!(drainer.rest(&lane, &mut to), None, "copied a block that is not complete");
         assert_eq!(drainer.next(&lane).map(|event| event.ticks), Some(100));
         assert_eq!(writer.write(8, 5000), WriteResult::Recorded);
         let expected: Vec<u64> = (1..room).map(|since| since << CODE_BITS | 4).collect();
         assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])));
-        assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])), "until it is passed");
+        assert_eq!(
+            drainer.rest(&lane, &mut to),
+            Some((100, &expected[..])),
+            "the block was not passed yet"
+        );
         drainer.pass();
         assert_eq!(drainer.rest(&lane, &mut to), None);
         assert_eq!(drainer.next(&lane).map(|event| (event.ticks, event.code)), Some((5000, 8)));
@@ -657,12 +661,12 @@ mod tests {
         (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), WriteResult::Recorded));
         assert_eq!(writer.write(4, 20_000), WriteResult::Full);
         assert_eq!(writer.give_up(), WriteResult::Lost);
-        assert_eq!(writer.write(4, 20_001), WriteResult::Lost, "without another Full");
+        assert_eq!(writer.write(4, 20_001), WriteResult::Lost, "waits again after giving up");
         drain(&mut drainer, &lane);
         drainer.release(&lane);
         assert_eq!(writer.write(4, 20_002), WriteResult::Recorded);
         lane.close();
-        assert!(writer.has_room(), "there is nothing to wait for");
+        assert!(writer.has_room(), "the writer of a closed lane waits");
         drop(writer);
         assert_eq!(lane.counts(), (2 * room + 1, 2));
     }

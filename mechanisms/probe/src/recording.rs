@@ -365,7 +365,7 @@ fn on_thread_exit(writer: Writer<Memory>) {
 struct ForkLocks {
     control: MutexGuard<'static, Control>,
     _registry: registry::RegistryLock,
-    _inside: current::Inside,
+    _inside: current::InsideGuard,
 }
 
 thread_local! {

@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::error::SwitchError;
 use crate::pattern::matches;
-use crate::raw::current::{self, Inside};
+use crate::raw::current::{self, InsideGuard};
 use crate::raw::{flip, section};
 use crate::site::{Meta, SITES_MAX, STATE_OFF, STATE_ON, Site};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 /// Locked registry, with a guard that keeps this thread's events from locking it again.
 struct Locked {
     registry: MutexGuard<'static, Registry>,
-    _inside: Inside,
+    _inside: InsideGuard,
 }
 
 fn lock() -> Locked {

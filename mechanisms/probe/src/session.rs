@@ -236,7 +236,9 @@ impl Session {
             let free =
                 |entry: &ThreadEntry| entry.end_ticks != 0 && (overwrites || entry.is_streamed);
             let Some(at) = threads.entries.iter().position(free) else {
-                return Err(io::Error::other("no ring is free: raise Config::threads_max"));
+                return Err(io::Error::other(
+                    "no ring is free for this thread: raise Config::threads_max",
+                ));
             };
             let ended = threads.entries.remove(at);
             let (recorded, lost) = ended.lane.counts();

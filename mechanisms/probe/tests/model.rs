@@ -22,7 +22,7 @@
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, thread};
 use handover_probe::lane::{
-    BLOCK_WORDS, CODE_BITS, Drained, Drainer, Lane, WhenFull, Words, WriteResult, Writer,
+    BLOCK_WORDS, CODE_BITS, DrainedEvent, Drainer, Lane, WhenFull, Words, WriteResult, Writer,
 };
 
 /// Words that loom checks.
@@ -76,7 +76,7 @@ fn events_arrive_complete_and_in_order_while_blocks_are_reused() {
                 .count()
         });
         let mut drainer = Drainer::default();
-        let mut seen: Vec<Drained> = Vec::new();
+        let mut seen: Vec<DrainedEvent> = Vec::new();
         for _ in 0..2 {
             seen.extend(drainer.next(&lane));
             drainer.release(&lane);
@@ -156,7 +156,7 @@ fn mixed_calls_yield_each_recorded_event_once_in_order() {
             wrote.filter(|it| *it == WriteResult::Recorded).count()
         });
         let mut drainer = Drainer::default();
-        let mut seen: Vec<Drained> = drainer.next(&lane).into_iter().collect();
+        let mut seen: Vec<DrainedEvent> = drainer.next(&lane).into_iter().collect();
         drainer.release(&lane);
         lane.close();
         seen.extend(drainer.next(&lane));
@@ -165,7 +165,7 @@ fn mixed_calls_yield_each_recorded_event_once_in_order() {
         seen.extend(std::iter::from_fn(|| drainer.next(&lane)));
         assert_eq!(seen.len(), recorded);
         assert!(seen.windows(2).all(|pair| pair[0].ticks < pair[1].ticks));
-        let value = |event: &Drained| if event.ticks % 2 == 0 { 10 * event.ticks } else { 0 };
+        let value = |event: &DrainedEvent| if event.ticks % 2 == 0 { 10 * event.ticks } else { 0 };
         assert!(seen.iter().all(|event| event.values == [value(event), 0]));
         assert_eq!(lane.counts().0, recorded as u64);
     });

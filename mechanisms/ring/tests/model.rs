@@ -115,7 +115,7 @@ fn values_arrive_in_order_while_slots_are_reused() {
 }
 
 #[test]
-fn push_later_values_arrive_complete_and_in_order() {
+fn unpublished_values_arrive_complete_and_in_order() {
     model(2, || {
         let (mut producer, mut consumer) = spsc::ring(8).unwrap();
         let other = thread::spawn(move || {

@@ -78,7 +78,7 @@ pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
 pub use ledger::{Counts, Ledger};
 pub use load::{Due, Flows, Load, Spec};
 pub use run::{ClientRun, run_client};
-pub use sink::{Both, CopySink, FlowCounter, FlowCounts, Null, Sink, SinkError};
+pub use sink::{CopySink, FlowCounter, FlowCounts, Null, Sink, SinkError, TwoSinks};
 pub use stamps::{Record, Stamping, Trace};
 pub use wait::IdlePolicy;
 pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX, Token};

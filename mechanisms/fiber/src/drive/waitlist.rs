@@ -67,6 +67,6 @@ impl<S> Waitlist<S> {
 
 /// Removes `waiter` from the queue; returns `true` if it was still queued.
 pub(crate) fn remove_waiter(waiters: &mut VecDeque<Waiter>, waiter: &Waiter) -> bool {
-    let at = waiters.iter().position(|one| one.is(waiter));
+    let at = waiters.iter().position(|one| one.is_same(waiter));
     at.and_then(|at| waiters.remove(at)).is_some()
 }

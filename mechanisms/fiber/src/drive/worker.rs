@@ -6,8 +6,8 @@ use crate::engine::counts::FiberCounts;
 use crate::engine::{Lead, PollInterval};
 use crate::error::StackError;
 use crate::raw::{
-    Control, Ended, HomeAddress, Outcome, Remains, Runnable, Stack, TimerPayload, UntakenResult,
-    Waiter, WorkerOwner,
+    Control, EndedFiber, FiberRemains, HomeAddress, Outcome, Runnable, Stack, TimerPayload,
+    UntakenResult, Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -322,7 +322,7 @@ impl Worker {
     }
 
     #[inline]
-    fn finish(&self, ended: Ended, drop_untaken: &impl Fn(&Self, UntakenResult)) {
+    fn finish(&self, ended: EndedFiber, drop_untaken: &impl Fn(&Self, UntakenResult)) {
         if ended.has_panicked() {
             add(&self.owner.counters.panicked, 1);
         }
@@ -333,9 +333,9 @@ impl Worker {
             }
         };
         match ended.announce(wake) {
-            Remains::Nothing => {}
-            Remains::Stack(stack) => self.release_stack(stack),
-            Remains::UntakenResult(unread) => drop_untaken(self, unread),
+            FiberRemains::Nothing => {}
+            FiberRemains::Stack(stack) => self.release_stack(stack),
+            FiberRemains::UntakenResult(unread) => drop_untaken(self, unread),
         }
         self.counts().add_ended();
     }

@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(poll_interval.next(100), SWITCHES_MAX);
         assert_eq!(poll_interval.next(10_000_000), 1);
         assert_eq!(poll_interval.next(10_000_000), 1);
-        assert_eq!(poll_interval.next(5_000), 1, "as it should be");
+        assert_eq!(poll_interval.next(5_000), 1, "runs of 5 µs");
         assert_eq!(poll_interval.next(1_000), 2);
     }
 }

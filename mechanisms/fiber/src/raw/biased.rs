@@ -143,7 +143,7 @@ mod tests {
                 // SAFETY: only this thread is the owner, and the closure locks nothing.
                 unsafe { value.with_owner(fence_fully, |count| *count += 1) };
             }
-            thieves.map(|thief| thief.join().expect("a thief")).iter().sum()
+            thieves.map(|thief| thief.join().expect("a thief panicked")).iter().sum()
         });
         // SAFETY: the only thread left.
         assert_eq!(unsafe { value.with_owner_unlocked(|count| *count) }, EACH + stolen);

@@ -177,12 +177,12 @@ pub(crate) enum Outcome {
     /// The fiber waits, and its commit was called; `Some` if the fiber need not wait after all.
     Parked(Option<Runnable>),
     /// The fiber has finished.
-    Ended(Ended),
+    Ended(EndedFiber),
 }
 
 /// Fiber that has finished, before its waiters are notified.
 #[derive(Debug)]
-pub(crate) struct Ended(NonNull<Control>);
+pub(crate) struct EndedFiber(NonNull<Control>);
 
 impl Runnable {
     #[inline]
@@ -285,13 +285,13 @@ impl Runnable {
             }
             CoroutineResult::Return(()) => {
                 self.control().shadow.destroy();
-                Outcome::Ended(Ended(control))
+                Outcome::Ended(EndedFiber(control))
             }
         }
     }
 }
 
-impl Ended {
+impl EndedFiber {
     /// Returns `true` if the fiber panicked.
     pub(crate) fn has_panicked(&self) -> bool {
         // SAFETY: its end was not announced yet, so neither handle nor worker has freed the block.
@@ -300,29 +300,29 @@ impl Ended {
 
     /// Notifies the waiters that the fiber has finished; returns what remains to be freed.
     #[inline]
-    pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> Remains {
+    pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> FiberRemains {
         // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
         // handle.
         match unsafe { self.0.as_ref() }.ended.set() {
             PreviousState::Waiting(waiters) => {
                 waiters.for_each(wake);
-                Remains::Nothing
+                FiberRemains::Nothing
             }
             // SAFETY: the handle was dropped, or there was none, so only this worker can free the
             // block.
             PreviousState::Abandoned if unsafe { self.0.as_ref() }.result.is_null() => {
                 // SAFETY: the fiber has ended, and no handle is left.
-                Remains::Stack(unsafe { reclaim(self.0) })
+                FiberRemains::Stack(unsafe { reclaim(self.0) })
             }
-            PreviousState::Abandoned => Remains::UntakenResult(UntakenResult(self.0)),
-            PreviousState::AlreadySet => Remains::Nothing,
+            PreviousState::Abandoned => FiberRemains::UntakenResult(UntakenResult(self.0)),
+            PreviousState::AlreadySet => FiberRemains::Nothing,
         }
     }
 }
 
 /// Parts of a finished fiber that its worker must free.
 #[derive(Debug)]
-pub(crate) enum Remains {
+pub(crate) enum FiberRemains {
     /// None: the handle owns the result and the stack.
     Nothing,
     /// The stack; the result was dropped or does not exist.

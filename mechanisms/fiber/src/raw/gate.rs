@@ -485,7 +485,7 @@ mod tests {
                         assert_eq!(value.load(Ordering::Relaxed), 7);
                     });
                 }
-                assert!(gate.claim() && !gate.claim(), "the first claim only");
+                assert!(gate.claim() && !gate.claim(), "not exactly the first claim succeeds");
                 value.store(7, Ordering::Relaxed); // Relaxed: as above
                 open(&gate);
             });
@@ -526,7 +526,9 @@ mod tests {
                 let again = unsafe { gate.withdraw(first.wrapping_add(withdrawn), &withdrawals) };
                 assert!(!again.was_queued);
             }
-            let PreviousState::Waiting(waiters) = gate.set() else { panic!("it was closed") };
+            let PreviousState::Waiting(waiters) = gate.set() else {
+                panic!("the gate was already open")
+            };
             let others: Vec<usize> = (0..3).filter(|index| *index != withdrawn).collect();
             assert_eq!(waiters.collect::<Vec<_>>(), others);
         }

@@ -44,7 +44,7 @@ impl Waiter {
     }
 
     /// Returns `true` if both are the same waiter. Always `false` for fibers without a deadline.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::TimedFiber(one), Self::TimedFiber(other)) => one == other,
             (Self::Thread(one), Self::Thread(other)) => Arc::ptr_eq(one, other),

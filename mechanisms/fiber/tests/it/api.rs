@@ -601,7 +601,7 @@ fn invalid_configuration_is_refused_with_its_reason() {
     let far = PoolConfig { workers: vec![3], ..PoolConfig::new("a", 1) };
     assert_eq!(
         refused(Config { pools: vec![far], ..Config::default() }),
-        "pool \"a\": worker 3 does not exist, there are 1 from 0 on"
+        "pool \"a\": worker 3 does not exist: must be below 1"
     );
     assert_eq!(
         refused(Config { cpus: vec![0], ..Config::workers(2) }),

@@ -32,7 +32,7 @@ use handover_base::sync::{UnsafeCell, const_unless_loom};
 /// let journal = TryLock::new(Vec::new());
 /// if let Some(mut held) = journal.try_lock() {
 ///     held.push("first");
-///     assert!(journal.try_lock().is_none(), "busy, for its own holder too");
+///     assert!(journal.try_lock().is_none(), "locked twice by the holder");
 /// } // dropped: free
 /// assert_eq!(journal.into_inner(), ["first"]);
 /// ```

@@ -45,7 +45,7 @@ pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], left.as_ref()) {
             Ok(ready_count) => return ready_count > 0,
             Err(Errno::INTR) => {}
-            Err(errno) => panic!("poll failed: {errno}"),
+            Err(errno) => panic!("poll(2) of a descriptor failed: {errno}"),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Unparker {
     /// If the kernel refuses futexes.
     #[inline]
     pub fn unpark(&self) -> bool {
-        self.unpark_with(|| debug_assert!(false, "unpark() of a receiver in park_with()"))
+        self.unpark_with(|| debug_assert!(false, "unpark() cannot wake a receiver in park_with()"))
     }
 
     /// Wakes the receiver if it sleeps: in [`Parker::park`] directly, in [`Parker::park_with`] by
@@ -440,7 +440,7 @@ mod tests {
 
     /// A parker that is on CPU 0, and yields to others there.
     fn yielding() -> Parker {
-        let mut parker = Parker::new(Config::default()).expect("valid");
+        let mut parker = Parker::new(Config::default()).expect("the defaults are valid");
         (parker.cpu_plus_one, parker.is_yielding) = (1, true);
         parker
     }
@@ -500,7 +500,7 @@ mod tests {
         );
         assert_eq!(rare.iter().filter(|count| **count == 1).count(), rare.len() - 2, "{rare:?}");
         parker.expect(&elsewhere);
-        assert_eq!(polls(&mut parker, 7), 7, "the turn of a long poll");
+        assert_eq!(polls(&mut parker, 7), 7, "the wait polls only once");
         parker.expect(&elsewhere);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
     }

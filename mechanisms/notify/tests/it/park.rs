@@ -64,7 +64,7 @@ fn ping_pong_works_on_one_cpu() {
 }
 
 #[test]
-fn park_without_a_ring_ends_at_its_deadline() {
+fn park_without_a_sender_ends_at_its_deadline() {
     let unparker = Unparker::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
     let deadline_ns = now_ns() + 3_000_000;

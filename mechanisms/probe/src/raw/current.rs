@@ -121,22 +121,22 @@ pub(crate) fn mark_internal() {
 /// Guard that keeps events of its thread from starting a recording, locking or waiting.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Inside {
+pub(crate) struct InsideGuard {
     before: Phase,
 }
 
 /// Marks the calling thread as executing this crate, until the guard is dropped.
-pub(crate) fn enter() -> Inside {
+pub(crate) fn enter() -> InsideGuard {
     let before = PHASE.get();
     if before == Phase::Ready {
         PHASE.set(Phase::Inside);
     }
     // Pairs with the fence in drop(): signal handlers that run in between see the phase.
     compiler_fence(Ordering::SeqCst);
-    Inside { before }
+    InsideGuard { before }
 }
 
-impl Drop for Inside {
+impl Drop for InsideGuard {
     fn drop(&mut self) {
         // Pairs with the fence in enter(): code before this line ran within the phase.
         compiler_fence(Ordering::SeqCst);

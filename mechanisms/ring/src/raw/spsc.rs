@@ -234,7 +234,7 @@ impl<T> Producer<T> {
     ///
     /// A consumer that keeps up then takes the producer's line once for several values. It does not
     /// see the last values, so **flush before you stop pushing**: a consumer that waits for an
-    /// unpublished value waits for ever. At most [`LATER_MAX`](Self::LATER_MAX) values are
+    /// unpublished value waits for ever. At most [`UNPUBLISHED_MAX`](Self::UNPUBLISHED_MAX) values are
     /// unpublished.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl<T> Producer<T> {
     }
 
     /// Maximum number of values that [`push_unpublished`](Self::push_unpublished) leaves unpublished.
-    pub const LATER_MAX: usize = SpscShared::<T>::LINE as usize - 1;
+    pub const UNPUBLISHED_MAX: usize = SpscShared::<T>::LINE as usize - 1;
 
     /// Publishes the values that [`push_unpublished`](Self::push_unpublished) left unpublished.
     #[inline]

@@ -34,9 +34,9 @@ fn failed_allocation_is_an_error() {
 }
 
 #[test]
-fn push_later_is_published_by_a_full_line_or_a_flush() {
+fn unpublished_push_is_published_by_a_full_line_or_a_flush() {
     let (mut producer, mut consumer) = spsc::ring(64).unwrap();
-    let line = spsc::Producer::<u64>::LATER_MAX as u64 + 1;
+    let line = spsc::Producer::<u64>::UNPUBLISHED_MAX as u64 + 1;
     assert_eq!(line, 8);
     for value in 0..line - 1 {
         producer.push_unpublished(value).unwrap();

@@ -114,7 +114,7 @@ proptest! {
     /// The published values are a prefix of the pushed ones, not far behind, and all of them after
     /// a flush.
     #[test]
-    fn push_later_values_arrive_late_but_in_order(
+    fn unpublished_values_arrive_late_but_in_order(
         slots_count in 1u32..300,
         steps in prop::collection::vec(0u8..20, 0..if cfg!(miri) { 60 } else { 600 }),
     ) {
@@ -148,7 +148,7 @@ proptest! {
             }
             prop_assert_eq!(producer.len() as u64, pushed - popped);
             let unpublished = producer.len() - consumer.len();
-            prop_assert!(unpublished <= spsc::Producer::<u64>::LATER_MAX);
+            prop_assert!(unpublished <= spsc::Producer::<u64>::UNPUBLISHED_MAX);
         }
         drop(producer);
         prop_assert!(consumer.drain().eq(popped..pushed));

@@ -21,13 +21,13 @@ use std::thread::{self, JoinHandle};
 pub struct Arbiter<S> {
     scheduler: S,
     config: ArbiterConfig,
-    ending: Ending,
+    ending: FinishGuard,
 }
 
 /// Guard whose destructor notifies the clients that the arbiter has finished, also after a panic.
-pub(super) struct Ending(pub(super) Arc<ArbiterState>);
+pub(super) struct FinishGuard(pub(super) Arc<ArbiterState>);
 
-impl Drop for Ending {
+impl Drop for FinishGuard {
     fn drop(&mut self) {
         self.0.raise(ENDED);
     }
@@ -43,7 +43,7 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         if !scheduler.is_empty() {
             return Err(ArbiterConfigError::Queued { packets_count: scheduler.len() });
         }
-        let ending = Ending(Arc::new(ArbiterState::new(&config)));
+        let ending = FinishGuard(Arc::new(ArbiterState::new(&config)));
         Ok(Self { scheduler, config, ending })
     }
 

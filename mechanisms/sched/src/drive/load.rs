@@ -169,7 +169,7 @@ impl Flows {
     /// # Panics
     /// Panics if `clients_count` is 0.
     pub fn of(client: u32, clients_count: u32, flows_count: u32) -> Self {
-        assert!(clients_count > 0, "clients_count=0: it must be at least 1");
+        assert!(clients_count > 0, "clients_count=0: must be at least 1");
         Self { first: client, step: clients_count, flows_count, next: client }
     }
 

@@ -88,9 +88,9 @@ impl Sink for CopySink {
 
 /// Sink that passes each packet to two sinks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Both<A, B>(pub A, pub B);
+pub struct TwoSinks<A, B>(pub A, pub B);
 
-impl<A: Sink, B: Sink> Sink for Both<A, B> {
+impl<A: Sink, B: Sink> Sink for TwoSinks<A, B> {
     #[inline(always)]
     fn transmit(&mut self, packet: Departure) {
         self.0.transmit(packet);

@@ -178,7 +178,7 @@ mod tests {
             let began_ns = 1_000;
             assert!(idle.may_yield(began_ns));
             idle.yielded(began_ns, began_ns + YIELD_LONG_NS - 1);
-            assert!(idle.may_yield(began_ns + YIELD_LONG_NS), "to a thread of the driver");
+            assert!(idle.may_yield(began_ns + YIELD_LONG_NS), "a short yield is not repeated");
             let took_ns = 2 * YIELD_LONG_NS;
             idle.yielded(began_ns, began_ns + took_ns);
             let again_ns = began_ns + took_ns + 100 * took_ns;

@@ -1,7 +1,7 @@
 //! Two levels: tenants share the link, and each tenant's flows share the tenant's part.
 
 use super::config::{Config, ConfigError, check_spec};
-use super::table::{FlowStates, Pushed, Table};
+use super::table::{FlowStates, PushResult, Table};
 use super::{
     Accepted, Discipline, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler,
     Totals,
@@ -116,18 +116,18 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         &mut self,
         now_ns: u64,
         packet: Packet<T>,
-        pushed: Pushed,
+        pushed: PushResult,
     ) -> Result<Accepted<T>, Refused<T>> {
         let why = match pushed {
-            Pushed::NoFlow => match self.make_flows(packet.flow) {
+            PushResult::NoFlow => match self.make_flows(packet.flow) {
                 Ok(()) => return self.enqueue(now_ns, packet),
                 Err(why) => why,
             },
-            Pushed::FlowFull { drops_head: true } => {
+            PushResult::FlowFull { drops_head: true } => {
                 let popped = self.flows.pop(packet.flow);
                 self.flows.totals.dropped += 1;
                 let pushed = self.flows.push(&packet);
-                debug_assert!(matches!(pushed, Pushed::First | Pushed::Behind));
+                debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
                 let before = popped.packet.length_bytes;
                 let bytes = popped.next_bytes.unwrap_or(packet.length_bytes);
                 let tenant = self.tenant_of[packet.flow as usize] as usize;
@@ -135,10 +135,10 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
                 order.changed(&mut self.flows, packet.flow, before, bytes);
                 return Ok(Accepted::InsteadOf(popped.packet));
             }
-            Pushed::BadLength if packet.length_bytes == 0 => Refusal::Empty,
-            Pushed::BadLength => Refusal::TooLong,
-            Pushed::FlowFull { .. } => Refusal::FlowFull,
-            Pushed::Full | Pushed::First | Pushed::Behind => Refusal::Full,
+            PushResult::BadLength if packet.length_bytes == 0 => Refusal::Empty,
+            PushResult::BadLength => Refusal::TooLong,
+            PushResult::FlowFull { .. } => Refusal::FlowFull,
+            PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
         };
         self.flows.totals.refused += 1;
         Err(Refused { packet, why })
@@ -202,8 +202,8 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
     #[inline]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         match self.flows.push(&packet) {
-            Pushed::Behind => Ok(Accepted::Queued),
-            Pushed::First => {
+            PushResult::Behind => Ok(Accepted::Queued),
+            PushResult::First => {
                 let id = self.tenant_of[packet.flow as usize];
                 let tenant = &mut self.tenants[id as usize];
                 let bytes = packet.length_bytes;

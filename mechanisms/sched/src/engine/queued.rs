@@ -1,7 +1,7 @@
 //! Scheduler made of a queue for each flow and an order of the flows.
 
 use super::config::{Config, ConfigError, check_spec};
-use super::table::{FlowStates, Pushed, Table};
+use super::table::{FlowStates, PushResult, Table};
 use super::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
 use std::fmt::Debug;
 
@@ -117,20 +117,20 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         &mut self,
         now_ns: u64,
         packet: Packet<T>,
-        pushed: Pushed,
+        pushed: PushResult,
     ) -> Result<Accepted<T>, Refused<T>> {
         let why = match pushed {
-            Pushed::NoFlow => match self.make_flows(packet.flow) {
+            PushResult::NoFlow => match self.make_flows(packet.flow) {
                 Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
                 Err(why) => why,
             },
-            Pushed::FlowFull { drops_head: true } => {
+            PushResult::FlowFull { drops_head: true } => {
                 return Ok(Accepted::InsteadOf(self.replace_oldest(now_ns, packet)));
             }
-            Pushed::BadLength if packet.length_bytes == 0 => Refusal::Empty,
-            Pushed::BadLength => Refusal::TooLong,
-            Pushed::FlowFull { .. } => Refusal::FlowFull,
-            Pushed::Full | Pushed::First | Pushed::Behind => Refusal::Full,
+            PushResult::BadLength if packet.length_bytes == 0 => Refusal::Empty,
+            PushResult::BadLength => Refusal::TooLong,
+            PushResult::FlowFull { .. } => Refusal::FlowFull,
+            PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
         };
         self.table.totals.refused += 1;
         Err(Refused { packet, why })
@@ -151,7 +151,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         self.table.totals.dropped += 1;
         // Cannot fail: a node was freed, and the flow has room for one packet.
         let pushed = self.table.push(&packet);
-        debug_assert!(matches!(pushed, Pushed::First | Pushed::Behind));
+        debug_assert!(matches!(pushed, PushResult::First | PushResult::Behind));
         let (id, before) = (packet.flow, popped.packet.length_bytes);
         let bytes = popped.next_bytes.unwrap_or(packet.length_bytes);
         let _ = now_ns; // a packet's turn depends on its flow's past, not on this moment
@@ -175,8 +175,8 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
     #[inline(always)]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         match self.table.push(&packet) {
-            Pushed::Behind => Ok(Accepted::Queued),
-            Pushed::First => {
+            PushResult::Behind => Ok(Accepted::Queued),
+            PushResult::First => {
                 self.order.activate(&mut self.table, packet.flow, packet.length_bytes, now_ns);
                 Ok(Accepted::Queued)
             }

@@ -63,7 +63,7 @@ pub struct HalfLine;
 pub struct Line;
 
 /// Result of [`Table::push`].
-pub(crate) enum Pushed {
+pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,
     /// The packet was queued behind other packets of the flow.
@@ -79,7 +79,7 @@ pub(crate) enum Pushed {
 }
 
 /// A packet that was removed, and the length of the flow's next.
-pub(crate) struct Popped<T> {
+pub(crate) struct PoppedPacket<T> {
     pub(crate) packet: Packet<T>,
     /// Length of the flow's next packet; `None` if the removed one was the last.
     pub(crate) next_bytes: Option<u32>,
@@ -157,14 +157,16 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
 
     /// Queues a packet behind the others of its flow, if possible.
     #[inline(always)]
-    pub(crate) fn push(&mut self, packet: &Packet<T>) -> Pushed {
-        let Some(flow) = self.flows.get_mut(packet.flow as usize) else { return Pushed::NoFlow };
+    pub(crate) fn push(&mut self, packet: &Packet<T>) -> PushResult {
+        let Some(flow) = self.flows.get_mut(packet.flow as usize) else {
+            return PushResult::NoFlow;
+        };
         // One comparison: a length of 0 wraps around to the greatest value.
         if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes & !HEAD_BIT {
-            return Pushed::BadLength;
+            return PushResult::BadLength;
         }
         if flow.count >= flow.packets_max {
-            return Pushed::FlowFull { drops_head: flow.length_max_bytes & HEAD_BIT != 0 };
+            return PushResult::FlowFull { drops_head: flow.length_max_bytes & HEAD_BIT != 0 };
         }
         let at = self.free;
         let Some(node) = self.nodes.get_mut(at as usize) else { return self.push_new(packet) };
@@ -178,21 +180,21 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
             flow.head = at;
             flow.tail = at;
             flow.head_bytes = packet.length_bytes;
-            return Pushed::First;
+            return PushResult::First;
         }
         let tail = std::mem::replace(&mut flow.tail, at);
         let before = &mut self.nodes[tail as usize];
         before.next = at;
         before.next_bytes = packet.length_bytes;
-        Pushed::Behind
+        PushResult::Behind
     }
 
     /// Queues a packet as `push` does, with a node that was never used.
     #[cold]
     #[inline(never)]
-    fn push_new(&mut self, packet: &Packet<T>) -> Pushed {
+    fn push_new(&mut self, packet: &Packet<T>) -> PushResult {
         if self.nodes.len() >= self.packets_max as usize {
-            return Pushed::Full;
+            return PushResult::Full;
         }
         let at = self.nodes.len() as u32;
         let Packet { flow, length_bytes, token } = *packet;
@@ -204,17 +206,17 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         if flow.count == 1 {
             flow.head = at;
             flow.head_bytes = length_bytes;
-            return Pushed::First;
+            return PushResult::First;
         }
         let before = &mut self.nodes[tail as usize];
         before.next = at;
         before.next_bytes = length_bytes;
-        Pushed::Behind
+        PushResult::Behind
     }
 
     /// Removes the oldest packet of a flow that has one.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, id: u32) -> Popped<T> {
+    pub(crate) fn pop(&mut self, id: u32) -> PoppedPacket<T> {
         let flow = &mut self.flows[id as usize];
         debug_assert!(flow.count > 0);
         let at = flow.head;
@@ -224,7 +226,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         flow.head_bytes = node.next_bytes;
         self.free = at;
         flow.count -= 1;
-        Popped { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
+        PoppedPacket { packet, next_bytes: (flow.count > 0).then_some(flow.head_bytes) }
     }
 
     /// Prefetches the flow's oldest packet; the flow itself should be in the cache already.

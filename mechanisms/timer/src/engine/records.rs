@@ -292,10 +292,10 @@ mod tests {
     #[test]
     fn slot_is_retired_after_its_last_generation() {
         let mut records = Records::new(1, 0);
-        let first = records.occupy(1, "first").expect("room");
+        let first = records.occupy(1, "first").expect("too many timers");
         assert_eq!(records.remove(first), Some("first"));
         records.slots[0].stamp = u32::MAX - HAS_EXTRA; // as after all other generations
-        let last = records.occupy(2, "last").expect("room");
+        let last = records.occupy(2, "last").expect("too many timers");
         assert_eq!(last.index(), 0);
         assert_eq!(records.remove(last), Some("last"));
         let other = records.occupy(3, "other").expect("the limit counts timers, not slots");
@@ -311,12 +311,12 @@ mod tests {
     #[test]
     fn earlier_deadline_makes_the_old_entry_stale() {
         let mut records = Records::new(1, 0);
-        let id = records.occupy(100, ()).expect("room");
+        let id = records.occupy(100, ()).expect("too many timers");
         let first = Entry::new(100, id.key());
         assert_eq!(records.entry_state(first), EntryState::Once);
         assert_eq!(records.reschedule(id, 200), Some(false));
         assert_eq!(records.entry_state(first), EntryState::Postponed);
-        assert_eq!(records.reschedule(id, 150), Some(false), "the old entry is checked in time");
+        assert_eq!(records.reschedule(id, 150), Some(false), "the old entry is checked too late");
         assert_eq!(records.reschedule(id, 50), Some(true));
         let second = records.entry(id.index());
         assert_eq!(records.entry_state(first), EntryState::Stale);
