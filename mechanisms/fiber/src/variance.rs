@@ -42,7 +42,7 @@ struct ReceiverIsInvariant;
 /// ```
 struct MutexGuardIsInvariant;
 
-/// Covariant: only a value comes out of a join handle.
+/// A join handle is covariant: a value only comes out of it.
 ///
 /// ```
 /// use handover_fiber::JoinHandle;
@@ -52,7 +52,7 @@ struct MutexGuardIsInvariant;
 /// ```
 struct JoinHandleIsCovariant;
 
-/// The types above, without the conversion.
+/// The types of the examples above compile without the conversion.
 ///
 /// ```
 /// use handover_fiber::{Eventual, Mutex, MutexGuard, Receiver, Sender};

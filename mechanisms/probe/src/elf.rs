@@ -5,7 +5,7 @@
 use crate::read::ReadAt;
 use std::io;
 
-/// Position and size of a section in its file.
+/// Position and size of a section in an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Section {
     pub offset: u64,

@@ -27,7 +27,8 @@ use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 
-/// Words in a block, header included; fewer under loom and under Miri, which map no files.
+/// Number of words in a block of events, with its header; fewer under loom and under Miri, which
+/// map no files.
 pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
     6
 } else if cfg!(miri) {

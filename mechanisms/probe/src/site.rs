@@ -34,7 +34,7 @@ pub enum Kind {
     Span,
 }
 
-/// Static data of a site, in a layout that C code can share.
+/// Static data of a probe site, in a layout that C code can share.
 ///
 /// It is position-independent and has no pointers, so that it can be read from the program's file
 /// too: a header of 16 bytes, then the name, then the file's name.

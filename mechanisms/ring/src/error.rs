@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Error of making a ring.
+/// Error of creating a ring.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {

@@ -49,7 +49,7 @@ const GATHERED_MIN: usize = 96;
 const PREFETCH_DISTANCE: usize = 16;
 /// Slot index that stands for the heap of late timers, which has no slot.
 const LATE: usize = usize::MAX;
-/// Key that no timer has.
+/// Key that no timer has: the newest timer is unknown.
 const NO_KEY: u64 = 0;
 /// Number of calls of [`Levels::sweep`] for each new block while there are too many blocks; two
 /// calls process a block.

@@ -11,7 +11,7 @@ pub enum ConfigError {
     OutOfRange {
         /// Name of the field.
         knob: &'static str,
-        /// Value of the field.
+        /// Invalid value of the field.
         value: u32,
         /// Minimum value of the field.
         min: u32,

@@ -87,7 +87,7 @@ mod enabled {
             Self { fiber: null(), switch: null(), worker: null() }
         }
 
-        /// Called on the worker's stack before the switch to the fiber's.
+        /// Announces a switch to the fiber; called on the worker's stack before it.
         #[inline(always)]
         pub(crate) fn leave_worker(&self) {
             if self.fiber.get().is_null() {
@@ -99,28 +99,28 @@ mod enabled {
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
-        /// Called on the fiber's stack after a switch to it.
+        /// Completes a switch to the fiber; called on the fiber's stack after it.
         #[inline(always)]
         pub(crate) fn enter_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
         }
 
-        /// Called on the fiber's stack before the switch to the worker's.
+        /// Announces a switch to the worker; called on the fiber's stack before it.
         #[inline(always)]
         pub(crate) fn leave_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
-        /// Called on the worker's stack after a switch to it.
+        /// Completes a switch to the worker; called on the worker's stack after it.
         #[inline(always)]
         pub(crate) fn enter_worker(&self) {
             // SAFETY: the shadow of this thread, which leave_worker() stored before the fiber ran.
             unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
         }
 
-        /// Called on the worker's stack after the fiber's end.
+        /// Deletes the shadows of a fiber that has finished; called on the worker's stack.
         pub(crate) fn destroy(&self) {
             for shadow in [&self.fiber, &self.switch] {
                 // SAFETY: created by leave_worker(); enter_worker() has made another shadow the

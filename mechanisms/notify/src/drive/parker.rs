@@ -221,16 +221,19 @@ impl Parker {
         }
     }
 
-    /// Records that the next wait probably ends with an answer from the receiver of `of`, which was
-    /// just woken. If that receiver runs on this thread's CPU, spinning would only keep it from
-    /// answering.
+    /// Records that the next wait probably ends with an answer from the receiver of `unparker`,
+    /// which was just woken. If that receiver runs on this thread's CPU, spinning would only keep
+    /// it from answering.
     ///
     /// # Cost
     /// A load of the line that unparking has read.
     #[inline]
-    pub fn expect(&mut self, of: &Unparker) {
-        let expected =
-            if self.is_on_this_cpu(of) { AnswerSource::ThisCpu } else { AnswerSource::OtherCpu };
+    pub fn expect(&mut self, unparker: &Unparker) {
+        let expected = if self.is_on_this_cpu(unparker) {
+            AnswerSource::ThisCpu
+        } else {
+            AnswerSource::OtherCpu
+        };
         self.expected = self.expected.max(expected);
     }
 
@@ -241,8 +244,8 @@ impl Parker {
     /// # Cost
     /// A load for each unparker, up to the first whose receiver runs on this CPU.
     #[inline]
-    pub fn expect_all<'a>(&mut self, of: impl IntoIterator<Item = &'a Unparker>) {
-        for unparker in of {
+    pub fn expect_all<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
+        for unparker in unparkers {
             if self.is_on_this_cpu(unparker) {
                 self.expected = AnswerSource::ThisCpu;
                 return;

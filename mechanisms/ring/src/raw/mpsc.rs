@@ -580,7 +580,7 @@ impl<T> Consumer<T> {
         if matches!(state, SlotState::Filled) { self.take() } else { None }
     }
 
-    /// Releases the slots of the values taken to the producers.
+    /// Gives the slots of the values taken back to the producers.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in refresh_limit().

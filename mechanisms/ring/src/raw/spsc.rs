@@ -556,7 +556,7 @@ impl<T> Consumer<T> {
         self.head != self.ready
     }
 
-    /// Releases the slots of the values taken to the producer.
+    /// Gives the slots of the values taken back to the producer.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in Shared::refresh_limit().

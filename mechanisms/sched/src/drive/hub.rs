@@ -81,7 +81,7 @@ impl Hub {
         Ok(Client::new(number, lanes, presence, Arc::clone(shared)))
     }
 
-    /// Stops the arbiter in the given way. [`Stop::Now`] may follow [`Stop::Drain`].
+    /// Stops the arbiter, at once or after draining. [`Stop::Now`] may follow [`Stop::Drain`].
     pub fn stop(&self, stop: Stop) {
         self.shared.raise(match stop {
             Stop::Drain => DRAINING,

@@ -15,21 +15,21 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// `fifo`: [`Fifo`](super::Fifo).
+    /// First in, first out (`fifo`): [`Fifo`](super::Fifo).
     Fifo,
-    /// `rr`, `drr`: [`DeficitRoundRobin`](super::DeficitRoundRobin).
+    /// Deficit round robin (`rr` or `drr`): [`DeficitRoundRobin`](super::DeficitRoundRobin).
     Rr,
-    /// `rr1`: [`RoundRobin`](super::RoundRobin).
+    /// Round robin by packets (`rr1`): [`RoundRobin`](super::RoundRobin).
     Rr1,
-    /// `prio`: [`Priority`](super::Priority).
+    /// Strict priority (`prio`): [`Priority`](super::Priority).
     Prio,
-    /// `wf2q+`, `wf2qp`: [`Wf2qPlus`](super::Wf2qPlus).
+    /// Worst-case fair weighted fair queueing (`wf2q+` or `wf2qp`): [`Wf2qPlus`](super::Wf2qPlus).
     Wf2qPlus,
-    /// `qfq`: [`Qfq`](super::Qfq).
+    /// Quick fair queueing (`qfq`): [`Qfq`](super::Qfq).
     Qfq,
-    /// `qfq+`, `qfqp`: [`QfqPlus`](super::QfqPlus).
+    /// Quick fair queueing of aggregates (`qfq+` or `qfqp`): [`QfqPlus`](super::QfqPlus).
     QfqPlus,
-    /// `pacing`: [`Pacing`](super::Pacing).
+    /// Pacing of each flow at its own rate (`pacing`): [`Pacing`](super::Pacing).
     Pacing,
 }
 
@@ -56,7 +56,7 @@ impl Algorithm {
         Self::Pacing,
     ];
 
-    /// All names, with the algorithms that they denote.
+    /// Names of all algorithms, each with its algorithm.
     pub const NAMES: &[(&str, Algorithm)] = &[
         ("fifo", Self::Fifo),
         ("rr", Self::Rr),
