@@ -11,4 +11,4 @@ mod poll_interval;
 mod ready_queue;
 
 #[cfg(not(handover_loom))]
-pub(crate) use {lead::Lead, poll_interval::PollInterval, ready_queue::ReadyQueue};
+pub(crate) use {lead::SleepLead, poll_interval::PollInterval, ready_queue::ReadyQueue};

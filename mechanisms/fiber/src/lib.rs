@@ -44,6 +44,6 @@ pub mod model {
     pub use crate::engine::counts::{FiberCounts, alive_count, have_all_ended};
     pub use crate::engine::offers::{IdleCount, Offers};
     pub use crate::raw::{
-        Biased, Gate, Inbox, Link, Linked, List, Node, PreviousState, Race, Withdrawals,
+        BiasedLock, Gate, Inbox, Link, Linked, List, Node, PreviousState, Race, Withdrawals,
     };
 }

@@ -33,7 +33,7 @@ mod timed_wait;
 #[cfg(not(handover_loom))]
 mod waiter;
 
-pub use biased::Biased;
+pub use biased::BiasedLock;
 pub use gate::Withdrawals;
 #[cfg(handover_loom)]
 pub use gate::{Gate, Node, PreviousState};
@@ -47,7 +47,7 @@ pub use race::Race;
 pub(crate) use {
     cell::{GateCell, wait_at, wait_at_until},
     control::{
-        Control, EndedFiber, FiberRemains, HomeAddress, Outcome, ResultHandle, Runnable, Spec,
+        Control, EndedFiber, FiberRemains, FiberSpec, HomeAddress, Outcome, ResultHandle, Runnable,
         UntakenResult, fits, id_of, park, prepare, suspend,
     },
     current::{current, enter},

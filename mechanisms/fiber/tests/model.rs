@@ -44,7 +44,7 @@ mod raw;
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{
-    Biased, FiberCounts, Gate, IdleCount, Inbox, Offers, PreviousState, Race, Withdrawals,
+    BiasedLock, FiberCounts, Gate, IdleCount, Inbox, Offers, PreviousState, Race, Withdrawals,
     alive_count, have_all_ended,
 };
 use raw::{Item, wait_at, wait_at_until, wait_at_untimed};
@@ -329,7 +329,7 @@ fn inbox_returns_each_member_once_in_order() {
 #[test]
 fn owner_and_thief_are_mutually_exclusive() {
     loom::model(|| {
-        let queue = Arc::new(Biased::new(vec![1, 2]));
+        let queue = Arc::new(BiasedLock::new(vec![1, 2]));
         let its = Arc::clone(&queue);
         // SeqCst: both fences, that of the model of membarrier and its partner.
         let full = || fence(Ordering::SeqCst);
@@ -378,7 +378,7 @@ fn fiber_count_stays_positive_while_an_ending_fiber_spawns() {
 
 /// Worker that offers, and workers that steal.
 struct Workers<const THIEVES: usize> {
-    queue: Biased<Vec<u32>>,
+    queue: BiasedLock<Vec<u32>>,
     owner: Offers,
     idle_count: IdleCount,
     thieves: [(Offers, Flag); THIEVES],
@@ -395,7 +395,7 @@ fn fence_fully() {
 impl<const THIEVES: usize> Workers<THIEVES> {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            queue: Biased::new(Vec::new()),
+            queue: BiasedLock::new(Vec::new()),
             owner: Offers::default(),
             idle_count: IdleCount::default(),
             thieves: std::array::from_fn(|_| (Offers::default(), Flag::new())),

@@ -5,4 +5,4 @@ mod mapping;
 
 pub(crate) use cpu::current_cpu;
 pub(crate) use mapping::Mapping;
-pub use mapping::ZeroFresh;
+pub use mapping::ZeroInit;

@@ -25,7 +25,7 @@ pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
     for _ in 0..ATTEMPTS_MAX {
         match options().create_new(true).open(path) {
             Ok(file) => {
-                if lock(&file) && is_at(&file, path) {
+                if lock(&file) && is_at_path(&file, path) {
                     write_first_page(&file, page)
                         .inspect_err(|_| drop(std::fs::remove_file(path)))?;
                     return Ok(file);
@@ -113,7 +113,7 @@ fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
         let why = "another process is recording to this file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
-    if !is_at(old, path) {
+    if !is_at_path(old, path) {
         return Ok(None);
     }
     let temporary = temporary_path(path);
@@ -147,7 +147,7 @@ pub fn unlock(file: &File) {
 }
 
 /// Returns `true` if `path` names `file`.
-pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
     let identity = |data: std::fs::Metadata| (data.dev(), data.ino());
     let there = std::fs::symlink_metadata(path).map(identity);
     file.metadata().map(identity).is_ok_and(|ours| there.is_ok_and(|there| there == ours))

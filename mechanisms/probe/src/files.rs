@@ -59,7 +59,7 @@ impl RingsFile {
 
     /// Removes the file from its folder, unless the path now names another file.
     pub(crate) fn remove(&self, path: &Path) {
-        if claim::is_at(&self.file, path) {
+        if claim::is_at_path(&self.file, path) {
             // A failure only leaves the file in place.
             let _ = std::fs::remove_file(path);
         }

@@ -66,7 +66,7 @@ pub trait Words {
     /// Clears `count` words. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
     /// Stores the counts of recorded and lost events, for a reader of the ring after a crash.
-    fn note(&self, recorded: u64, lost: u64);
+    fn store_counts(&self, recorded: u64, lost: u64);
     /// Returns `false` if stores no longer reach the file.
     fn is_intact(&self) -> bool {
         true
@@ -200,7 +200,7 @@ pub enum WriteResult {
     /// The event is counted as lost: the ring has no space, or recording has failed.
     Lost,
     /// The ring has no space, and the event is not counted yet: the caller may retry once there [is
-    /// space](Writer::has_room), or [give up](Writer::give_up).
+    /// space](Writer::has_space), or [give up](Writer::give_up).
     Full,
     /// The lane is closed, and the event is not counted: the caller should drop the writer.
     Closed,
@@ -340,7 +340,7 @@ impl<W: Words> Writer<W> {
         self.recorded.set(self.recorded_now());
         // Relaxed, and no read-modify-write: only this thread writes the count.
         lane.recorded.store(self.recorded.get(), Ordering::Relaxed);
-        lane.words.note(self.recorded.get(), lane.counts().1);
+        lane.words.store_counts(self.recorded.get(), lane.counts().1);
         let start = block * BLOCK_WORDS;
         lane.words.clear(start, BLOCK_WORDS);
         lane.words.store(start + 1, now_ticks);
@@ -365,7 +365,7 @@ impl<W: Words> Writer<W> {
 
     /// Returns `true` if the next event would not return [`WriteResult::Full`]: there is space, or
     /// the lane is closed or failed.
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         let lane = &*self.lane;
         // Acquire: pairs with Release in Drainer::release(), as in begin_block().
         let drained = lane.drained_blocks.load(Ordering::Acquire);
@@ -385,7 +385,7 @@ impl<W: Words> Writer<W> {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
         self.lane.lost.store(self.lost.get(), Ordering::Relaxed);
-        self.lane.words.note(self.recorded_now(), self.lane.counts().1);
+        self.lane.words.store_counts(self.recorded_now(), self.lane.counts().1);
         WriteResult::Lost
     }
 
@@ -400,7 +400,7 @@ impl<W: Words> Drop for Writer<W> {
     fn drop(&mut self) {
         let recorded = self.recorded_now();
         self.lane.recorded.store(recorded, Ordering::Relaxed);
-        self.lane.words.note(recorded, self.lane.counts().1);
+        self.lane.words.store_counts(recorded, self.lane.counts().1);
     }
 }
 
@@ -455,9 +455,9 @@ impl Drainer {
 
     /// Copies the unread events of the current block; returns them with the block's base time, or
     /// `None` unless the writer has started the next block. Words after the last event are zero.
-    /// The block stays unread until [`pass`](Drainer::pass).
+    /// The block stays unread until [`skip_block`](Drainer::skip_block).
     #[inline]
-    pub fn rest<'a, W: Words>(
+    pub fn copy_rest<'a, W: Words>(
         &mut self,
         lane: &Lane<W>,
         to: &'a mut [u64; BLOCK_WORDS as usize],
@@ -475,8 +475,8 @@ impl Drainer {
         Some((self.base, rest))
     }
 
-    /// Skips the events of the current block, which [`rest`](Drainer::rest) has copied.
-    pub fn pass(&mut self) {
+    /// Skips the events of the current block, which [`copy_rest`](Drainer::copy_rest) has copied.
+    pub fn skip_block(&mut self) {
         self.block += 1;
         self.position = self.block * BLOCK_WORDS;
     }
@@ -561,7 +561,7 @@ mod tests {
         fn clear(&self, position: u64, count: u64) {
             (position..position + count).for_each(|at| self.store(at, 0));
         }
-        fn note(&self, _: u64, _: u64) {}
+        fn store_counts(&self, _: u64, _: u64) {}
     }
 
     fn lane(blocks: u64, when_full: WhenFull) -> (Arc<Lane<Boxed>>, Writer<Boxed>) {
@@ -631,18 +631,18 @@ mod tests {
         let mut to = [0; BLOCK_WORDS as usize];
         let room = BLOCK_WORDS - BLOCK_HEADER_WORDS;
         (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), WriteResult::Recorded));
-        assert_eq!(drainer.rest(&lane, &mut to), None, "copied a block that is not complete");
+        assert_eq!(drainer.copy_rest(&lane, &mut to), None, "copied a block that is not complete");
         assert_eq!(drainer.next(&lane).map(|event| event.ticks), Some(100));
         assert_eq!(writer.write(8, 5000), WriteResult::Recorded);
         let expected: Vec<u64> = (1..room).map(|since| since << CODE_BITS | 4).collect();
-        assert_eq!(drainer.rest(&lane, &mut to), Some((100, &expected[..])));
+        assert_eq!(drainer.copy_rest(&lane, &mut to), Some((100, &expected[..])));
         assert_eq!(
-            drainer.rest(&lane, &mut to),
+            drainer.copy_rest(&lane, &mut to),
             Some((100, &expected[..])),
             "the block was not passed yet"
         );
-        drainer.pass();
-        assert_eq!(drainer.rest(&lane, &mut to), None);
+        drainer.skip_block();
+        assert_eq!(drainer.copy_rest(&lane, &mut to), None);
         assert_eq!(drainer.next(&lane).map(|event| (event.ticks, event.code)), Some((5000, 8)));
         assert_eq!(drainer.next(&lane), None);
     }
@@ -653,11 +653,11 @@ mod tests {
         let room = 2 * (BLOCK_WORDS - BLOCK_HEADER_WORDS);
         (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), WriteResult::Recorded));
         assert_eq!(writer.write(4, 9000), WriteResult::Full);
-        assert!(!writer.has_room());
+        assert!(!writer.has_space());
         let mut drainer = Drainer::default();
         assert_eq!(drain(&mut drainer, &lane).len() as u64, room);
         drainer.release(&lane);
-        assert!(writer.has_room());
+        assert!(writer.has_space());
         assert_eq!(writer.write(4, 9000), WriteResult::Recorded);
         (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), WriteResult::Recorded));
         assert_eq!(writer.write(4, 20_000), WriteResult::Full);
@@ -667,7 +667,7 @@ mod tests {
         drainer.release(&lane);
         assert_eq!(writer.write(4, 20_002), WriteResult::Recorded);
         lane.close();
-        assert!(writer.has_room(), "the writer of a closed lane waits");
+        assert!(writer.has_space(), "the writer of a closed lane waits");
         drop(writer);
         assert_eq!(lane.counts(), (2 * room + 1, 2));
     }

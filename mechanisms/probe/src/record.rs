@@ -77,8 +77,8 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
 #[cold]
 #[inline(never)]
 fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
-    let has_room = recording::wait_for_room();
-    let refused = !has_room || current::with(&write) == Some(WriteResult::Full);
+    let has_space = recording::wait_for_space();
+    let refused = !has_space || current::with(&write) == Some(WriteResult::Full);
     if refused {
         let _ = current::with(Writer::give_up);
     }

@@ -264,13 +264,13 @@ fn attach_to_session(session: &Session) -> bool {
 /// Waits until the calling thread's ring has space or its lane is closed. Returns `false` after the
 /// maximum wait, or if the thread must not wait.
 #[cold]
-pub(crate) fn wait_for_room() -> bool {
+pub(crate) fn wait_for_space() -> bool {
     if current::phase() != Phase::Ready {
         return false; // this thread may hold a lock that the writing thread needs
     }
     let begin = clock::ticks();
     let wait_ticks = clock::ticks_from_ns(WAIT_NS.load(Ordering::Relaxed));
-    while !current::with(Writer::has_room).unwrap_or(true) {
+    while !current::with(Writer::has_space).unwrap_or(true) {
         if clock::ticks().saturating_sub(begin) > wait_ticks {
             return false;
         }

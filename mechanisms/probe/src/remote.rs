@@ -22,7 +22,7 @@ pub(crate) fn requested_config() -> Option<Config> {
         return None;
     }
     for _ in 0..READ_ATTEMPTS_MAX {
-        let text = CONTROL.written();
+        let text = CONTROL.written_bytes();
         if text.is_empty() {
             return None;
         }

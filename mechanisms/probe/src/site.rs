@@ -77,7 +77,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
     }
 
     /// Returns the bytes that another process has written, up to the first zero.
-    pub(crate) fn written(&self) -> Vec<u8> {
+    pub(crate) fn written_bytes(&self) -> Vec<u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
         bytes.take_while(|byte| *byte != 0).collect()
     }

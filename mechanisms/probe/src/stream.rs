@@ -226,17 +226,18 @@ impl DrainLoop {
         self.chunk.clear();
         while self.chunk.count() < CHUNK_EVENTS {
             let drainer_before = source.drainer.clone();
-            let is_taken = if let Some((base, words)) = source.drainer.rest(lane, &mut self.block) {
-                let is_taken = self.chunk.push_block(base, words);
-                if is_taken {
-                    source.drainer.pass();
-                }
-                is_taken
-            } else if should_read_to_end && let Some(event) = source.drainer.next(lane) {
-                self.chunk.push(&event)
-            } else {
-                false
-            };
+            let is_taken =
+                if let Some((base, words)) = source.drainer.copy_rest(lane, &mut self.block) {
+                    let is_taken = self.chunk.push_block(base, words);
+                    if is_taken {
+                        source.drainer.skip_block();
+                    }
+                    is_taken
+                } else if should_read_to_end && let Some(event) = source.drainer.next(lane) {
+                    self.chunk.push(&event)
+                } else {
+                    false
+                };
             if !is_taken {
                 // No event is left, or the next one belongs to the next chunk.
                 source.drainer = drainer_before;

@@ -51,7 +51,7 @@ impl Words for Modelled {
     fn clear(&self, position: u64, count: u64) {
         (position..position + count).for_each(|at| self.at(at).store(0, Ordering::Relaxed));
     }
-    fn note(&self, _: u64, _: u64) {}
+    fn store_counts(&self, _: u64, _: u64) {}
 }
 
 fn lane(blocks: u64) -> Arc<Lane<Modelled>> {
@@ -106,9 +106,9 @@ fn copied_block_is_complete() {
         let mut drainer = Drainer::default();
         let mut to = [0; BLOCK_WORDS as usize];
         for _ in 0..2 {
-            if let Some((base, words)) = drainer.rest(&lane, &mut to) {
+            if let Some((base, words)) = drainer.copy_rest(&lane, &mut to) {
                 assert_eq!((base, words), (1, &[4, 1 << CODE_BITS | 4][..]));
-                drainer.pass();
+                drainer.skip_block();
                 drainer.release(&lane);
             }
             thread::yield_now();

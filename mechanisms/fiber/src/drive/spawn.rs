@@ -5,8 +5,8 @@ use super::state::{ResolvedPool, RuntimeState};
 use super::this_fiber::{deadline_ns, is_past};
 use super::worker::Worker;
 use crate::raw::{
-    HomeAddress, ResultHandle, Spec, Stack, UntakenResult, Withdrawals, current, fits, prepare,
-    wait_at, wait_at_until,
+    FiberSpec, HomeAddress, ResultHandle, Stack, UntakenResult, Withdrawals, current, fits,
+    prepare, wait_at, wait_at_until,
 };
 use crate::{Panicked, SpawnError};
 use handover_base::sync::shared::Ordering;
@@ -272,8 +272,8 @@ fn spec(
     pool: &ResolvedPool,
     home: HomeAddress,
     id: u64,
-) -> Spec {
-    Spec {
+) -> FiberSpec {
+    FiberSpec {
         home,
         level: pool.level,
         pool: pool.index,

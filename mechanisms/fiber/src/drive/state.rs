@@ -3,7 +3,7 @@
 use crate::engine::ReadyQueue;
 use crate::engine::counts::{self, FiberCounts};
 use crate::engine::offers::{IdleCount, Offers};
-use crate::raw::{Biased, Inbox, Runnable, StackPool};
+use crate::raw::{BiasedLock, Inbox, Runnable, StackPool};
 use crate::{Config, Stealing};
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
     pub(crate) unparker: Unparker,
-    pub(crate) queue: CachePadded<Biased<ReadyQueue>>,
+    pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
     pub(crate) offers: Offers,
     pub(crate) counters: CachePadded<Counters>,
     is_claimed: AtomicBool,
@@ -44,7 +44,7 @@ impl WorkerState {
         Self {
             inbox: CachePadded::default(),
             unparker: Unparker::new(),
-            queue: CachePadded::new(Biased::new(ReadyQueue::new())),
+            queue: CachePadded::new(BiasedLock::new(ReadyQueue::new())),
             offers: Offers::default(),
             counters: CachePadded::default(),
             is_claimed: AtomicBool::new(false),

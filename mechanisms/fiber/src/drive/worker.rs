@@ -3,7 +3,7 @@
 
 use super::state::{RuntimeState, add};
 use crate::engine::counts::FiberCounts;
-use crate::engine::{Lead, PollInterval};
+use crate::engine::{PollInterval, SleepLead};
 use crate::error::StackError;
 use crate::raw::{
     Control, EndedFiber, FiberRemains, HomeAddress, Outcome, Runnable, Stack, TimerPayload,
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
     due: RefCell<Vec<TimerPayload>>,
     /// Estimate by how much sleeps end late.
-    lead: Cell<Lead>,
+    lead: Cell<SleepLead>,
     /// Deadline for which the last sleep was ended early, so that it may still be ahead.
     woken_for_ns: Cell<Option<u64>>,
     stacks: RefCell<Vec<Stack>>,
@@ -86,7 +86,7 @@ impl Worker {
             parker: RefCell::new(Parker::new(shared.config.spin).ok()?),
             stacks: RefCell::default(),
             due: RefCell::default(),
-            lead: Cell::new(Lead::new()),
+            lead: Cell::new(SleepLead::new()),
             woken_for_ns: Cell::new(None),
             until_poll: Cell::new(0),
             polls_count: Cell::new(0),

@@ -6,7 +6,7 @@
 /// that time is punctual, and spins for the rest. The lead follows the 25th percentile of the
 /// lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lead {
+pub(crate) struct SleepLead {
     ns: u64,
 }
 
@@ -19,7 +19,7 @@ const STEP_NS: u64 = 500;
 /// Divisor of a sleep's duration that limits its lead, to an eighth of the sleep.
 const SLEEP_PER_LEAD: u64 = 8;
 
-impl Lead {
+impl SleepLead {
     /// Creates a lead of zero: no lateness is known yet.
     pub(crate) const fn new() -> Self {
         Self { ns: 0 }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn lead_follows_25th_percentile_of_lateness() {
-        let mut lead = Lead::new();
+        let mut lead = SleepLead::new();
         for round in 0..10_000 {
             lead.record_lateness(30_000 + (round % 4) * 5_000);
         }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn lead_is_limited_for_long_delays_and_short_sleeps() {
-        let mut lead = Lead::new();
+        let mut lead = SleepLead::new();
         for _ in 0..10_000 {
             lead.record_lateness(10_000_000);
         }

@@ -4,7 +4,7 @@
 //! The two sides are Dekker's algorithm. A worker that offers writes its count, passes a fence, and
 //! reads the number of idle workers. A worker that goes to sleep adds itself to that number, passes a
 //! fence, and reads the counts of the others. So at least one of the two sees the other, and a
-//! worker that is seen is woken. The fences are those of [`Biased`](crate::raw::Biased): the
+//! worker that is seen is woken. The fences are those of [`BiasedLock`](crate::raw::BiasedLock): the
 //! offering side's is light, the sleeping side's heavy.
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -14,19 +14,19 @@ use handover_base::sync::hint;
 
 /// Value behind a lock that is cheap for one owner thread and expensive for others.
 #[derive(Debug)]
-pub struct Biased<T> {
+pub struct BiasedLock<T> {
     is_owner_inside: AtomicBool,
     is_remote_inside: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: only the holder of the lock accesses the value, on any thread, and `T` is `Send`.
-unsafe impl<T: Send> Send for Biased<T> {}
+unsafe impl<T: Send> Send for BiasedLock<T> {}
 // SAFETY: only the holder of the lock accesses the value, so a shared reference gives exclusive
 // access at most.
-unsafe impl<T: Send> Sync for Biased<T> {}
+unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
-impl<T> Biased<T> {
+impl<T> BiasedLock<T> {
     /// Creates an unlocked lock.
     pub fn new(value: T) -> Self {
         Self {
@@ -132,7 +132,7 @@ mod tests {
         const EACH: u32 = if cfg!(miri) { 30 } else { 20_000 };
         // SeqCst: both halves of the fence.
         let fence_fully = || fence(Ordering::SeqCst);
-        let value = Biased::new(0);
+        let value = BiasedLock::new(0);
         let stolen: u32 = thread::scope(|scope| {
             let steal = || {
                 let tries = (0..EACH).map(|_| value.with_remote(fence_fully, |count| *count += 1));

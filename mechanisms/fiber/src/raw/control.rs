@@ -14,7 +14,7 @@
 //! `corosensei` cannot know what is on a coroutine's stack, and makes it `!Send`. This crate knows:
 //!
 //! - A fiber that has **not begun** consists of its closure, which is `Send` unless the fiber was
-//!   spawned as local ([`Spec::is_local`]); a local fiber is never handed to another worker.
+//!   spawned as local ([`FiberSpec::is_local`]); a local fiber is never handed to another worker.
 //! - A fiber that **has begun** moves to another worker only in a runtime made by
 //!   `Runtime::stealing_suspended`, which takes an `unsafe` promise: no fiber holds thread-bound
 //!   data across a suspension. Everything else on its stack was made from a `Send` closure, moves
@@ -81,7 +81,7 @@ pub(crate) struct HomeAddress(pub(super) NonNull<()>);
 
 /// Properties of a fiber to be created.
 #[derive(Debug)]
-pub(crate) struct Spec {
+pub(crate) struct FiberSpec {
     pub(crate) home: HomeAddress,
     pub(crate) level: u8,
     pub(crate) pool: u16,
@@ -442,7 +442,7 @@ pub(crate) fn fits<F, T>(stack_bytes: usize) -> bool {
 #[inline]
 pub(crate) fn prepare<F, T>(
     stack: Stack,
-    spec: Spec,
+    spec: FiberSpec,
     is_attached: bool,
     f: F,
 ) -> (Runnable, Option<ResultHandle<T>>)

@@ -1,6 +1,6 @@
 //! A worker's exclusive access to its own state.
 
-use super::biased::Biased;
+use super::biased::BiasedLock;
 use super::control::HomeAddress;
 use super::kernel;
 use crate::drive::state::{RuntimeState, WorkerState};
@@ -51,7 +51,7 @@ impl WorkerOwner {
     /// Calls `f` with the worker's run queue; `f` must not use this owner.
     #[inline(always)] // it is a few moves where no worker steals
     pub(crate) fn with_queue<R>(&self, f: impl FnOnce(&mut ReadyQueue) -> R) -> R {
-        let queue: &Biased<ReadyQueue> = &self.queue;
+        let queue: &BiasedLock<ReadyQueue> = &self.queue;
         if !self.has_thieves {
             // SAFETY: a worker has one owner, which stays on its thread; `f` only works on the
             // queue; and without stealing no worker calls with_queue_of().

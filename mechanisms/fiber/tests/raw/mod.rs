@@ -2,7 +2,7 @@
 
 use super::Flag;
 use super::Timed;
-use handover_fiber::model::{Biased, Gate, Link, Linked, Node, Withdrawals};
+use handover_fiber::model::{BiasedLock, Gate, Link, Linked, Node, Withdrawals};
 use std::ptr::NonNull;
 
 /// Waits at the gate as a fiber does.
@@ -56,7 +56,7 @@ pub fn wait_at_untimed(gate: &Gate<Timed>, timed: Timed, enqueued: impl FnOnce()
 }
 
 /// Calls `f` as the owner of the lock.
-pub fn with_owner<T, R>(queue: &Biased<T>, fence: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
+pub fn with_owner<T, R>(queue: &BiasedLock<T>, fence: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
     // SAFETY: only the model's main thread calls this.
     unsafe { queue.with_owner(fence, f) }
 }

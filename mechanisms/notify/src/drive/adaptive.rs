@@ -14,7 +14,7 @@
 //! Across processes, both sides use a [`Core`] in memory that both have mapped; see
 //! [`shared`](crate::shared).
 
-use super::waiting::{Deadline, Waiting, deadline, time_left};
+use super::waiting::{Deadline, WaitState, deadline, time_left};
 use crate::engine::Stats;
 use crate::{Config, ConfigError, Mechanism, Notify, PairError, Wait};
 use core::ops::Deref;
@@ -102,7 +102,7 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
 pub struct Receiver<C = Arc<Core>> {
     core: C,
     scope: Scope,
-    waiting: Waiting,
+    waiting: WaitState,
 }
 
 impl<C: Deref<Target = Core>> Receiver<C> {
@@ -115,7 +115,7 @@ impl<C: Deref<Target = Core>> Receiver<C> {
     /// [`ConfigError`] if `config` is not valid.
     pub fn over(core: C, scope: Scope, config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { core, scope, waiting: Waiting::new(config) })
+        Ok(Self { core, scope, waiting: WaitState::new(config) })
     }
 
     /// Returns the number of waits, by the way in which they ended, and related counts.

@@ -26,7 +26,7 @@
 //! ```
 
 use super::descriptor;
-use super::waiting::{Core, Deadline, SleepStart, Waiting, deadline, time_left};
+use super::waiting::{Core, Deadline, SleepStart, WaitState, deadline, time_left};
 use crate::engine::Stats;
 use crate::{Config, Mechanism, Notify, PairError, Wait};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,7 +67,7 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
     let counter = descriptor::eventfd()?;
     let endpoints = Arc::new(Endpoints { core: Core::new(), counter });
-    let waiting = Waiting::new(config);
+    let waiting = WaitState::new(config);
     let receiver =
         Receiver { endpoints: Arc::clone(&endpoints), waiting, parked: None, writes_owed: 0 };
     Ok((Sender { endpoints }, receiver))
@@ -92,7 +92,7 @@ impl Notify for Sender {
 #[derive(Debug)]
 pub struct Receiver {
     endpoints: Arc<Endpoints>,
-    waiting: Waiting,
+    waiting: WaitState,
     /// Time since which the receiver has been asleep in an epoll set; `None` if it is not.
     parked: Option<SleepStart>,
     /// Number of writes to the eventfd that senders have made or will make, minus the writes read.

@@ -22,7 +22,7 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 
-use super::waiting::{SleepStart, Waiting, now_ns};
+use super::waiting::{SleepStart, WaitState, now_ns};
 use crate::engine::{Engine, Plan, Stats};
 use crate::park::{ParkWord, Sleep};
 use crate::raw::current_cpu;
@@ -131,7 +131,7 @@ pub enum Parked {
 /// make it one load.
 #[derive(Debug)]
 pub struct Parker {
-    waiting: Waiting,
+    waiting: WaitState,
     /// Decides whether to yield and how often, learning in the same way as for spinning.
     yields: Engine,
     /// `true` if recent waits ended while yielding: other threads need this CPU, so do not spin.
@@ -196,7 +196,7 @@ impl Parker {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            waiting: Waiting::new(config),
+            waiting: WaitState::new(config),
             yields: Engine::new(config, YIELD_PS),
             is_yielding: false,
             waits_unprobed: 0,

@@ -34,7 +34,7 @@
 //!   live.
 
 use crate::MapError;
-use crate::raw::{Mapping, ZeroFresh};
+use crate::raw::{Mapping, ZeroInit};
 use core::ops::Deref;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
@@ -51,7 +51,7 @@ pub struct Shared<C> {
     holds: PhantomData<fn() -> C>,
 }
 
-impl<C: ZeroFresh> Shared<C> {
+impl<C: ZeroInit> Shared<C> {
     /// Creates a core in an anonymous file; returns it with the file, for another process.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl<C: ZeroFresh> Shared<C> {
     }
 }
 
-impl<C: ZeroFresh> Deref for Shared<C> {
+impl<C: ZeroInit> Deref for Shared<C> {
     type Target = C;
 
     #[inline]

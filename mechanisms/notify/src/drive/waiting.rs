@@ -68,7 +68,7 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
 
 /// State of a receiver that it does not share: what it learnt from earlier waits, and statistics.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitState {
     engine: Engine,
     stats: Stats,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
@@ -91,7 +91,7 @@ impl SleepStart {
     }
 }
 
-impl Waiting {
+impl WaitState {
     /// Creates the state of a receiver; the caller has validated `config`.
     pub(crate) fn new(config: Config) -> Self {
         let engine = Engine::new(config, poll_ps());

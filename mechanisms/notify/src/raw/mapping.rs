@@ -13,10 +13,10 @@ use std::ptr::NonNull;
 /// All zeroes, and indeed any bytes, are a valid value of the type, also while other processes
 /// write to it at any time: it consists of atomics and padding, without pointers. Its size and
 /// alignment are at most a page's. It needs no drop.
-pub unsafe trait ZeroFresh: Send + Sync + 'static {}
+pub unsafe trait ZeroInit: Send + Sync + 'static {}
 
 // SAFETY: an AtomicU32 in a repr(transparent) wrapper, an AtomicU64 and repr(C) padding; 128 bytes.
-unsafe impl ZeroFresh for adaptive::Core {}
+unsafe impl ZeroInit for adaptive::Core {}
 
 /// Shared mapping of the beginning of a file, for reading and writing.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; its contents are only accessed as
-// ZeroFresh types, which are Send and Sync.
+// ZeroInit types, which are Send and Sync.
 unsafe impl Send for Mapping {}
 
-// SAFETY: get() is the only access by reference, and only gives ZeroFresh types, which are Sync.
+// SAFETY: get() is the only access by reference, and only gives ZeroInit types, which are Sync.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -46,10 +46,10 @@ impl Mapping {
 
     /// Returns the value at the mapping's beginning.
     #[inline]
-    pub(crate) fn get<C: ZeroFresh>(&self) -> &C {
+    pub(crate) fn get<C: ZeroInit>(&self) -> &C {
         assert!(size_of::<C>() <= self.bytes, "the mapping is smaller than the value");
         // SAFETY: `start` is page-aligned and `bytes` long, mapped until `self` is dropped, and any
-        // bytes there are a valid C, now and after any write by others (ZeroFresh).
+        // bytes there are a valid C, now and after any write by others (ZeroInit).
         unsafe { self.start.cast::<C>().as_ref() }
     }
 }

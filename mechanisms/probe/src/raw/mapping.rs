@@ -102,7 +102,7 @@ impl Words for Memory {
         }
     }
 
-    fn note(&self, recorded: u64, lost: u64) {
+    fn store_counts(&self, recorded: u64, lost: u64) {
         self.header(crate::format::thread::PAGE_RECORDED).store(recorded, Ordering::Relaxed);
         self.header(crate::format::thread::PAGE_LOST).store(lost, Ordering::Relaxed);
     }

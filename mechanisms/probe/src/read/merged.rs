@@ -61,7 +61,7 @@ pub struct Incomparable {
 /// # Errors
 /// If they were not recorded on one machine, by the same clock, without a reboot in between.
 pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedProcesses<'_, S>, Incomparable> {
-    let differs = |trace: &Trace<S>| trace.time_line() != traces[0].time_line();
+    let differs = |trace: &Trace<S>| trace.clock_and_boot() != traces[0].clock_and_boot();
     match traces.iter().position(differs) {
         Some(index) => Err(Incomparable { index }),
         None => Ok(MergedProcesses::new(traces)),

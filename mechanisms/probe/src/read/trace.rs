@@ -225,7 +225,7 @@ impl<S: ReadAt> Trace<S> {
     }
 
     /// Returns the clock and the boot, which are equal for traces with comparable time stamps.
-    pub(super) fn time_line(&self) -> (bool, [u64; 2]) {
+    pub(super) fn clock_and_boot(&self) -> (bool, [u64; 2]) {
         (self.header.is_tsc, self.header.boot)
     }
 

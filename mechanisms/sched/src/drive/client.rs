@@ -3,7 +3,7 @@
 use super::lane::{LaneReceiver, LaneSender};
 use super::ledger::Counts;
 use super::port::marks_slots_count;
-use super::presence::Presence;
+use super::presence::ClientState;
 use super::sink::{Sink, SinkError};
 use super::stamps::{Record, Stamping, Trace};
 use super::state::{ArbiterState, DRAINING, ENDED};
@@ -93,7 +93,7 @@ pub struct Client {
     counts: Counts,
     number: usize,
     stamps_packets: bool,
-    presence: Arc<CachePadded<Presence>>,
+    presence: Arc<CachePadded<ClientState>>,
     shared: Arc<ArbiterState>,
 }
 
@@ -101,7 +101,7 @@ impl Client {
     pub(super) fn new(
         number: usize,
         lanes: ClientLanes,
-        presence: Arc<CachePadded<Presence>>,
+        presence: Arc<CachePadded<ClientState>>,
         shared: Arc<ArbiterState>,
     ) -> Self {
         let stamps_packets = shared.stamping() == Stamping::Packet;

@@ -1,7 +1,7 @@
 //! Remains of an arbiter that has ended.
 
 use super::ledger::Ledger;
-use super::presence::Presence;
+use super::presence::ClientState;
 use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Closed<S> {
     /// Time from the arbiter's start to its end.
     pub elapsed_ns: u64,
     /// Counters of each client in the order of joining; with its state if it has not left.
-    pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<Presence>>>)>,
+    pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<ClientState>>>)>,
 }
 
 /// Maximum number of clients that have left whose counters are kept for [`Closed`].
@@ -30,7 +30,7 @@ impl<S> Closed<S> {
     /// before the end, only the last [`LEDGERS_MAX`]. The counters that a client keeps itself are
     /// current if it has left by the time of this call.
     pub fn clients(&self) -> Vec<Ledger> {
-        let of = |(ledger, presence): &(Ledger, Option<Arc<CachePadded<Presence>>>)| {
+        let of = |(ledger, presence): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
             let counts = presence.as_ref().map_or(ledger.counts, |it| it.counts());
             Ledger { counts, ..*ledger }
         };

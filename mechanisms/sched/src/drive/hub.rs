@@ -2,7 +2,7 @@
 
 use super::client::{Client, ClientLanes, LanePair};
 use super::port::Port;
-use super::presence::Presence;
+use super::presence::ClientState;
 use super::stamps::Stamping;
 use super::state::{ArbiterState, DRAINING, ENDING, RUNNING};
 use handover_base::sync::{Arc, CachePadded};
@@ -58,7 +58,7 @@ impl Hub {
             return Err(JoinError::Full);
         }
         let number = new_clients.joined_count;
-        let presence = Arc::new(CachePadded::new(Presence::default()));
+        let presence = Arc::new(CachePadded::new(ClientState::default()));
         let slots_count = shared.mailbox_slots_count();
         let lanes = match shared.stamping() {
             Stamping::None => {

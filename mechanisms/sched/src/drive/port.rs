@@ -2,7 +2,7 @@
 
 use super::lane::{LaneError, LaneReceiver, LaneSender, lane};
 use super::ledger::Ledger;
-use super::presence::Presence;
+use super::presence::ClientState;
 use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub(super) struct Port<const IN: usize, const OUT: usize> {
     /// Marked packets for which the mailbox to the client had no free slot. While there are any, no
     /// packets are read from the client, so they never outnumber its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
-    pub(super) presence: Arc<CachePadded<Presence>>,
+    pub(super) presence: Arc<CachePadded<ClientState>>,
     pub(super) ledger: Ledger,
 }
 
@@ -36,7 +36,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
     pub(super) fn pair(
         client: usize,
         mailbox_slots_count: u32,
-        presence: Arc<CachePadded<Presence>>,
+        presence: Arc<CachePadded<ClientState>>,
     ) -> PortAndClientLanes<IN, OUT> {
         let lanes = || -> Result<_, LaneError> {
             let to_arbiter = lane::<IN>(mailbox_slots_count)?;

@@ -6,12 +6,12 @@ use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 /// State of a client that the arbiter reads besides the mailboxes: counters, and whether the client
 /// has left. Only the client writes it.
 #[derive(Default)]
-pub(super) struct Presence {
+pub(super) struct ClientState {
     has_left: AtomicBool,
     counts: [AtomicU64; 6],
 }
 
-impl Presence {
+impl ClientState {
     /// Publishes the client's counters to the arbiter, after a poll and when the client leaves.
     pub(super) fn store_counts(&self, counts: &Counts) {
         for (word, count) in self.counts.iter().zip(counts.to_array()) {
