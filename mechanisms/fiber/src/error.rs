@@ -143,8 +143,7 @@ pub enum SpawnError {
 pub struct Panicked(pub Box<dyn Any + Send>);
 
 impl Panicked {
-    /// Returns the panic message; `None` if the payload is not text. `panic!` with a format string
-    /// has text.
+    /// Returns the panic message; `None` if the payload is not text. `panic!` with a format string has text.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         let text = self.0.downcast_ref::<&'static str>().copied();

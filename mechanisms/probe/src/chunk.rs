@@ -133,8 +133,7 @@ impl Chunk {
         }
     }
 
-    /// Appends a block's events as packed ones; returns `false`, without a change, if one does not
-    /// fit.
+    /// Appends a block's events as packed ones; returns `false`, without a change, if one does not fit.
     #[inline]
     fn pack(&mut self, base: u64, words: &[u64]) -> bool {
         let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);

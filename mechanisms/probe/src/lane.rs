@@ -27,8 +27,7 @@ use handover_base::sync::Arc;
 use handover_base::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::cell::Cell;
 
-/// Number of words in a block of events, with its header; fewer under loom and under Miri, which
-/// map no files.
+/// Number of words in a block of events, with its header; fewer under loom and under Miri, which map no files.
 pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
     6
 } else if cfg!(miri) {
@@ -155,8 +154,7 @@ impl<W: Words> Lane<W> {
     }
 
     /// Returns the number of events recorded, including those overwritten since, and the number of
-    /// events lost. Both are exact once the writer is dropped; before that, the first may be a
-    /// block behind.
+    /// events lost. Both are exact once the writer is dropped; before that, the first may be a block behind.
     pub fn counts(&self) -> (u64, u64) {
         let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
         (self.recorded.load(Ordering::Relaxed), lost)
@@ -219,8 +217,7 @@ pub struct Writer<W: Words> {
     /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
     lost: Cell<u64>,
-    /// `true` after an unsuccessful wait for space: further events do not wait until there is space
-    /// again.
+    /// `true` after an unsuccessful wait for space: further events do not wait until there is space again.
     has_given_up: Cell<bool>,
 }
 
@@ -373,8 +370,7 @@ impl<W: Words> Writer<W> {
         !is_open || lane.is_free(self.blocks_count.get(), drained)
     }
 
-    /// Counts an event as lost after an unsuccessful wait. Later events do not wait until there is
-    /// space again.
+    /// Counts an event as lost after an unsuccessful wait. Later events do not wait until there is space again.
     pub fn give_up(&self) -> WriteResult {
         self.has_given_up.set(true);
         self.lose()

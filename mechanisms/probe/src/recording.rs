@@ -46,8 +46,7 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
     is_ending: false,
 });
 /// `true` while there is a recording. This and the next word are for events without a lane, where
-/// no lock can be taken; when a recording starts or ends, such an event may be counted as
-/// unrecorded instead.
+/// no lock can be taken; when a recording starts or ends, such an event may be counted as unrecorded instead.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 /// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);

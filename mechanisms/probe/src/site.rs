@@ -60,8 +60,7 @@ pub(crate) const CONTROL_BYTES: usize = 1024;
 pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 
 impl<const N: usize> Meta<[AtomicU8; N]> {
-    /// Creates the control entry: not a site, but memory to which another process writes a
-    /// configuration.
+    /// Creates the control entry: not a site, but memory to which another process writes a configuration.
     pub(crate) const fn control() -> Self {
         Self {
             code: AtomicU32::new(0),

@@ -115,8 +115,7 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Appends a segment to the file. On an error, such as a full disk, truncates the file to its
-    /// previous end.
+    /// Appends a segment to the file. On an error, such as a full disk, truncates the file to its previous end.
     fn append(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
             // If this fails too, readers detect the partial segment by its checksum.

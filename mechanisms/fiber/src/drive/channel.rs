@@ -302,8 +302,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Queues `waiter` until there is a value; returns `waiter` if there is one already, or no
-    /// sender is left.
+    /// Queues `waiter` until there is a value; returns `waiter` if there is one already, or no sender is left.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if !state.queue.is_empty() || state.senders_count == 0 {

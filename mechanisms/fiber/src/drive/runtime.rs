@@ -183,8 +183,7 @@ impl Runtime {
         self.shared.stacks.trim()
     }
 
-    /// Waits until all fibers have finished, and stops the workers. From now on only fibers can
-    /// spawn fibers.
+    /// Waits until all fibers have finished, and stops the workers. From now on only fibers can spawn fibers.
     ///
     /// # Blocking
     /// Blocks the calling thread, which must not be a fiber of this runtime; for ever if a fiber

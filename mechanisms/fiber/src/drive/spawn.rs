@@ -436,8 +436,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Gives a stack back to this thread's worker if the worker uses stacks of this size, else to the
-/// stack pool.
+/// Gives a stack back to this thread's worker if the worker uses stacks of this size, else to the stack pool.
 #[inline]
 fn release(stack: Stack) {
     match current() {

@@ -132,8 +132,7 @@ impl RuntimeState {
         })
     }
 
-    /// Returns the number of fibers that have not finished. Exact while no thread outside spawns a
-    /// fiber.
+    /// Returns the number of fibers that have not finished. Exact while no thread outside spawns a fiber.
     pub(crate) fn alive_count(&self) -> u64 {
         counts::alive_count(self.all_counts(), || self.spawned_outside_count())
     }

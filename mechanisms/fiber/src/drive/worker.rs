@@ -66,8 +66,7 @@ pub(crate) struct Worker {
     /// Value of `until_poll` when the number of switches was last added to the statistics; the
     /// difference to `until_poll` is the number of switches since then.
     counted_until_poll: Cell<u32>,
-    /// For each worker: its number of offers when its queue last contained no fiber that this
-    /// worker may steal.
+    /// For each worker: its number of offers when its queue last contained no fiber that this worker may steal.
     seen_offer_counts: Box<[Cell<u32>]>,
 }
 
@@ -378,8 +377,7 @@ impl Worker {
     }
 
     /// Makes fibers ready whose deadline has passed, within their share of the worker's time;
-    /// returns `true` if there were any. `switches_count` is the number of switches since the last
-    /// call.
+    /// returns `true` if there were any. `switches_count` is the number of switches since the last call.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
         let mut due = self.due.borrow_mut();

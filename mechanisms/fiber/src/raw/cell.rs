@@ -113,8 +113,7 @@ impl<T> GateCell<T> {
 }
 
 impl GateCell<()> {
-    /// Closes the gate; returns `true` if it was open. Sound because no one borrows a value of type
-    /// `()`.
+    /// Closes the gate; returns `true` if it was open. Sound because no one borrows a value of type `()`.
     pub(crate) fn close(&self) -> bool {
         self.gate.close(&self.withdrawals)
     }

@@ -47,8 +47,7 @@ use std::sync::Arc;
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 const LINE_BYTES: usize = 64;
-/// Number of cache lines of a suspended fiber's frames to prefetch: enough for all frames of a
-/// simple fiber.
+/// Number of cache lines of a suspended fiber's frames to prefetch: enough for all frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
 /// Request of a fiber to its worker when it suspends itself: null to be run again, else the address

@@ -10,8 +10,7 @@ use std::ptr::NonNull;
 
 /// Suspends the running fiber until the waiter that was passed to `commit` is woken, or until
 /// `deadline_ns`; returns `true` if it was woken, or `commit` returned the waiter. `withdraw`
-/// removes the waiter from where `commit` has stored it, and returns `true` if it was still stored
-/// there.
+/// removes the waiter from where `commit` has stored it, and returns `true` if it was still stored there.
 pub(crate) fn wait_until(
     worker: &Worker,
     running: NonNull<Control>,

@@ -379,8 +379,7 @@ impl Parker {
 
     /// Like [`park`](Self::park), but sleeps by calling `sleep` with the time in ns on
     /// CLOCK_MONOTONIC. `sleep` must return when a sender calls the closure passed to
-    /// [`Unparker::unpark_with`], before or during the sleep (as with a descriptor that stays
-    /// readable).
+    /// [`Unparker::unpark_with`], before or during the sleep (as with a descriptor that stays readable).
     pub fn park_with(
         &mut self,
         unparker: &Unparker,

@@ -23,8 +23,7 @@ pub(crate) enum Phase {
 thread_local! {
     /// The thread's writer, leaked, or null. It needs no destructor: a read is one instruction.
     static WRITER: Cell<*const Writer<Memory>> = const { Cell::new(ptr::null()) };
-    /// `true` while the writer is in use: a signal handler that interrupts the thread then does not
-    /// use it.
+    /// `true` while the writer is in use: a signal handler that interrupts the thread then does not use it.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Ready) };
     /// ID of the recording that has no lane for this thread.

@@ -16,8 +16,7 @@ pub enum EventKind {
     Mark,
     /// Start of a span.
     Enter,
-    /// End of a span. If its start is missing, the site was switched on within the span, or the
-    /// start was lost.
+    /// End of a span. If its start is missing, the site was switched on within the span, or the start was lost.
     Leave,
 }
 

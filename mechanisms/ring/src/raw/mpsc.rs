@@ -323,8 +323,7 @@ impl<T> Producer<T> {
         pushed
     }
 
-    /// Returns the number of values in the ring, including those being pushed and slots reserved by
-    /// a batch.
+    /// Returns the number of values in the ring, including those being pushed and slots reserved by a batch.
     ///
     /// Other threads push and pop meanwhile: use it for display and statistics only.
     ///
@@ -351,8 +350,7 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Closes the ring: every further push, by any producer, fails. Values already pushed can still
-    /// be popped.
+    /// Closes the ring: every further push, by any producer, fails. Values already pushed can still be popped.
     pub fn close(&self) {
         self.shared.close();
     }

@@ -38,8 +38,7 @@ const INTERVALS_SHARED: u32 = 2;
 /// long, up to 16 times as long.
 const SLEEP_NS: u64 = 50_000;
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
-/// Usual upper bound of a sleep's lateness: this long before a deadline a thread yields instead of
-/// sleeping.
+/// Usual upper bound of a sleep's lateness: this long before a deadline a thread yields instead of sleeping.
 const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
 /// Minimum duration of a yield that is assumed to have switched to another process.

@@ -85,8 +85,7 @@ impl Aggregate {
 }
 
 impl QfqPlus {
-    /// Returns the aggregate for a new flow. It must have no packets, since a new member changes
-    /// its rate.
+    /// Returns the aggregate for a new flow. It must have no packets, since a new member changes its rate.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let key = (spec.weight, spec.length_max_bytes);
         if let Some(&open) = self.open.get(&key) {

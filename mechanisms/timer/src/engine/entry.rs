@@ -4,8 +4,7 @@
 use super::TimerId;
 
 /// Time at which a timer is to be checked. It is *stale* if the timer was cancelled or moved to an
-/// earlier deadline since, and *early* if the timer was postponed since; the timer's record
-/// determines which.
+/// earlier deadline since, and *early* if the timer was postponed since; the timer's record determines which.
 ///
 /// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

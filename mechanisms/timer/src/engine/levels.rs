@@ -408,8 +408,7 @@ impl Levels {
         self.free_count += 1;
     }
 
-    /// Returns the first slot with entries from `index` on, or else from the beginning; 0 if there
-    /// is none.
+    /// Returns the first slot with entries from `index` on, or else from the beginning; 0 if there is none.
     fn next_occupied(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
         let rest = self.occupied.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));

@@ -10,8 +10,7 @@ use std::num::NonZeroU64;
 /// handles with their wheel. It never names a timer where none is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(
-    /// Index of the timer's record in the upper half, the record's stamp in the lower, without
-    /// [`HAS_EXTRA`].
+    /// Index of the timer's record in the upper half, the record's stamp in the lower, without [`HAS_EXTRA`].
     NonZeroU64,
 );
 
@@ -79,8 +78,7 @@ struct Record<T> {
 
 #[derive(Debug)]
 pub(super) struct Records<T> {
-    /// All records. As small as possible: at a million timers, random accesses to it take most of
-    /// the time.
+    /// All records. As small as possible: at a million timers, random accesses to it take most of the time.
     slots: Vec<Record<T>>,
     /// Additional data by record index; only as long as timers with additional data have required.
     extras: Vec<Extra>,
