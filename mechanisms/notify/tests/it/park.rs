@@ -74,7 +74,7 @@ fn park_without_a_sender_ends_at_its_deadline() {
         parks += 1;
         assert!(parks < 100, "it sleeps");
     }
-    assert!(!unparker.unpark(), "awake again: nobody to wake");
+    assert!(!unparker.unpark(), "woke a receiver that is awake");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn custom_sleep_is_ended_by_the_senders_closure() {
     let (rouse, roused) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !unparker.unpark_with(|| rouse.send(()).expect("the receiver lives")) {
+            while !unparker.unpark_with(|| rouse.send(()).expect("the receiver was dropped")) {
                 thread::sleep(Duration::from_millis(1));
             }
         });
