@@ -95,7 +95,7 @@ impl Config {
     /// slowed down then loses nothing, however fast it is.
     ///
     /// After an unsuccessful wait (if the disk hangs, for example), the thread's events are lost
-    /// without waiting until there is room again.
+    /// without waiting until there is space again.
     #[must_use]
     pub fn wait_max(self, wait: Duration) -> Self {
         Self { wait, ..self }

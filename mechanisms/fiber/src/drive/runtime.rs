@@ -16,7 +16,7 @@ use std::thread;
 
 /// Runtime: a set of worker threads that run fibers.
 ///
-/// Dropping a runtime waits until all its fibers have ended, as [`shutdown`](Self::shutdown) does;
+/// Dropping a runtime waits until all its fibers have finished, as [`shutdown`](Self::shutdown) does;
 /// during unwinding it [abandons](Self::abandon) the runtime instead.
 ///
 /// ```

@@ -131,7 +131,7 @@ impl Worker {
         id
     }
 
-    /// Returns the counts of fibers that this worker has spawned and ended.
+    /// Returns the numbers of fibers that were spawned, and that finished, on this worker.
     #[inline]
     pub(crate) fn counts(&self) -> &FiberCounts {
         &self.owner.counters.counts

@@ -2,7 +2,7 @@
 
 use handover_base::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Numbers of fibers that one worker has spawned and ended.
+/// Numbers of fibers that were spawned, and that finished, on one worker.
 #[derive(Debug, Default)]
 pub struct FiberCounts {
     spawned: AtomicU64,

@@ -55,7 +55,7 @@ impl<S: Scheduler<Token>> Arbiter<S> {
     /// Runs on the calling thread until the arbiter is stopped, and returns its final state.
     ///
     /// # Panics
-    /// Panics if the scheduler does; the clients then see that the arbiter has ended.
+    /// Panics if the scheduler does; the clients then see that the arbiter has finished.
     ///
     /// # Blocking
     /// Blocks until it is stopped. While idle it waits as [`ArbiterConfig::idle_policy`] says.

@@ -86,8 +86,8 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
 
 /// Sends packets to the arbiter, and transmits the packets that the arbiter has marked as eligible.
 ///
-/// A client belongs to one thread at a time. Dropping it makes it leave: its packets that have not
-/// come back count as abandoned and are not marked any more, and the other clients go on.
+/// A client belongs to one thread at a time. Dropping it disconnects it: its packets in
+/// flight count as abandoned and are no longer marked; the other clients continue.
 pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
@@ -184,7 +184,7 @@ impl Client {
     ///
     /// # Panics
     /// Panics if the sink or the trace does. The packet being transmitted then counts as
-    /// transmitted; the packets behind it come with the next call.
+    /// transmitted; the next call handles the packets behind it.
     ///
     /// # Blocking
     /// As the sink does.
