@@ -361,7 +361,7 @@ impl<D> Core<D> {
     /// Counts one connection more or fewer, and publishes the number to threads that hand over.
     pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
-        self.inbox.reservations.publish_open_count(self.stats.open_count);
+        self.inbox.publish_open_count(self.stats.open_count);
     }
 
     pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
