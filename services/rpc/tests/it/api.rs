@@ -447,9 +447,8 @@ fn many_clients_are_served_and_those_that_sleep_are_woken() {
 #[test]
 fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = std::env::temp_dir().join(format!("handover-rpc-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let address: Address = format!("uds://{}", path.display()).parse().unwrap();
     // A socket file that a killed process has left.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -458,15 +457,13 @@ fn a_socket_s_file_is_its_user_s_alone_and_goes_with_the_endpoint() {
     one.listen(&address).unwrap();
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     drop(one);
-    assert!(!path.exists());
-    std::fs::remove_dir(&folder).unwrap();
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
 
 #[test]
 fn an_endpoint_that_ends_leaves_the_socket_file_of_its_successor() {
-    let folder = std::env::temp_dir().join(format!("handover-rpc-next-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let mut first = endpoint(Config::default()).unwrap();
     first.listen(&format!("uds://{}", path.display()).parse().unwrap()).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -474,19 +471,17 @@ fn an_endpoint_that_ends_leaves_the_socket_file_of_its_successor() {
     drop(first);
     assert!(path.exists(), "the file belongs to another listener");
     drop(successor);
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
     use rustix::fs::{FlockOperation, flock};
     use std::os::unix::fs::MetadataExt;
-    let folder = std::env::temp_dir().join(format!("handover-rpc-lock-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let address: Address = format!("uds://{}", path.display()).parse().unwrap();
     // Simulates a server between bind() and listen(): connecting is refused, as for a stale file.
-    let lock = std::fs::File::create(folder.join("socket.lock")).unwrap();
+    let lock = std::fs::File::create(folder.path().join("socket.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let inode = path.metadata().unwrap().ino();
@@ -503,7 +498,6 @@ fn a_path_whose_lock_is_held_is_in_use_although_nobody_answers_there_yet() {
     second.listen(&address).unwrap();
     drop(second);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "its lock goes with it");
-    std::fs::remove_dir(&folder).unwrap();
 }
 
 #[test]
@@ -557,13 +551,13 @@ fn requests_that_cannot_be_kept_are_refused_and_their_sender_stays() {
 
 #[test]
 fn what_is_no_socket_stays_where_it_is() {
-    let path = std::env::temp_dir().join(format!("handover-rpc-file-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
     std::fs::write(&path, "a letter").unwrap();
     let address = format!("uds://{}", path.display()).parse().unwrap();
     let refused = endpoint(Config::default()).unwrap().listen(&address).unwrap_err();
     assert!(matches!(refused, EndpointError::Refused { call: "bind", .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
-    std::fs::remove_file(&path).unwrap();
 }
 
 /// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues
