@@ -28,13 +28,23 @@ impl Lab {
     /// this process. Polls `interrupted` between rounds (about every 10 ms), and then ends with
     /// what was measured.
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
+        self.run_by(self.schedule(), watch, interrupted)
+    }
+
+    /// Measures by a schedule other than the profile's.
+    fn run_by(
+        &self,
+        schedule: Schedule,
+        watch: &mut dyn Watch,
+        interrupted: &AtomicBool,
+    ) -> Outcome {
         clock::calibration();
         let mut run = Running {
             lab: self,
             watch,
             interrupted,
             began: Instant::now(),
-            schedule: self.schedule(),
+            schedule,
             progress: Vec::new(),
             pass: 0,
             visits: 0,
@@ -256,5 +266,182 @@ fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
             let slot = if several { &mut outcome.null_several } else { &mut outcome.null_one };
             *slot = Some(slot.unwrap_or(0.0).max(width));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bench, Samples, Setup, Workload, own};
+    use handover_record::{Contender, Run, Spec};
+    use std::collections::BTreeSet;
+    use std::hint::black_box;
+    use std::sync::{Mutex, PoisonError};
+
+    const IDS: [&str; 4] = ["order/a", "order/b", "order/c", "order/d"];
+    const NAMES: [&str; 3] = ["one", "two", "three"];
+
+    /// Contenders in the order in which they were set up, since the last block.
+    static SET_UP: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+    /// Workload that notes when it is set up: contender `PLACE` of benchmark `GROUP`.
+    struct Noted<const GROUP: usize, const PLACE: usize>(u64);
+
+    impl<const GROUP: usize, const PLACE: usize> Workload for Noted<GROUP, PLACE> {
+        type Args = ();
+        const SPEC: Spec = Spec::new(IDS[GROUP], "notes when it is set up").ladder();
+
+        fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
+            SET_UP.lock().unwrap_or_else(PoisonError::into_inner).push(PLACE);
+            Ok(Noted(1))
+        }
+
+        fn sample(&mut self, out: &mut Samples) {
+            out.batches(|n| (0..n).for_each(|i| self.0 = black_box(self.0.rotate_left(7) ^ i)));
+        }
+    }
+
+    const fn contenders<const GROUP: usize>() -> [Bench; 3] {
+        [
+            Bench::one::<Noted<GROUP, 0>>(Contender::ours(NAMES[0])),
+            Bench::one::<Noted<GROUP, 1>>(Contender::ours(NAMES[1])),
+            Bench::one::<Noted<GROUP, 2>>(Contender::ours(NAMES[2])),
+        ]
+    }
+
+    static ALL: [[Bench; 3]; 4] =
+        [contenders::<0>(), contenders::<1>(), contenders::<2>(), contenders::<3>()];
+
+    fn lab(profile: Profile) -> Lab {
+        let all: Vec<&'static [Bench]> = ALL.iter().map(|it| &it[..]).collect();
+        let plan = Plan { profile, ..Plan::default() };
+        Lab::new(&all, &["*".to_string()], plan).expect("a plan")
+    }
+
+    /// Visit of a pass to a benchmark: its index, and the order of its contenders in each block.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Visited {
+        group: usize,
+        blocks: Vec<[usize; 3]>,
+    }
+
+    #[derive(Default)]
+    struct Visits(Vec<Visited>);
+
+    impl Visits {
+        /// Returns the order of benchmarks in each pass.
+        fn groups(&self) -> Vec<Vec<usize>> {
+            self.0.chunks(IDS.len()).map(|pass| pass.iter().map(|it| it.group).collect()).collect()
+        }
+
+        fn blocks(&self) -> impl Iterator<Item = [usize; 3]> {
+            self.0.iter().flat_map(|it| it.blocks.clone())
+        }
+    }
+
+    impl Watch for Visits {
+        fn begin(&mut self, _: (usize, usize), group: usize) {
+            self.0.push(Visited { group, blocks: Vec::new() });
+        }
+
+        fn block(&mut self, _: u32, _: u32) {
+            // Before the first block, contenders are also checked and warmed up.
+            let set_up =
+                std::mem::take(&mut *SET_UP.lock().unwrap_or_else(PoisonError::into_inner));
+            let order = set_up.last_chunk().expect("each contender has a round");
+            self.0.last_mut().expect("a visit has begun").blocks.push(*order);
+        }
+    }
+
+    /// One test at a time measures, as all note in one place.
+    fn alone() -> std::sync::MutexGuard<'static, ()> {
+        static ONE: Mutex<()> = Mutex::new(());
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the orders of a run with three passes of two blocks.
+    fn orders(lab: &Lab) -> Visits {
+        let _alone = alone();
+        let schedule = Schedule { passes: 3, blocks_min: 2, blocks_max: 2, total: None };
+        let mut visits = Visits::default();
+        let outcome = lab.run_by(schedule, &mut visits, &AtomicBool::new(false));
+        assert!(outcome.faults.is_empty() && outcome.records.len() == 12, "{:?}", outcome.faults);
+        visits
+    }
+
+    fn with_seed(seed: u64) -> Lab {
+        Lab { seed, ..lab(Profile::Smoke) }
+    }
+
+    #[test]
+    fn stored_seed_reproduces_the_random_orders() {
+        let lab = lab(Profile::Smoke);
+        let stored = serde_json::to_string(&own::begin(&lab).expect("a date")).expect("JSON");
+        let run: Run = serde_json::from_str(&stored).expect("a run");
+        assert_eq!(orders(&with_seed(run.seed)).0, orders(&lab).0);
+    }
+
+    #[test]
+    fn different_seeds_give_different_orders_of_benchmarks_and_contenders() {
+        let [one, other] = [1, 2].map(|seed| orders(&with_seed(seed)));
+        let in_list_order: Vec<usize> = (0..IDS.len()).collect();
+        assert_eq!((one.groups().len(), other.groups().len()), (3, 3));
+        assert_eq!((&one.groups()[0], &other.groups()[0]), (&in_list_order, &in_list_order));
+        assert_ne!(one.groups()[1..], other.groups()[1..]);
+        // The first pass visits the benchmarks in the same order, so contenders' orders differ.
+        assert_ne!(one.0[..IDS.len()], other.0[..IDS.len()]);
+        let passes: BTreeSet<_> =
+            one.0.iter().filter(|it| it.group == 0).map(|it| &it.blocks).collect();
+        assert!(passes.len() > 1, "each pass has the same orders: {passes:?}");
+    }
+
+    #[test]
+    fn each_benchmark_and_contender_follows_each_other_one() {
+        let (mut groups, mut contenders) = (BTreeSet::new(), BTreeSet::new());
+        for visits in (1..=12).map(|seed| orders(&with_seed(seed))) {
+            for pass in &visits.groups()[1..] {
+                groups.extend(pass.windows(2).flat_map(|it| it.first_chunk().copied()));
+                assert_eq!(pass.iter().collect::<BTreeSet<_>>().len(), IDS.len(), "{pass:?}");
+            }
+            for block in visits.blocks() {
+                contenders.extend(block.windows(2).flat_map(|it| it.first_chunk().copied()));
+                assert_eq!(block.iter().collect::<BTreeSet<_>>().len(), NAMES.len(), "{block:?}");
+            }
+        }
+        let pairs = |count: usize| -> BTreeSet<[usize; 2]> {
+            let all = (0..count).flat_map(|a| (0..count).map(move |b| [a, b]));
+            all.filter(|[a, b]| a != b).collect()
+        };
+        assert_eq!((groups, contenders), (pairs(IDS.len()), pairs(NAMES.len())));
+    }
+
+    #[test]
+    fn warm_up_does_not_change_the_orders() {
+        let _alone = alone();
+        let lab = lab(Profile::Quick);
+        let [short, long] = [0, 200].map(|warm_up_ms| {
+            let order = Order {
+                pass: 0,
+                seed: 7,
+                sequence: vec![Wanted { group: 0, weight: 1, known: Vec::new() }],
+                budget: None,
+                blocks_min: 4,
+                blocks_max: 4,
+                warm_up: Duration::from_millis(warm_up_ms),
+            };
+            let mut visits = Visits::default();
+            let mut report = |report| {
+                match report {
+                    Report::Begin { group } => visits.begin((0, 1), group),
+                    Report::Block { done, most } => visits.block(done, most),
+                    Report::Visited { .. } | Report::End { .. } => {}
+                }
+                true
+            };
+            pass::run(&lab, &order, &AtomicBool::new(false), &mut report);
+            visits.0
+        });
+        assert_eq!(short, long);
+        assert_eq!(short[0].blocks.len(), 4);
     }
 }

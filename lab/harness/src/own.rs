@@ -167,7 +167,8 @@ fn print(text: &str) -> Result<ExitCode, String> {
     }
 }
 
-fn begin(lab: &Lab) -> Result<Run, String> {
+/// Returns the description of a run of the lab that begins now.
+pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_REFUSED)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -613,14 +613,12 @@ fn files_of_a_killed_recorder_are_removed_by_the_next() {
         let folder = tempfile::Builder::new().prefix("handover-trace.").tempdir().unwrap();
         std::fs::write(folder.path().join("recorder"), format!("1\n{pid}\n")).unwrap();
         std::fs::write(folder.path().join("settings"), "").unwrap();
-        folder.keep()
+        folder
     };
     // Left behind by a program that has ended, by one that lives, and held by a living recorder.
     let places = [left(ended.id()), left(std::process::id()), left(ended.id())];
-    let held = std::fs::File::open(places[2].join("recorder")).unwrap();
+    let held = std::fs::File::open(places[2].path().join("recorder")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     run(&built, &options(&built));
-    let stay = places.clone().map(|place| place.exists());
-    places.iter().for_each(|place| drop(std::fs::remove_dir_all(place)));
-    assert_eq!(stay, [false, true, true]);
+    assert_eq!(places.each_ref().map(|place| place.path().exists()), [false, true, true]);
 }

@@ -3,12 +3,14 @@
 //!
 //! A listener of another thread reserves a slot before it accepts a connection for this thread. The
 //! reservation ends when this thread has taken the connection over, and has published its number of
-//! open connections before.
+//! open connections before. A listener that found no slot asks to be told of the next one.
 
 use handover_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const OPEN_SHIFT: u32 = 32;
-const RESERVED: u64 = (1 << OPEN_SHIFT) - 1;
+/// Set while a listener waits for a slot.
+const AWAITED: u64 = 1 << (OPEN_SHIFT - 1);
+const RESERVED: u64 = AWAITED - 1;
 
 /// Counters of one event-loop thread, with their limits.
 #[derive(Debug)]
@@ -16,8 +18,9 @@ pub struct Reservations {
     /// Number of bytes in queued write commands.
     bytes: AtomicUsize,
     bytes_max: usize,
-    /// Open connections in the upper half, and reserved ones in the lower: in one word, so that a
-    /// reservation which becomes a connection is not missed between the two.
+    /// Open connections in the upper half; [`AWAITED`] and the reserved ones in the lower. In one
+    /// word, so that a reservation which becomes a connection is not missed between the two, nor a
+    /// slot that becomes free while a listener begins to wait.
     connections: AtomicU64,
     /// Maximum number of connections, open and reserved.
     connections_max: u64,
@@ -55,15 +58,32 @@ impl Reservations {
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
-    /// Publishes the thread's number of connections.
-    pub fn publish_open_count(&self, count: u64) {
+    /// Publishes the thread's number of connections. Returns `true` if a listener waits for a slot
+    /// and there is one now: the caller then wakes the listener.
+    #[must_use]
+    pub fn publish_open_count(&self, count: u64) -> bool {
         // Relaxed, here and below: the counts are one word, and no other access depends on them. If
         // the thread opens a connection of its own at the same moment, it may use the last slot:
         // then the connection that is handed to it is closed.
+        self.change(|before| count << OPEN_SHIFT | before & (AWAITED | RESERVED))
+    }
+
+    /// Changes the counts. Returns `true`, and ends the wait, if a listener waits for a slot and
+    /// there is one now.
+    fn change(&self, change: impl Fn(u64) -> u64) -> bool {
+        let mut is_told = false;
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = self
-            .connections
-            .fetch_update(set, fetch, |before| Some(count << OPEN_SHIFT | before & RESERVED));
+        let _ = self.connections.fetch_update(set, fetch, |before| {
+            let after = change(before);
+            is_told = after & AWAITED != 0 && self.has_slot(after);
+            Some(if is_told { after & !AWAITED } else { after })
+        });
+        is_told
+    }
+
+    /// Returns `true` if these counts leave a slot.
+    fn has_slot(&self, counts: u64) -> bool {
+        (counts >> OPEN_SHIFT) + (counts & RESERVED) < self.connections_max
     }
 
     /// Reserves a slot for one more connection; returns `false` if none is free. The reservation
@@ -72,16 +92,31 @@ impl Reservations {
         // Changed only if there is a slot: an attempt that fails does not cause the failure of
         // another one.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        let reserved = self.connections.fetch_update(set, fetch, |before| {
-            let count = (before >> OPEN_SHIFT) + (before & RESERVED);
-            (count < self.connections_max).then_some(before + 1)
-        });
+        let reserved = self
+            .connections
+            .fetch_update(set, fetch, |before| self.has_slot(before).then_some(before + 1));
         reserved.is_ok()
     }
 
-    /// Releases a reservation: its connection has arrived and is counted as open, or is not handed over after all.
-    pub fn release(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+    /// Begins to wait for a slot. Returns `false`, without waiting, if there is one.
+    ///
+    /// The next [`publish_open_count`](Self::publish_open_count) or [`release`](Self::release) that
+    /// leaves a slot returns `true` and ends the wait.
+    #[must_use]
+    pub fn await_slot(&self) -> bool {
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let waits = self.connections.fetch_update(set, fetch, |before| {
+            (!self.has_slot(before)).then_some(before | AWAITED)
+        });
+        waits.is_ok()
+    }
+
+    /// Ends a reservation: the connection has arrived, and its thread has published it, or it is not
+    /// handed over after all. Returns `true` if a listener waits for a slot and there is one now: the
+    /// caller then wakes the listener.
+    #[must_use]
+    pub fn release(&self) -> bool {
+        self.change(|before| before - 1)
     }
 
     /// Counts a listener of another thread that will hand connections to this one.

@@ -15,6 +15,7 @@
 //! | refused_handover_.. | try_reserve, push to a full ring, release, remove_remote_listener, notify / the same / as above |
 //! | slot_that_becomes_free_.. | try_reserve / publish_open_count, try_reserve |
 //! | bytes_that_fit_.. | try_reserve_bytes, release_bytes / try_reserve_bytes of too many / release_bytes |
+//! | waiting_listener_.. | try_reserve, await_slot; sleep / publish_open_count, notify / release, notify |
 //! | stopped_thread_.. | push, remove_remote_listener, notify / stop, notify / pop, has_remote_listeners; sleep |
 //!
 //! Seen to fail: open and reserved connections in two words, with a relaxed `release`, or with a
@@ -97,7 +98,7 @@ impl Inbox {
         match self.commands.push(Adopt) {
             Ok(()) => self.wake.notify(),
             Err(PushError::Full(_)) => {
-                self.reservations.release();
+                assert!(!self.reservations.release(), "no listener waits");
                 return false;
             }
             Err(PushError::Closed(_)) => {
@@ -124,8 +125,9 @@ impl Inbox {
             while commands.pop().is_some() {
                 assert!(open_count < connections_max, "no free slot for a reserved connection");
                 open_count += 1;
-                self.reservations.publish_open_count(open_count as u64);
-                self.reservations.release();
+                let is_awaited = self.reservations.publish_open_count(open_count as u64)
+                    || self.reservations.release();
+                assert!(!is_awaited, "no listener waits");
             }
             // Relaxed: ordered by the notification.
             if is_last && self.is_stopped.load(Ordering::Relaxed) {
@@ -173,15 +175,50 @@ fn refused_handover_gives_its_reservation_back() {
 fn slot_that_becomes_free_is_given_to_one_of_two() {
     model(3, || {
         let reservations = Arc::new(Reservations::new(0, 2));
-        reservations.publish_open_count(2);
+        assert!(!reservations.publish_open_count(2));
         let other = thread::spawn({
             let reservations = Arc::clone(&reservations);
             move || reservations.try_reserve()
         });
-        reservations.publish_open_count(1);
+        assert!(!reservations.publish_open_count(1), "no listener waits");
         let is_ours = reservations.try_reserve();
         let is_theirs = other.join().expect("the other listener");
         assert!(is_ours != is_theirs, "one free slot: {is_ours}, {is_theirs}");
+    });
+}
+
+#[test]
+fn waiting_listener_is_woken_for_a_slot() {
+    model(3, || {
+        let (inbox, _commands) = Inbox::new(2, 2);
+        assert!(inbox.reservations.try_reserve());
+        assert!(!inbox.reservations.publish_open_count(1));
+        let listener = thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                // Two slots become free.
+                for _ in 0..2 {
+                    while !inbox.reservations.try_reserve() {
+                        if inbox.reservations.await_slot() {
+                            inbox.wake.sleep();
+                        }
+                    }
+                }
+            }
+        });
+        let closing = thread::spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                if inbox.reservations.publish_open_count(0) {
+                    inbox.wake.notify();
+                }
+            }
+        });
+        if inbox.reservations.release() {
+            inbox.wake.notify();
+        }
+        closing.join().expect("the thread of connections");
+        listener.join().expect("the listener, which found two slots");
     });
 }
 

@@ -1,6 +1,6 @@
 //! Comparing runs, the history of a figure, naming and deleting runs.
 
-use crate::common::{Home, binary, json, said};
+use crate::common::{Home, binary, document, json, said};
 use handover_record::Document;
 use handover_report::compare::{Rules, Verdict, compare};
 use handover_store::{RunRow, Store};
@@ -65,6 +65,24 @@ fn regression_is_reported_with_exit_code_1() {
     let comparison = json(&said.out);
     assert_eq!((&comparison["schema"], &comparison["a"]["name"]), (&1.into(), &"a".into()));
     assert_eq!(comparison["rows"][0]["verdict"], "worse");
+}
+
+#[test]
+fn one_process_a_side_has_neither_interval_nor_p() {
+    let home = Home::new();
+    for _ in 0..2 {
+        home.ok("run clock/now --profile quick --time 100ms --no-report --no-peers");
+    }
+    let seeds: BTreeSet<u64> =
+        (1..=2).map(|back| document(&home.ok(&format!("show -{back} --json"))).run.seed).collect();
+    assert!(seeds.len() == 2 && !seeds.contains(&0), "a run stores its own seed: {seeds:?}");
+    let said = home.run("compare -2 -1").code(0);
+    let row = said.out.lines().find(|line| line.starts_with("clock/now")).expect("a row");
+    // The interval, the slowdown found, both p and delta.
+    assert_eq!(row.matches('–').count(), 5, "{said}");
+    assert!(row.ends_with("cannot say") && !row.contains(".."), "{said}");
+    let row = &json(&home.ok("compare -2 -1 --json"))["rows"][0];
+    assert!(row["ratio"].is_number() && row["low"].is_null() && row["high"].is_null(), "{row}");
 }
 
 #[test]

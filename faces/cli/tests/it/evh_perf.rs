@@ -5,8 +5,10 @@ use crate::transcript;
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 
 /// Start of a line with the time.
@@ -274,12 +276,20 @@ fn follows_document<'a>(said: &'a str, documented: &str) -> Vec<&'a str> {
     lines.split_off(expected.len())
 }
 
-/// Holds a port that documented command lines name, against other runs of these tests.
-fn hold_port(port: u16) -> fs::File {
-    let path = std::env::temp_dir().join(format!("handover-test-port-{port}"));
-    let file = fs::File::options().create(true).append(true).open(path).expect("a file");
-    file.lock().expect("the lock");
-    file
+/// Holds a port that documented command lines name, against other runs of these tests: by a socket
+/// whose name, like the port, belongs to the network namespace and is free when the process ends.
+fn hold_port(port: u16) -> UnixListener {
+    let name = format!("handover-test-port-{port}");
+    let name = SocketAddr::from_abstract_name(name).expect("a short name");
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Ok(held) => return held,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("the name of port {port}: {error}"),
+        }
+    }
 }
 
 #[test]

@@ -2,11 +2,12 @@
 //! process.
 
 use crate::common::{Home, Running, json, skipped, wait_until};
+use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe, span};
 use regex_lite::Regex;
 use rustix::process::Signal;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -167,6 +168,20 @@ fn estimate_suggests_a_filter() {
     assert!(long.contains("no function needs to be left out"), "{long}");
 }
 
+/// Removes, on drop, the rings in `/dev/shm` that the process of a trace has left when it was
+/// killed. Nothing else would: they stay while the trace's folder is gone.
+struct LeftRings(PathBuf);
+
+impl Drop for LeftRings {
+    fn drop(&mut self) {
+        let trace = Trace::open(&self.0);
+        if let Some(rings) = trace.as_ref().ok().and_then(Trace::rings_path) {
+            // Nothing depends on the removal.
+            let _ = fs::remove_file(rings);
+        }
+    }
+}
+
 /// Starts a process with probes in the background.
 fn serving(home: &Home) -> Running<'_> {
     let mut serving = home.start(traced(home, "serve"));
@@ -189,6 +204,7 @@ fn probes_of_a_running_process_are_listed_switched_on_and_off() {
     let said = home.ok(&format!("trace on {pid} served.*,-served.inner* -o out.trace"));
     assert!(said.contains("3 probes") && said.contains("cwd/out.trace"), "{said}");
     let path = home.cwd().join("out.trace");
+    let _rings = LeftRings(path.clone());
     wait_until("a trace", || {
         path.exists() && home.run("trace show out.trace").out.contains("served.round")
     });
@@ -207,6 +223,7 @@ fn probes_of_a_running_process_are_listed_switched_on_and_off() {
 #[test]
 fn trace_of_a_killed_process_is_complete() {
     let home = Home::new();
+    let _rings = LeftRings(home.cwd().join("killed.trace"));
     let mut command = traced(&home, "die");
     command.env("HANDOVER_TRACE", "served.*").env("HANDOVER_TRACE_FILE", "killed.trace");
     let mut dying = home.start(command);

@@ -104,19 +104,13 @@ mod tests {
     use std::fs;
 
     fn planted(files: &[(&str, &str)]) -> Facts {
-        let root = std::env::temp_dir().join(format!(
-            "handover-doctor-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        ));
+        let root = tempfile::tempdir().expect("a folder");
         for (path, text) in files {
-            let path = root.join(path);
+            let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("made");
             fs::write(path, text).expect("written");
         }
-        let facts = Facts::read(&root);
-        fs::remove_dir_all(&root).expect("removed");
-        facts
+        Facts::read(root.path())
     }
 
     #[test]

@@ -54,11 +54,25 @@ pub(super) struct Measuring<'a> {
     pub interrupted: &'a AtomicBool,
     /// Index of the pass.
     pub pass: u32,
-    /// Random source of the contenders' order and placement in memory.
-    pub random: SplitMix64,
+    /// Random source of the contenders' order in each block. It is used for nothing else, so that
+    /// the run's seed gives the orders: the number of warm-up rounds depends on their speed.
+    orders: SplitMix64,
+    /// Random source of each round's placement in memory and of its samples.
+    random: SplitMix64,
 }
 
-impl Measuring<'_> {
+impl<'a> Measuring<'a> {
+    pub fn new(
+        lab: &'a Lab,
+        group: &'a Group,
+        interrupted: &'a AtomicBool,
+        pass: u32,
+        mut random: SplitMix64,
+    ) -> Measuring<'a> {
+        let orders = SplitMix64::new(random.next_u64());
+        Measuring { lab, group, interrupted, pass, orders, random }
+    }
+
     /// Checks every contender and warms it up. Contenders that fail are not measured, and are
     /// returned with the reason.
     pub fn begin(
@@ -121,7 +135,7 @@ impl Measuring<'_> {
     /// Measures one block: a round of each lane, in random order.
     pub fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
-        self.random.shuffle(&mut order);
+        self.orders.shuffle(&mut order);
         for place in order {
             let lane = &mut lanes[place];
             if lane.known.is_out {

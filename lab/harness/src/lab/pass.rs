@@ -110,7 +110,7 @@ fn visit_one(
     let mut progress = Progress::begin(lab, group)?;
     let place = ((order.pass as u64) << 32) | wanted.group as u64;
     let random = SplitMix64::new(SplitMix64::new(order.seed ^ place).next_u64());
-    let mut measuring = Measuring { lab, group, interrupted, pass: order.pass, random };
+    let mut measuring = Measuring::new(lab, group, interrupted, order.pass, random);
     let lanes = &mut progress.lanes;
     let mut faults = Vec::new();
     let mut go = || {

@@ -91,8 +91,7 @@ impl Lab {
         }
         let mut progress = Progress::begin(self, &group)?;
         let random = SplitMix64::new(self.seed);
-        let mut measuring =
-            Measuring { lab: self, group: &group, interrupted, pass: 0, random: random.clone() };
+        let mut measuring = Measuring::new(self, &group, interrupted, 0, random.clone());
         let faults = measuring.begin(&mut progress.lanes, warm_up)?;
         if let Some((_, fault)) = faults.into_iter().next() {
             return Err(fault);
@@ -109,7 +108,7 @@ impl TracedSession<'_> {
     pub fn block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
         let random = SplitMix64::new(self.random.next_u64());
         let (lab, group) = (self.lab, &self.group);
-        let mut measuring = Measuring { lab, group, interrupted, pass: 0, random };
+        let mut measuring = Measuring::new(lab, group, interrupted, 0, random);
         measuring.one_block(&mut self.progress.lanes, self.blocks)?;
         self.blocks += 1;
         Ok(())

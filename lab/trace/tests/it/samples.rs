@@ -4,6 +4,8 @@ use handover_probe::read::{Event, EventKind, ReadAt};
 use handover_probe::{Config, Recording, Value, disable, enable, probe, span};
 use handover_trace::Traces;
 use std::any::Any;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use tempfile::TempDir;
@@ -34,6 +36,14 @@ fn recorded_with(
     (folder, traces)
 }
 
+/// Opens a recording by a path that lasts as long as the process, and removes its folder: statics
+/// are not dropped, so a folder in one would stay.
+fn kept((_folder, traces): (TempDir, Traces)) -> (File, Traces) {
+    let file = File::open(&traces.paths()[0]).unwrap();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    (file, Traces::open([path]).unwrap())
+}
+
 fn on_thread(name: &str, work: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let builder = thread::Builder::new().name(name.to_owned());
@@ -51,9 +61,9 @@ fn recurse(depth: u64) {
 /// Returns a recording of two threads with nested calls, values, marks, recursion, and names that
 /// the formats must escape.
 pub fn sample() -> &'static Traces {
-    static SAMPLE: OnceLock<(TempDir, Traces)> = OnceLock::new();
+    static SAMPLE: OnceLock<(File, Traces)> = OnceLock::new();
     let make = || {
-        recorded("whole", "whole.*", || {
+        kept(recorded("whole", "whole.*", || {
             on_thread("one \"quoted\", thread", || {
                 let _outer = span!("whole.outer");
                 for number in 0..50u64 {
@@ -67,7 +77,7 @@ pub fn sample() -> &'static Traces {
                 recurse(4);
                 let _outer = span!("whole.outer");
             });
-        })
+        }))
     };
     &SAMPLE.get_or_init(make).1
 }
@@ -75,9 +85,9 @@ pub fn sample() -> &'static Traces {
 /// Returns a recording with an end without a beginning, a beginning without an end, and an open
 /// call.
 pub fn unpaired() -> &'static Traces {
-    static UNPAIRED: OnceLock<(TempDir, Traces)> = OnceLock::new();
+    static UNPAIRED: OnceLock<(File, Traces)> = OnceLock::new();
     let make = || {
-        recorded("odd", "odd.around,odd.fine,odd.open", || {
+        kept(recorded("odd", "odd.around,odd.fine,odd.open", || {
             on_thread("odd", || {
                 let around = span!("odd.around");
                 let late = span!("odd.late");
@@ -97,7 +107,7 @@ pub fn unpaired() -> &'static Traces {
                 disable("odd.*").unwrap();
                 drop(open);
             });
-        })
+        }))
     };
     &UNPAIRED.get_or_init(make).1
 }
@@ -123,9 +133,9 @@ pub fn deep(depth: usize) -> (TempDir, Traces) {
 
 /// Returns a recording of many threads that enter and leave spans in random order and toggle sites.
 pub fn random() -> &'static Traces {
-    static RANDOM: OnceLock<(TempDir, Traces)> = OnceLock::new();
+    static RANDOM: OnceLock<(File, Traces)> = OnceLock::new();
     let make = || {
-        recorded("random", "random.*", || {
+        kept(recorded("random", "random.*", || {
             let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
             let mut roll = |sides: u64| {
                 dice ^= dice << 13;
@@ -152,7 +162,7 @@ pub fn random() -> &'static Traces {
                     }
                 });
             }
-        })
+        }))
     };
     &RANDOM.get_or_init(make).1
 }

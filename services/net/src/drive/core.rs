@@ -360,7 +360,7 @@ impl<D> Core<D> {
     /// Adjusts the number of open connections by `more`, and publishes it to threads that hand connections to this one.
     pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
-        self.inbox.reservations.publish_open_count(self.stats.open_count);
+        self.inbox.publish_open_count(self.stats.open_count);
     }
 
     pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {

@@ -12,7 +12,7 @@ use handover_ring::{PushError, mpsc};
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Command to an event-loop thread.
@@ -25,6 +25,8 @@ pub(crate) enum Command<D> {
     /// Takes over a connection that another thread has accepted.
     Adopt(OwnedFd, Option<SocketAddr>, Option<Server>),
     Connect(Dial, D),
+    /// Resumes accepting: another thread that connections are handed to has a slot.
+    ResumeAccepting,
 }
 
 /// Value of [`Inbox::stop_ns`] before a stop is requested.
@@ -35,6 +37,8 @@ pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
     wake: adaptive_fd::Sender,
     stop_ns: AtomicU64,
+    /// Thread whose listeners hand connections to this thread.
+    acceptor: OnceLock<Weak<Inbox<D>>>,
     pub(crate) reservations: Reservations,
     pub(crate) published: Published,
 }
@@ -49,6 +53,7 @@ impl<D> Inbox<D> {
             commands,
             wake,
             stop_ns: AtomicU64::new(NOT_STOPPING),
+            acceptor: OnceLock::new(),
             reservations: Reservations::new(
                 config.commands_bytes_max as usize,
                 config.connections_max as usize,
@@ -72,6 +77,35 @@ impl<D> Inbox<D> {
             self.reservations.release_bytes(bytes_count);
             into_command_error(refused)
         })
+    }
+
+    /// Counts a listener of the thread `acceptor` that will hand connections to this one.
+    pub(crate) fn add_remote_listener(&self, acceptor: &Arc<Inbox<D>>) {
+        let known = self.acceptor.get_or_init(|| Arc::downgrade(acceptor));
+        debug_assert!(known.ptr_eq(&Arc::downgrade(acceptor)), "one thread accepts for all");
+        self.reservations.add_remote_listener();
+    }
+
+    /// Publishes this thread's number of connections.
+    pub(crate) fn publish_open_count(&self, count: u64) {
+        if self.reservations.publish_open_count(count) {
+            self.resume_acceptor();
+        }
+    }
+
+    /// Ends a reservation of a slot of this thread.
+    pub(crate) fn release_slot(&self) {
+        if self.reservations.release() {
+            self.resume_acceptor();
+        }
+    }
+
+    /// Asks the thread that hands connections to this one to try again.
+    fn resume_acceptor(&self) {
+        if let Some(acceptor) = self.acceptor.get().and_then(Weak::upgrade) {
+            // If its queue of commands is full, it tries again after `RETRY_NS`.
+            let _ = acceptor.push(Command::ResumeAccepting);
+        }
     }
 
     /// Counts down the listeners of other threads, as one of them hands over no more connections.

@@ -349,8 +349,9 @@ impl<H: Handler> Reactor<H> {
                 }
                 Command::Adopt(fd, peer, tls) => {
                     let _ = self.add_accepted(fd, peer, tls.as_ref());
-                    self.core.inbox.reservations.release();
+                    self.core.inbox.release_slot();
                 }
+                Command::ResumeAccepting => self.resume_accepting(),
                 Command::Connect(dial, data) => {
                     if let Err((error, data)) = self.core.dial(&dial, data) {
                         self.report_failed_connect(&error, data);

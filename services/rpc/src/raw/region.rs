@@ -282,9 +282,9 @@ mod tests {
 
     #[test]
     fn memory_in_a_folder_never_has_a_name_there() {
-        let folder =
-            std::env::temp_dir().join(format!("handover-rpc-region-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        let around = tempfile::tempdir().expect("a folder");
+        let folder = around.path().join("region");
+        std::fs::create_dir(&folder).expect("a folder");
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
         inotify::add_watch(&watch, &folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)
             .expect("a watch");

@@ -115,14 +115,14 @@ pub fn folders_are_full() {
     if let Some(why) = refused("unshare", &["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]) {
         return skipped(what, &why);
     }
-    let folder = std::env::temp_dir().join(format!("handover-rpc-full-{}", std::process::id()));
-    std::fs::create_dir(&folder).expect("a folder");
+    let folder = tempfile::tempdir().expect("a folder");
     let program = std::env::current_exe().expect("it runs");
-    let other = Other::of(Command::new("unshare").arg("-rm").arg(program).arg("full").arg(&folder));
+    let other =
+        Other::of(Command::new("unshare").arg("-rm").arg(program).arg("full").arg(folder.path()));
     assert_eq!(other.said, FINE);
     drop(other);
     // The mount belonged to the mount namespace of that process.
-    std::fs::remove_dir(&folder).expect("it is empty");
+    std::fs::remove_dir(folder.path()).expect("it is empty");
 }
 
 fn mount(size: &str, at: &Path) {

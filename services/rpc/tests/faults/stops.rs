@@ -64,7 +64,8 @@ pub fn an_owner_is_stopped() {
 }
 
 pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
-    let place = std::env::temp_dir().join(format!("handover-rpc-again-{}", std::process::id()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("socket");
     let name = format!("again-{}", std::process::id());
     let mut client = endpoint();
     for address in [format!("sm://{name}"), format!("uds://{}", place.display()), free_port()] {
@@ -87,7 +88,6 @@ pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
     }
     // The last server was killed, so its socket file is still there without a listener.
     assert!(place.exists());
-    std::fs::remove_file(&place).expect("it is ours");
 }
 
 /// Returns the address of a free port that no other process gets: on a loopback address derived

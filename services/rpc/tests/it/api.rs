@@ -447,9 +447,8 @@ fn many_clients_are_served_and_sleeping_ones_are_woken() {
 #[test]
 fn socket_file_is_private_and_removed_with_its_endpoint() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = std::env::temp_dir().join(format!("handover-rpc-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let address: Address = format!("uds://{}", path.display()).parse().unwrap();
     // A socket file that a killed process has left.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -458,15 +457,13 @@ fn socket_file_is_private_and_removed_with_its_endpoint() {
     one.listen(&address).unwrap();
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     drop(one);
-    assert!(!path.exists());
-    std::fs::remove_dir(&folder).unwrap();
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
 
 #[test]
 fn dropped_endpoint_keeps_the_socket_file_of_its_successor() {
-    let folder = std::env::temp_dir().join(format!("handover-rpc-next-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let mut first = endpoint(Config::default()).unwrap();
     first.listen(&format!("uds://{}", path.display()).parse().unwrap()).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -474,19 +471,17 @@ fn dropped_endpoint_keeps_the_socket_file_of_its_successor() {
     drop(first);
     assert!(path.exists(), "the file belongs to another listener");
     drop(successor);
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn path_with_a_held_lock_is_in_use_before_its_owner_listens() {
     use rustix::fs::{FlockOperation, flock};
     use std::os::unix::fs::MetadataExt;
-    let folder = std::env::temp_dir().join(format!("handover-rpc-lock-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let address: Address = format!("uds://{}", path.display()).parse().unwrap();
     // Simulates a server between bind() and listen(): connecting is refused, as for a stale file.
-    let lock = std::fs::File::create(folder.join("socket.lock")).unwrap();
+    let lock = std::fs::File::create(folder.path().join("socket.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let inode = path.metadata().unwrap().ino();
@@ -503,7 +498,6 @@ fn path_with_a_held_lock_is_in_use_before_its_owner_listens() {
     second.listen(&address).unwrap();
     drop(second);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "its lock goes with it");
-    std::fs::remove_dir(&folder).unwrap();
 }
 
 #[test]
@@ -557,13 +551,13 @@ fn requests_beyond_the_queue_limit_are_refused_and_their_sender_stays_connected(
 
 #[test]
 fn file_that_is_not_a_socket_is_not_removed() {
-    let path = std::env::temp_dir().join(format!("handover-rpc-file-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
     std::fs::write(&path, "a letter").unwrap();
     let address = format!("uds://{}", path.display()).parse().unwrap();
     let refused = endpoint(Config::default()).unwrap().listen(&address).unwrap_err();
     assert!(matches!(refused, EndpointError::Refused { call: "bind", .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
-    std::fs::remove_file(&path).unwrap();
 }
 
 /// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Interval of retries to accept, in ns: other parts of the process may have closed descriptors
-/// although none of our connections was closed.
+/// although no connection of this listener's threads was closed.
 const RETRY_NS: u64 = 100_000_000;
 
 /// Listening socket and the threads that its connections are handed to.
@@ -103,7 +103,7 @@ impl<H: Handler> Reactor<H> {
         let targets = threads.into_iter().map(|inbox| {
             let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
             if !is_own {
-                inbox.reservations.add_remote_listener();
+                inbox.add_remote_listener(&self.core.inbox);
             }
             AcceptTarget { inbox, is_own }
         });
@@ -134,14 +134,17 @@ impl<H: Handler> Reactor<H> {
         for _ in 0..self.core.config.accepts_max {
             let Some((placement, turn)) = self.choose_target(index) else { return };
             if placement == Placement::NoSpace && self.core.config.when_full == WhenFull::Wait {
-                return self.pause(index);
+                if self.await_slot(index) {
+                    return self.pause(index);
+                }
+                continue;
             }
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
             match (&accepted, placement) {
                 (Ok(_), _) => listener.next = turn,
                 (Err(_), Placement::Reserved(thread)) => {
-                    listener.threads[thread].inbox.reservations.release()
+                    listener.threads[thread].inbox.release_slot()
                 }
                 (Err(_), _) => {}
             }
@@ -181,6 +184,14 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { Placement::NoSpace } else { own }, listener.next))
     }
 
+    /// Asks each thread that the listener `index` hands connections to for a command when it has a
+    /// slot. Returns `false` if one has a slot already.
+    fn await_slot(&self, index: u16) -> bool {
+        let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
+        let mut others = listener.threads.iter().filter(|it| !it.is_own);
+        others.all(|it| it.inbox.reservations.await_slot())
+    }
+
     /// Passes an accepted connection to the thread that has reserved a slot for it.
     fn deliver(&mut self, index: u16, placement: Placement, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
@@ -193,7 +204,7 @@ impl<H: Handler> Reactor<H> {
                 // The thread's queue of commands is full, or the thread has ended: this thread
                 // keeps it.
                 Err(Command::Adopt(refused, ..)) => {
-                    inbox.reservations.release();
+                    inbox.release_slot();
                     fd = refused;
                 }
                 _ => return,
@@ -224,7 +235,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Pauses a listener until one of our connections is closed or `RETRY_NS` have passed.
+    /// Pauses a listener until one of our connections is closed, another thread that it hands
+    /// connections to has a slot, or `RETRY_NS` have passed.
     fn pause(&mut self, index: u16) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         if !listener.paused {
@@ -246,5 +258,99 @@ impl<H: Handler> Reactor<H> {
                 self.core.enqueue_listener(index);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Raw;
+    use crate::{CloseReason, Config, Conn};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::net::TcpStream;
+    use std::sync::Mutex;
+
+    /// Time limit for a connection to reach the kernel's queue, at least ten times what it takes.
+    const TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+    /// Handler that calls a function for each accepted connection.
+    struct Hook(Box<dyn FnMut() + Send>);
+
+    impl Handler for Hook {
+        type Codec = Raw;
+        type Data = ();
+
+        fn on_accept(&mut self, _conn: &mut Conn<'_, Raw, ()>) {
+            (self.0)();
+        }
+
+        fn on_message(&mut self, _conn: &mut Conn<'_, Raw, ()>, _message: &[u8]) {}
+    }
+
+    fn reactor(connections_max: u32, on_accept: impl FnMut() + Send + 'static) -> Reactor<Hook> {
+        let config = Config { connections_max, ..Config::default() };
+        Reactor::new(config, Raw, Hook(Box::new(on_accept))).expect("a reactor")
+    }
+
+    /// Lets `first` listen for itself and for `second`, as [`Spread::RoundRobin`](crate::Spread)
+    /// does.
+    fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
+        let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
+        let here = Listen::at("127.0.0.1:0".parse().expect("an address"));
+        first.listen_with(&here, false, threads).expect("a free port")
+    }
+
+    /// Connects, and waits until the connection can be accepted.
+    fn connect(first: &Reactor<Hook>, address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).expect("the kernel answers");
+        let mut listener = [PollFd::new(&first.listeners[0].fd, PollFlags::IN)];
+        assert_eq!(poll(&mut listener, Some(&TIMEOUT)), Ok(1));
+        stream
+    }
+
+    #[test]
+    fn paused_listener_resumes_when_another_thread_closes_a_connection() {
+        let (mut first, mut second) = (reactor(1, || {}), reactor(1, || {}));
+        let address = listen(&mut first, &second);
+        let _peers = [(); 3].map(|()| {
+            let peer = connect(&first, address);
+            first.accept(0);
+            peer
+        });
+        assert_eq!((first.core.slab.len(), second.commands.len()), (1, 1));
+        second.execute_commands();
+        first.execute_commands();
+        assert!(first.listeners[0].paused, "both threads are full");
+        let key = second.core.slab.key_at(0).expect("one connection");
+        second.close(key.into(), &CloseReason::Local);
+        first.execute_commands();
+        first.serve_ready();
+        assert_eq!(second.commands.len(), 1, "the third connection is handed over");
+    }
+
+    #[test]
+    fn listener_that_misses_the_last_slot_during_a_takeover_resumes_after_it() {
+        let first = Arc::new(Mutex::new(reactor(1, || {})));
+        // While `second` takes a connection over, it counts as open and as reserved.
+        let mut second = reactor(2, {
+            let first = Arc::clone(&first);
+            move || first.lock().expect("no panic").accept(0)
+        });
+        let lock = || first.lock().expect("no panic");
+        let address = listen(&mut lock(), &second);
+        let accept = || {
+            let peer = connect(&lock(), address);
+            lock().accept(0);
+            peer
+        };
+        let _accepted = [accept(), accept()];
+        assert_eq!((lock().core.slab.len(), second.commands.len()), (1, 1));
+        let _third = connect(&lock(), address);
+        second.execute_commands();
+        let mut first = lock();
+        assert!(first.listeners[0].paused, "no slot was seen during the takeover");
+        first.execute_commands();
+        first.serve_ready();
+        assert_eq!(second.commands.len(), 1, "the third connection is handed over");
     }
 }

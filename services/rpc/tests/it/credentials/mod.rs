@@ -1,26 +1,20 @@
-//! Certificates for the tests, made once in each process.
+//! Certificates for the tests, made once in each process, in files without a name: statics are not
+//! dropped, so nothing would remove a folder.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use handover_rpc::{Config, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, OnceLock};
 
 /// Adds certificates for `tls://127.0.0.1` to the configuration if the feature `tls` is on.
 pub fn with_tls(config: Config) -> Config {
     static FILES: OnceLock<TlsFiles> = OnceLock::new();
-    let tls = cfg!(feature = "tls").then(|| {
-        FILES.get_or_init(|| Authority::new("usual").issue("usual", &["127.0.0.1"])).clone()
-    });
+    let tls = cfg!(feature = "tls")
+        .then(|| FILES.get_or_init(|| Authority::new("usual").issue(&["127.0.0.1"])).clone());
     Config { tls, ..config }
-}
-
-/// Returns this process's own folder.
-fn folder() -> PathBuf {
-    let name = format!("handover-rpc-credentials-{}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 /// Certificate authority that is trusted by the holders of its certificates.
@@ -36,29 +30,32 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let root = params.self_signed(&key).unwrap();
-        let roots = write(&format!("{name}.roots.pem"), "CERTIFICATE", root.der());
+        let roots = write("CERTIFICATE", root.der());
         Self { issuer: Issuer::new(params, key), roots }
     }
 
     /// Issues a certificate for these names or addresses, with its key and this authority as the
     /// only root.
-    pub fn issue(&self, file: &str, names: &[&str]) -> TlsFiles {
+    pub fn issue(&self, names: &[&str]) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(names).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         TlsFiles {
-            certificates: write(&format!("{file}.pem"), "CERTIFICATE", certificate.der()),
-            private_key: write(&format!("{file}.key.pem"), "PRIVATE KEY", &key.serialize_der()),
+            certificates: write("CERTIFICATE", certificate.der()),
+            private_key: write("PRIVATE KEY", &key.serialize_der()),
             roots: self.roots.clone(),
         }
     }
 }
 
-fn write(name: &str, label: &str, der: &[u8]) -> String {
-    let path = folder().join(name);
+/// Writes a file in PEM, which stays open until the process ends, and returns its path.
+fn write(label: &str, der: &[u8]) -> String {
+    static OPEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let mut file = tempfile::tempfile().unwrap();
     let letters = BASE64_STANDARD.encode(der);
-    std::fs::write(&path, format!("-----BEGIN {label}-----\n{letters}\n-----END {label}-----\n"))
-        .unwrap();
-    path.to_str().unwrap().into()
+    writeln!(file, "-----BEGIN {label}-----\n{letters}\n-----END {label}-----").unwrap();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OPEN.lock().unwrap().push(file);
+    path
 }

@@ -620,3 +620,67 @@ fn two_transfers_of_one_number_end_the_connection() {
     assert!(stranger.is_disconnected());
     lender.house.is_in_order();
 }
+
+/// Number of halves that a server copies, or attaches memory for, on behalf of one peer.
+const HELPED_MAX: u64 = 16;
+
+/// Asks the server to copy a byte of the lent memory into the peer's memory number `id`, as the
+/// owner's half of the transfer with that number.
+fn ask_for_help(stranger: &mut dyn Raw, lender: &Lender, transfer: u64, id: u64) {
+    let into = made_up((id, 1, LENT_BYTES as u64, Rights::Write));
+    let (handle, offset, into_offset, bytes) = (lender.read, 0, 0, 1);
+    let pulls = true;
+    stranger.says(&BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls });
+}
+
+/// Checks that the server asks for the location of the peer's memory with that number.
+fn hears_attach(stranger: &mut dyn Raw, id: u64) {
+    match stranger.hears_bulk() {
+        Some(BulkMessage::Attach(handle)) => assert_eq!(handle_id(&handle), id),
+        other => panic!("{other:?} in place of an Attach of memory {id}"),
+    }
+}
+
+#[test]
+fn halves_of_a_peer_beyond_helped_max_are_refused_until_one_ends() {
+    let mut lender = Lender::new("sm://");
+    let mut stranger = lender.stranger("sm://");
+    // One memory, of which the peer never tells the location: all halves wait for it.
+    for transfer in 0..HELPED_MAX {
+        ask_for_help(&mut *stranger, &lender, transfer, 5);
+    }
+    hears_attach(&mut *stranger, 5);
+    ask_for_help(&mut *stranger, &lender, HELPED_MAX, 5);
+    let refused = |transfer| Some(BulkMessage::Refused { transfer, why: BulkRefusal::Full });
+    assert_eq!(stranger.hears_bulk(), refused(HELPED_MAX));
+    // The limit is that of one peer.
+    let mut other = lender.stranger("sm://");
+    ask_for_help(&mut *other, &lender, 0, 5);
+    hears_attach(&mut *other, 5);
+    stranger.says(&BulkMessage::Cancel { transfer: 3 });
+    ask_for_help(&mut *stranger, &lender, 100, 5);
+    ask_for_help(&mut *stranger, &lender, 101, 5);
+    assert_eq!(stranger.hears_bulk(), refused(101), "100 has the place of 3");
+    stranger.is_served();
+    lender.house.is_in_order();
+}
+
+#[test]
+fn memories_of_a_peer_beyond_helped_max_are_not_attached_until_it_answers() {
+    let mut lender = Lender::new("sm://");
+    let mut stranger = lender.stranger("sm://");
+    // No half is under way at any time but one; only the requests to attach remain.
+    for id in 0..HELPED_MAX {
+        ask_for_help(&mut *stranger, &lender, id, id);
+        hears_attach(&mut *stranger, id);
+        stranger.says(&BulkMessage::Cancel { transfer: id });
+    }
+    ask_for_help(&mut *stranger, &lender, 100, 100);
+    let refused = BulkMessage::Refused { transfer: 100, why: BulkRefusal::Full };
+    assert_eq!(stranger.hears_bulk(), Some(refused));
+    stranger.says(&BulkMessage::AttachRefused { id: 7, why: BulkRefusal::Unknown });
+    ask_for_help(&mut *stranger, &lender, 101, 101);
+    hears_attach(&mut *stranger, 101);
+    stranger.is_served();
+    lender.house.is_in_order();
+}

@@ -15,14 +15,6 @@ use std::time::Instant;
 const SECRET: &[u8] = b"known to both sides";
 const ECHO: Method = Method::named("echo");
 
-/// Returns this process's own folder.
-fn folder() -> std::path::PathBuf {
-    let folder =
-        std::env::temp_dir().join(format!("handover-rpc-strangers-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 /// Creates an endpoint that listens at that address.
 fn listening(how: &str, config: Config, secret: Option<&[u8]>) -> (Endpoint, Address) {
     let mut server = Endpoint::new(config).unwrap();
@@ -103,7 +95,8 @@ fn peers_that_know_the_secret_are_served_and_others_are_told_why_not() {
 
 #[test]
 fn a_secret_is_read_from_a_file_and_a_short_one_is_refused() {
-    let file = folder().join("secret");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
     std::fs::write(&file, [SECRET, b"\n"].concat()).unwrap();
     let secret_file = Some(file.to_str().unwrap().to_owned());
     let config = Config { secret_file, ..Config::default() };
@@ -190,8 +183,8 @@ fn a_stranger_that_goes_silent_in_the_handshake_is_turned_away_in_time() {
 fn unix_peers_of_other_users_are_refused_by_either_side() {
     let own = rustix::process::geteuid().as_raw();
     let others = |uids| Config { uds_peers: UdsPeers::Uids(uids), ..Config::default() };
-    let folder = folder();
-    let path = folder.join("socket");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
     let how = format!("uds://{}", path.display());
     for (server, client) in [
         (Config::default(), Config::default()),
@@ -231,15 +224,15 @@ mod tls {
     #[test]
     fn certificates_that_are_not_trusted_are_refused_with_the_reason() {
         let (ours, others) = (Authority::new("ours"), Authority::new("others"));
-        let server = ours.issue("server", &["127.0.0.1"]);
-        let mixed = TlsFiles { roots: server.roots.clone(), ..others.issue("mixed", &["client"]) };
+        let server = ours.issue(&["127.0.0.1"]);
+        let mixed = TlsFiles { roots: server.roots.clone(), ..others.issue(&["client"]) };
         for (server, client, why) in [
-            (server.clone(), others.issue("stranger", &["client"]), "UnknownIssuer"),
+            (server.clone(), others.issue(&["client"]), "UnknownIssuer"),
             // The client trusts the server, but the server does not trust the client.
             (server, mixed, "received fatal alert: UnknownCA"),
             (
-                ours.issue("elsewhere", &["10.9.8.7"]),
-                ours.issue("client", &["client"]),
+                ours.issue(&["10.9.8.7"]),
+                ours.issue(&["client"]),
                 "not valid for name \"127.0.0.1\"",
             ),
         ] {
@@ -254,7 +247,7 @@ mod tls {
     #[test]
     fn a_client_without_a_certificate_is_refused_and_one_with_rustls_own_configuration_is_not() {
         let authority = Authority::new("both");
-        let files = authority.issue("both", &["127.0.0.1"]);
+        let files = authority.issue(&["127.0.0.1"]);
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&files.roots).unwrap()).unwrap();
         let provider = Arc::new(handover_rpc::rustls::crypto::aws_lc_rs::default_provider());
@@ -308,10 +301,8 @@ mod tls {
         let at = Address::Tls(nobody.local_addr().unwrap().to_string());
         let said = endpoint.connect(&at).unwrap_err().to_string();
         assert_eq!(said, format!("{at}: no certificates: set `tls` in the configuration"));
-        let files = TlsFiles {
-            private_key: "/nowhere.pem".into(),
-            ..Authority::new("no").issue("no", &[])
-        };
+        let files =
+            TlsFiles { private_key: "/nowhere.pem".into(), ..Authority::new("no").issue(&[]) };
         let said = Endpoint::new(of(files)).unwrap_err().to_string();
         assert!(said.starts_with("/nowhere.pem: no private key: "), "{said}");
     }
