@@ -125,7 +125,7 @@ pub struct RunOptions {
     /// Run participants as processes instead of threads
     #[arg(long)]
     pub processes: bool,
-    /// Set an argument of every selected benchmark that takes it
+    /// Set an argument of every selected benchmark that has it
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
     /// Name of the run, for `compare` and `show`; several runs may share a name

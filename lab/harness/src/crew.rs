@@ -14,7 +14,7 @@ use crate::samples::Notes;
 use crate::workload::Role;
 use std::sync::atomic::AtomicBool;
 
-/// Plays a round of several participants, as threads or processes as the stage says.
+/// Runs a round of several participants, as threads or processes according to `stage`.
 pub(crate) fn round_together(
     stage: &Stage,
     roles: &[Role],

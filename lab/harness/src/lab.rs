@@ -1,4 +1,4 @@
-//! The run: passes over the benchmarks, in processes of their own.
+//! The run: passes over the benchmarks, each in a separate process.
 
 pub(crate) mod child;
 mod lane;
@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
-    /// Measures in several passes over all benchmarks, each pass in a process of its own if the
+    /// Measures in several passes over all benchmarks, each pass in a separate process if the
     /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
-    /// this process. Polls `interrupted` between rounds (about every 10 ms), and then ends with
-    /// what was measured.
+    /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
+    /// returns the results so far.
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
         clock::calibration();
         let mut run = Running {
@@ -50,7 +50,7 @@ impl Lab {
     }
 }
 
-/// Divisor of a benchmark's time that gives the maximum warm-up time.
+/// Divisor of a benchmark's time that gives the time limit of its warm-up.
 const WARM_SHARE: u32 = 10;
 
 /// A run in progress.
@@ -60,18 +60,18 @@ struct Running<'a> {
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
-    /// The state of each benchmark; `None` if it could not begin.
+    /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<Progress>>,
     pass: u32,
-    /// Number of visits begun, in all passes.
+    /// Number of visits started, in all passes.
     visits: usize,
-    /// The benchmark being visited.
+    /// Index of the benchmark being visited.
     current: Option<usize>,
-    /// Benchmarks that this pass has still to visit.
+    /// Benchmarks that this pass has not yet visited.
     pending: Vec<usize>,
-    /// `true` if the observer could not keep the records.
+    /// `true` if the observer could not store the records.
     is_refused: bool,
-    /// The records last reported, by benchmark.
+    /// Records reported last, by benchmark.
     records: Vec<Vec<Record>>,
     outcome: Outcome,
 }
@@ -108,7 +108,7 @@ impl Running<'_> {
         }
     }
 
-    /// Visits the pending benchmarks; returns early if one ends the pass's process.
+    /// Visits the pending benchmarks; returns early if one terminates the pass's process.
     fn go_by(&mut self) {
         let order = self.order();
         let (lab, interrupted) = (self.lab, self.interrupted);
@@ -133,7 +133,7 @@ impl Running<'_> {
         self.fault(lost, None, &fault);
     }
 
-    /// Returns the remaining work of the pass.
+    /// Returns the work that remains for the pass.
     fn order(&self) -> Order {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
@@ -158,7 +158,7 @@ impl Running<'_> {
         }
     }
 
-    /// Handles a pass's report; returns `false` if the pass must end.
+    /// Handles a report of a pass; returns `false` to stop the pass.
     fn take(&mut self, report: Report) -> bool {
         match report {
             Report::Begin { group } => {
@@ -219,14 +219,14 @@ impl Running<'_> {
         }
         if !self.watch.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
-            self.outcome.faults.push((id, "could not be kept".to_string()));
+            self.outcome.faults.push((id, "its records could not be stored".to_string()));
             self.is_refused = true;
         }
     }
 
-    /// Reports the results of all passes after the first.
+    /// Reports the results of all passes and returns the outcome.
     fn finish(mut self) -> Outcome {
-        // The null benchmarks first: they give the smallest difference that this run can see.
+        // The null benchmarks first: they give the smallest difference that this run can detect.
         let is_other =
             |index: &usize| !self.lab.groups[*index].selection.spec.id.starts_with(NULL_PREFIX);
         let mut order: Vec<usize> = (0..self.progress.len()).collect();
@@ -243,7 +243,7 @@ impl Running<'_> {
     }
 }
 
-/// Notes by how much the two equal contenders of a null benchmark differ.
+/// Stores by how much the two equal contenders of a null benchmark differ.
 fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;

@@ -1,5 +1,4 @@
-//! The complete program of a user's own workloads, run by `cargo bench` and read by `cargo
-//! handover`.
+//! Main program for a user's own workloads, run by `cargo bench` and read by `cargo handover`.
 
 use crate::bench::Bench;
 use crate::date::{DATE_REFUSED, unix_ns};
@@ -28,10 +27,10 @@ const USAGE: &str = "\
   --test             the same as --profile smoke
   --time TIME        what each benchmark may take, as in 500ms
   --no-peers         leave out the peers
-  --set NAME=VALUE   set an argument of every benchmark that takes it";
+  --set NAME=VALUE   set an argument of every benchmark that has it";
 
-/// Runs a whole program that measures `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`, in
-/// a bench target with `harness = false`.
+/// Runs a complete benchmark program for `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`,
+/// in a bench target with `harness = false`.
 ///
 /// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
 /// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
@@ -139,7 +138,7 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
     }
     let lab = Lab::new(suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
     if asked.jsonl {
-        // Ends with its parent: cargo does not pass on the signals of the program that reads the
+        // Terminated with its parent: cargo does not forward the signals of the program that reads the
         // output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
@@ -160,9 +159,9 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
 
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
-        // The reader has closed the pipe and needs no more.
+        // The reader has closed the pipe and needs no more output.
         Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(refused) => Err(format!("standard output: {refused}")),
+        Err(refused) => Err(format!("write to standard output: {refused}")),
         Ok(()) => Ok(ExitCode::SUCCESS),
     }
 }
@@ -189,7 +188,7 @@ fn begin(lab: &Lab) -> Result<Run, String> {
     })
 }
 
-/// Formats a run as an export: a line for the run, then a line for each record.
+/// Formats a run for export: a line for the run, then a line for each record.
 fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
     let of = |value: Result<Value, serde_json::Error>, about: Value| -> Result<String, String> {
         let mut line = value.map_err(|refused| refused.to_string())?;
@@ -206,7 +205,7 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Observer that prints faults and counts them.
+/// Observer that prints faults to standard error and counts them.
 struct Faults(usize);
 
 impl Watch for Faults {
@@ -216,7 +215,7 @@ impl Watch for Faults {
     }
 }
 
-/// Null benchmark: swaps a word in fresh memory, measured twice.
+/// Null benchmark: swaps a word in fresh memory; measured twice.
 struct Twice(Box<AtomicU64>);
 
 impl Workload for Twice {
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_arguments_are_refused_with_the_way_out() {
+    fn invalid_arguments_are_rejected_with_a_remedy() {
         for (line, why) in [
             ("--nope", "--nope: no such option; --help lists them"),
             ("--profile", "--profile: needs a value"),

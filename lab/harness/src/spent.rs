@@ -4,7 +4,7 @@ use handover_base::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// CPU time, context switches and page faults; those of several rounds or participants add up.
+/// CPU time, context switches and page faults used; those of several rounds or participants add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     pub user_ns: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Spent {
     pub switches_involuntary: u64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Time in which a participant's thread waited for a CPU although it could have run; `None` for a process, and if
+    /// Time in which a participant's thread was runnable and waited for a CPU; `None` for a process, and if
     /// the kernel does not report it.
     pub delayed_ns: Option<u64>,
 }
@@ -44,7 +44,7 @@ impl AddAssign for Spent {
 }
 
 impl Spent {
-    /// Returns what is left after `part` is taken away. Threads and process are read one after the other, so that a
+    /// Returns the difference to `part`. Threads and process are read one after the other, so that a
     /// difference may be slightly below zero; it is then zero.
     pub fn without(mut self, part: Spent) -> Spent {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {

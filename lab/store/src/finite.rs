@@ -5,8 +5,8 @@
 //! end without `..`: a new field of the record does not compile until it is handled here.
 
 use handover_record::{
-    Anatomy, AnatomyFloor, AnatomyStage, Beside, Hardware, Host, Mode, Proof, Ratio, Record, Round,
-    Run, Summary,
+    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, PeerWithoutRatio, Proof, Ratio,
+    Record, Round, Run, Summary,
 };
 
 /// Returns the first field of a run that is not finite, and its value.
@@ -131,7 +131,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     for (place, ratio) in peers.iter().enumerate() {
         find.ratio(&format!("peers[{place}]"), ratio);
     }
-    for (place, Beside { contender: _, waits: _, other }) in beside.iter().enumerate() {
+    for (place, PeerWithoutRatio { contender: _, waits: _, other }) in beside.iter().enumerate() {
         find.number(&format!("beside[{place}].other"), *other);
     }
     for (place, Mode { share, median }) in modes.iter().enumerate() {

@@ -49,7 +49,7 @@ pub struct BenchArgs {
     /// Leave out the peers
     #[arg(long)]
     no_peers: bool,
-    /// Set an argument of every benchmark that takes it
+    /// Set an argument of every benchmark that has it
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

@@ -131,7 +131,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         out.write_all(table(&document.run.proofs, is_judged).as_bytes())?;
         writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
     }
-    let missed = document.run.proofs.iter().filter(|it| !it.is_kept()).count();
+    let missed = document.run.proofs.iter().filter(|it| !it.is_proven()).count();
     measured.verdict(Ok(()))?;
     copied?;
     match missed {
@@ -211,7 +211,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
             proof.read.map_or("–".to_string(), |read| shown(proof, read)),
             proof.read.map_or("–".to_string(), |read| percent(read - proof.planted)),
             percent(proof.bound),
-            match (is_judged, proof.is_kept()) {
+            match (is_judged, proof.is_proven()) {
                 (false, _) => "–",
                 (true, true) if proof.is_within_bound() => "right",
                 (true, true) => "right by its interval",

@@ -45,7 +45,7 @@ struct Assignment {
     shared_fds: Vec<i32>,
 }
 
-/// Reply of a participant's process: its measurements, or its fault in words.
+/// Reply of a participant's process: its measurements, or its error message.
 type Answer = Result<Notes, String>;
 
 pub(super) fn round(
@@ -93,7 +93,7 @@ pub(super) fn round(
     for (index, answer) in answers.into_iter().enumerate() {
         let (to, role) = (to.clone(), roles[index]);
         let listening = move || {
-            // The receiver is gone once a fault has ended the round.
+            // The receiver is closed once a fault has ended the round.
             let _ = to.send((index, read_answer(role, answer)));
         };
         thread::Builder::new()
@@ -126,7 +126,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
     }
 }
 
-/// Returns the exit status of the first child that ended without success.
+/// Returns the exit status of the first child that exited without success.
 fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
@@ -138,13 +138,13 @@ fn describe_dead(children: &mut [Process]) -> String {
         }
         thread::sleep(std::time::Duration::from_millis(1));
     }
-    "it closed its answer without giving one".to_string()
+    "its pipe was closed before a result arrived".to_string()
 }
 
 /// Assignment of a process that was started as a participant.
 pub(crate) struct ParticipantProcess(Assignment);
 
-/// A benchmark of several participants, as a participant's process looks it up.
+/// Benchmark of several participants, as looked up in a participant's process.
 pub(crate) struct Together {
     pub spec: &'static Spec,
     pub contender: &'static str,
@@ -154,7 +154,7 @@ pub(crate) struct Together {
 }
 
 impl ParticipantProcess {
-    /// Parses a coordinator's message; the error says why it is not an assignment.
+    /// Parses a coordinator's message; the error explains why it is not an assignment.
     pub fn of(text: &str) -> Result<ParticipantProcess, String> {
         serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
     }
@@ -163,7 +163,7 @@ impl ParticipantProcess {
         self.0.index
     }
 
-    /// Plays the assignment with the benchmark that `find` returns for its spec and contender, and
+    /// Runs the assigned participant of the benchmark that `find` returns for a spec and contender, and
     /// sends the result to the coordinator.
     pub fn play(self, find: impl Fn(&str, &str) -> Result<Together, Fault>) -> Result<(), Fault> {
         obey(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
@@ -182,13 +182,15 @@ fn obey(
     // The kernel kills this participant if its coordinator dies.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(assignment.parent) {
-        return Err(Fault::new("the coordinator is gone"));
+        return Err(Fault::new("the coordinator has exited"));
     }
     let mut fds = vec![assignment.answer, assignment.control];
     fds.extend(&assignment.shared_fds);
     let mut fds = take_over(&fds)?.into_iter();
     let (Some(answer), Some(control)) = (fds.next(), fds.next()) else {
-        return Err(Fault::new("too few descriptors"));
+        return Err(Fault::new(
+            "the assignment has too few descriptors: result and control are missing",
+        ));
     };
     let shared_fds = fds.collect();
     let played =
@@ -212,7 +214,9 @@ fn play_assigned(
         values.set_checked(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
     }
     let roles = (bench.roles)(&values);
-    let role = *roles.get(assignment.index).ok_or_else(|| Fault::new("no such participant"))?;
+    let role = *roles.get(assignment.index).ok_or_else(|| {
+        Fault::new(format!("the benchmark has no participant {}", assignment.index))
+    })?;
     let cpu = *assignment
         .cpus
         .get(assignment.index)
@@ -236,7 +240,7 @@ fn play_assigned(
         slack_bytes: assignment.slack_bytes,
         count_hardware: assignment.count_hardware,
         trace: assignment.trace.clone(),
-        // Unused: the coordinator gives participants up.
+        // Unused: the coordinator enforces the time limit.
         patience: PATIENCE,
     };
     // The recording ends before the reply is sent: after the reply, this process is killed.

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Plays a round of one participant: `play` does the setup and the sampling on a new, pinned
+/// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
 /// thread.
 pub(crate) fn round_alone(
     stage: &Stage,
@@ -37,8 +37,8 @@ pub(crate) fn round_alone(
     Ok(notes)
 }
 
-/// Plays the only participant on its thread. The workload keeps its type and lives on the stack, so
-/// that the measured code is compiled as it would be in a program; all other code is compiled once.
+/// Runs the only participant on its thread. The workload keeps its type and lives on the stack, so
+/// that the measured code is compiled as in a user's program; all other code is compiled once.
 pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
     let setup =
         || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
@@ -53,8 +53,8 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
     Ok(timed.end())
 }
 
-/// Plays a round of several participants that share one workload. Threads that are still stuck
-/// after the patience are left behind; they own what they use, so the next round is not affected.
+/// Runs a round of several participants that share one workload. Threads that are still stuck at
+/// the time limit are left running; they own what they use, so the next round is not affected.
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
@@ -64,7 +64,7 @@ pub(super) fn round(
     round_started_by(spawn, stage, roles, setup, interrupted)
 }
 
-/// Plays the round with threads from `spawn`; if one cannot be started, those already started end.
+/// Runs the round with threads from `spawn`; if one cannot be started, stops the others.
 fn round_started_by(
     mut spawn: impl Spawn,
     stage: &Stage,
@@ -98,14 +98,14 @@ fn round_started_by(
     }
     drop(to);
     let notes = gather(roles, &from, stage.patience(), interrupted)?;
-    // All have sent their result and are about to end; joined, so that they do not overlap with the
+    // All have sent their result and are about to exit; joined, so that they do not overlap with the
     // next round.
     join(started);
     workload.verify()?;
     Ok(notes)
 }
 
-/// Plays one participant from the starting line to its end; shared by threads and processes.
+/// Runs one participant from the starting line to its finish; shared by threads and processes.
 pub(super) fn play(
     workload: &dyn ErasedHandover,
     stage: &Stage,
@@ -128,7 +128,7 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// A participant's samples with the measurements around them.
+/// Samples of a participant, with the counters and scheduling measured around them.
 struct Timed {
     samples: Samples,
     hardware: Option<counters::Group>,
@@ -141,7 +141,7 @@ impl Timed {
         Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
-    /// Begins the only participant, which has no starting line.
+    /// Starts the measurements of the only participant, which has no starting line.
     fn begin_alone(stage: &Stage) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
         let mut timed = Timed::prepare(stage, true, samples);
@@ -160,12 +160,12 @@ impl Timed {
 /// Measurements of a participant's scheduling.
 struct Scheduling {
     delayed_ns: Option<u64>,
-    /// Each switch, in a recorded round.
+    /// Recorder of each context switch, in a recorded round.
     switches: Option<Switches>,
 }
 
 impl Scheduling {
-    /// Creates the thread's ring before the round begins, as creation takes time.
+    /// Starts measuring; creates the thread's ring of events here, before the timed part.
     fn begin(stage: &Stage) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
@@ -175,7 +175,7 @@ impl Scheduling {
         Scheduling { delayed_ns, switches: Switches::open() }
     }
 
-    /// Adds the time that the thread has waited for a CPU, and when it waited.
+    /// Adds the time that the thread has waited for a CPU, and the spans in which it waited.
     fn end(self, notes: &mut Notes) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
@@ -196,7 +196,10 @@ fn set_up(stage: &Stage, setup: SetupFn) -> Result<(Arc<dyn ErasedHandover>, Vec
     let thread = start(spawn, role, 0, to, body)?;
     let set_up = match from.recv() {
         Ok((_, workload)) => workload,
-        Err(_) => Err(Fault::Start { role: "setup".into(), why: "the thread vanished".into() }),
+        Err(_) => Err(Fault::Start {
+            role: "setup".into(),
+            why: "the thread exited without a result".into(),
+        }),
     };
     join([thread]);
     set_up
@@ -228,7 +231,7 @@ fn start<T: Send + 'static>(
         let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
             Err(Fault::Panicked { role: role.name.to_string(), message: words_of(&*panic) })
         });
-        // The receiver is gone once the patience has ended.
+        // The receiver is closed once the time limit has passed.
         let _ = to.send((index, outcome));
     };
     spawn(format!("{}-{index}", role.name), Box::new(send_result))
@@ -238,7 +241,7 @@ fn start<T: Send + 'static>(
 /// Joins threads that have sent their result or cannot be stopped.
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
-        // The result, a panic included, came through the channel.
+        // The result, a panic included, was received through the channel.
         let _ = thread.join();
     }
 }
@@ -282,7 +285,7 @@ mod tests {
             Ok(Endless)
         }
         fn play(&self, _: Participant, _: &mut Samples) -> Result<(), Fault> {
-            panic!("a round that cannot be whole was begun");
+            panic!("the round was started although a participant was missing");
         }
     }
 
@@ -316,11 +319,11 @@ mod tests {
             let going_on = AtomicBool::new(false);
             let setup = setup_erased::<Endless>;
             let said = round_started_by(limited, &stage, &roles, setup, &going_on);
-            let fault = said.expect_err("one could not be started");
+            let fault = said.expect_err("the round succeeded without a participant");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");
             // Each thread holds the workload: none is left when the workload is dropped.
-            assert_eq!(INSTANCES_COUNT.load(Ordering::SeqCst), 0, "somebody waits still");
+            assert_eq!(INSTANCES_COUNT.load(Ordering::SeqCst), 0, "a participant still waits");
         }
     }
 }

@@ -16,22 +16,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Approximate duration of a round; half of it with several participants, as all their cores must
-/// keep their pace from begin to end.
+/// Approximate duration of a round; half of it with several participants, since all their cores
+/// must keep their pace from start to end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
 /// and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
-/// Minimum number of hand-overs in a round with a pause before each.
+/// Minimum number of hand-overs in a round whose hand-overs are separated by pauses.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// Divisor of a round's duration for the warm-up of the new process in later passes.
+/// Divisor of a round's duration for the repeated warm-up in the process of each later pass.
 const WARM_AGAIN_PART: u64 = 4;
-/// Operations are timed alone if the shortest contender's takes at least this many readings of the
-/// clock.
+/// Minimum duration of the shortest contender's operation, in clock readings, for timing operations
+/// alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
 /// Limits of one visit to a benchmark.
@@ -39,28 +39,28 @@ const SINGLE_CLOCKS_MIN: f64 = 20.0;
 pub(super) struct Visit {
     /// Minimum number of blocks, regardless of time.
     pub blocks_min: u32,
-    /// Maximum number of blocks.
+    /// Maximum number of blocks of the visit.
     pub blocks_max: u32,
-    /// Time at which the visit ends; `None` for no limit.
+    /// Deadline of the visit; `None` for no limit.
     pub until: Option<Instant>,
-    /// Time for the warm-up of the first visit.
+    /// Time limit of the first visit's warm-up.
     pub warm_up: Duration,
 }
 
-/// A benchmark being measured.
+/// Measurement of one benchmark in one pass.
 pub(super) struct Measuring<'a> {
     pub lab: &'a Lab,
     pub group: &'a Group,
     pub interrupted: &'a AtomicBool,
     /// Index of the pass.
     pub pass: u32,
-    /// Random source of the contenders' order and placement in memory.
+    /// Random source for the contenders' order and the offset of their memory.
     pub random: SplitMix64,
 }
 
 impl Measuring<'_> {
-    /// Checks every contender and warms it up. Contenders that fail are not measured, and are
-    /// returned with the reason.
+    /// Checks every contender and warms it up. Returns the contenders that fail, which are not
+    /// measured, each with its fault.
     pub fn begin(
         &mut self,
         lanes: &mut [Lane],
@@ -76,7 +76,7 @@ impl Measuring<'_> {
         Ok(faults)
     }
 
-    /// Warms up contenders that an earlier pass has checked, in a new process.
+    /// Warms up contenders that an earlier pass has checked, in this pass's process.
     pub fn begin_again(&mut self, lanes: &mut [Lane], known: &[Known]) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         for (lane, known) in lanes.iter_mut().zip(known) {
@@ -135,12 +135,12 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// A round of one lane, whose name a fault has.
+    /// Runs a round of one lane; adds the lane's name to a fault.
     fn round(&self, lane: &Lane, stage: &Stage) -> Result<Vec<Notes>, Fault> {
         lane.bench.round(stage, self.interrupted).map_err(|fault| fault.of_contender(lane.name()))
     }
 
-    /// A lane's stage for its next round, with what is random about it.
+    /// Returns the parameters of a lane's next round, some of them random.
     fn stage(&mut self, lane: &Lane) -> Stage {
         let mut stage = lane.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
@@ -148,8 +148,8 @@ impl Measuring<'_> {
         stage
     }
 
-    /// Checks each lane's results. A contender or floor that fails is not measured, and no ratios
-    /// to it are taken.
+    /// Checks each lane's results. A contender or floor that fails is not measured, and has no
+    /// ratios.
     fn check(&self, lanes: &mut [Lane], faults: &mut Vec<(String, Fault)>) -> Result<(), Fault> {
         for lane in lanes.iter_mut() {
             self.go_on()?;
@@ -199,13 +199,13 @@ impl Measuring<'_> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// Starts a thread that burns the CPU next to the participants, if the plan has one.
+    /// Starts a thread that keeps a CPU busy next to the participants, if the plan requires one.
     fn neighbour(&self, lanes: &[Lane]) -> Result<Option<Neighbour>, Fault> {
         lanes.first().and_then(|lane| lane.neighbour_cpu).map(Neighbour::start).transpose()
     }
 }
 
-/// Creates a lane for each contender of a benchmark, then one for each floor.
+/// Creates a lane (a contender or floor and its measurements) for each contender, then each floor.
 pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
     let selection = &group.selection;
     let contenders = selection.contenders.iter().map(|bench| (*bench, false));
@@ -269,7 +269,7 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
     Lane::new(bench, stage, roles, notes, is_floor)
 }
 
-/// Returns `true` if the cores' pace is watched: not if our own threads share a core.
+/// Returns `true` if the cores' pace is monitored: not if the program's own threads share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -281,8 +281,8 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU of the busy neighbour: one that no participant uses, or the last participant's
-/// if there is none.
+/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, the last
+/// participant's.
 fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -291,23 +291,23 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     free.or_else(|| used.last().copied())
 }
 
-/// Chooses between single operations and batches: if the shortest contender's operation takes at
-/// least twenty readings of the clock, every contender's operations are timed alone. One rule for
-/// all, so that none has more overhead.
+/// Chooses between timing single operations and batches: if the shortest contender's operation takes
+/// at least twenty clock readings, every contender's operations are timed alone. One rule for all
+/// contenders, so that none has more overhead.
 fn choose_batches(lanes: &mut [Lane], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
     let least = racing.map(|lane| lane.known.figure).fold(f64::MAX, f64::min);
     let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
     for lane in lanes.iter_mut() {
-        // A floor is timed as its contenders are, unless it is too short to be timed alone.
+        // A floor is timed like its contenders, unless it is too short to be timed alone.
         let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
         let batch = if alone { 1 } else { lane.known.batch.max(1) };
         lane.learn(Known { batch, ..lane.known });
     }
 }
 
-/// A thread that burns a CPU until dropped.
+/// A thread that keeps a CPU busy until dropped.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -318,7 +318,7 @@ impl Neighbour {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let body = move || {
-            // If pinning fails, it still burns a CPU, perhaps another one.
+            // If pinning fails, it still keeps a CPU busy, perhaps another one.
             let _ = affinity::pin(cpu);
             let mut turns = 0u64;
             // Relaxed: the flag publishes no other data.
@@ -344,9 +344,9 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns a floor's arguments: its defaults, except those that the compared benchmark shares by
-/// name and has changed from its own default, for example a larger message. Values outside the
-/// floor's bounds are not adopted.
+/// Returns a floor's arguments: its defaults, except arguments of the same name that the user set
+/// for the compared benchmark, for example a larger message. Values outside the floor's bounds are
+/// ignored.
 fn beside(floor: Values, values: &Values, usual: &Values) -> Values {
     let mut followed = floor;
     for (name, value) in values.all() {
@@ -364,20 +364,20 @@ mod tests {
     use handover_record::{Args, args};
 
     args! {
-        /// Arguments of a benchmark.
+        /// Arguments of the compared benchmark.
         struct Own {
-            /// Bytes.
+            /// Size in bytes.
             size: u32 = 8 (smoke 1, range 1..=100),
-            /// Number that the floor does not have.
+            /// Argument that the floor does not have.
             depth: u32 = 2 (smoke 1, range 1..=9),
         }
     }
     args! {
         /// Arguments of the benchmark's floor.
         struct Floors {
-            /// Bytes.
+            /// Size in bytes.
             size: u32 = 64 (smoke 1, range 1..=64),
-            /// Number that the benchmark does not have.
+            /// Argument that the benchmark does not have.
             step: u32 = 3 (smoke 1, range 1..=9),
         }
     }

@@ -1,4 +1,4 @@
-//! One pass over the benchmarks of a run, in this process or in its own.
+//! One pass over the benchmarks of a run, in this process or in a separate one.
 
 use super::lane::Known;
 use super::measure::{Measuring, Visit};
@@ -16,15 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Work of a pass.
+/// Description of the work of a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub pass: u32,
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// The benchmarks to visit, in this order.
+    /// Benchmarks to visit, in order.
     pub sequence: Vec<Wanted>,
-    /// Time limit; `None` for no limit.
+    /// Time limit of the pass; `None` for no limit.
     pub budget: Option<Duration>,
     pub blocks_min: u32,
     pub blocks_max: u32,
@@ -32,11 +32,11 @@ pub(super) struct Order {
     pub warm_up: Duration,
 }
 
-/// A benchmark to visit.
+/// A benchmark to visit in a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Wanted {
     pub group: usize,
-    /// Its weight in sharing the time; 0 if the minimum number of blocks is enough.
+    /// Share of the pass's time relative to other benchmarks; 0 for the minimum number of blocks.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
     pub known: Vec<Known>,
@@ -45,17 +45,17 @@ pub(super) struct Wanted {
 /// Progress report of a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// A visit begins.
+    /// Start of a visit to a benchmark.
     Begin { group: usize },
-    /// `done` of at most `most` blocks of the visit are done.
+    /// Progress of a visit: `done` of at most `most` blocks are measured.
     Block { done: u32, most: u32 },
-    /// A visit has ended.
+    /// End of a visit, with its results.
     Visited { group: usize, visited: Box<Visited> },
-    /// The pass has ended; `steal` is the share of the machine's CPU time that the hypervisor took.
+    /// End of the pass; `steal` is the share of the machine's CPU time that the hypervisor took.
     End { steal: f64 },
 }
 
-/// Visits the benchmarks of an order. Ends as soon as a report is answered with `false`.
+/// Visits the benchmarks of an order. Stops as soon as `report` returns `false`.
 pub(super) fn run(
     lab: &Lab,
     order: &Order,
@@ -131,7 +131,7 @@ fn visit_one(
     Ok(progress.into_visited(faults, ended))
 }
 
-/// Description of a lab from which another process sets up the same lab.
+/// Message with which another process recreates a lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
     profile: String,
@@ -174,7 +174,7 @@ impl LabMessage {
         }
     }
 
-    /// Sets up the lab with this program's benchmarks.
+    /// Recreates the lab with this program's benchmarks.
     pub fn set_up(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
         let refused = |why: &dyn std::fmt::Display| Fault::new(why.to_string());
         let profile: Profile = self.profile.parse().map_err(|why: String| refused(&why))?;

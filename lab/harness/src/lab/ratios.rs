@@ -3,15 +3,17 @@
 use super::lane::{Lane, PartMeasured, medians_by_pass};
 use crate::bench::Bench;
 use crate::stats;
-use handover_record::{Beside, ContenderKind, Ratio, Round, Spec, Wait, Warning, WarningCode};
+use handover_record::{
+    ContenderKind, PeerWithoutRatio, Ratio, Round, Spec, Wait, Warning, WarningCode,
+};
 use std::collections::BTreeMap;
 
-/// A declared floor: its id, its benchmark, and the index of its part.
+/// Declared floor: its id, its benchmark, and the index of its part.
 pub(super) type Floor = (&'static str, &'static Bench, usize);
 
 /// Returns the ratio of a lane's part to its floor: a floor among the contenders of the same
 /// benchmark, which does the same work by the same procedure, or else the first of the declared
-/// floors that waits alike.
+/// floors that waits in the same way.
 pub(super) fn to_floor(
     spec: &Spec,
     floors: &[Floor],
@@ -37,8 +39,8 @@ pub(super) fn to_floor(
     })
 }
 
-/// Returns the ratio to a floor of the same benchmark that waits alike, or else to one that does
-/// not wait.
+/// Returns the ratio to a floor of the same benchmark that waits in the same way, or else to one
+/// that does not wait.
 fn own_floor(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Option<Ratio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return None;
@@ -75,7 +77,7 @@ fn named_floor<'a>(
     Some((id, *part, lane))
 }
 
-/// Returns the ratios to the peers that wait alike.
+/// Returns the ratios to the peers that wait in the same way.
 pub(super) fn to_peers(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
     let contender = ours.bench.contender();
     if contender.kind == ContenderKind::Floor {
@@ -97,18 +99,18 @@ fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lan
     lanes
         .iter()
         .filter(move |lane| !lane.is_floor && !lane.known.is_out && !std::ptr::eq(*lane, ours))
-        .filter(move |lane| contender.is_held_against(&lane.bench.contender()))
+        .filter(move |lane| contender.is_compared_with(&lane.bench.contender()))
 }
 
 /// Returns the peers that wait in another way, with their figures.
-pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
+pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<PeerWithoutRatio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return Vec::new();
     }
     rivals(lanes, ours)
         .filter(|lane| lane.waits(index) != ours.waits(index))
         .filter(|lane| !lane.measured.parts[index].rounds.is_empty())
-        .map(|lane| Beside {
+        .map(|lane| PeerWithoutRatio {
             contender: lane.bench.contender().name.to_string(),
             waits: lane.waits(index),
             other: lane.measured.parts[index].figure().median,
@@ -117,7 +119,7 @@ pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
 }
 
 /// Returns the ratio of two lanes' parts: per pass, from the logarithms of the ratios within
-/// blocks, so that a/b and b/a agree. `None` if no block has both.
+/// blocks, so that a/b and b/a are reciprocal. `None` if no block has both.
 fn ratio(ours: &PartMeasured, other: &PartMeasured, id: &str, contender: &str) -> Option<Ratio> {
     let at = |round: &Round| (round.pass, round.block);
     let by_block: BTreeMap<_, f64> =
@@ -146,7 +148,7 @@ fn figure_id(spec: &Spec, index: usize) -> String {
     spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
 }
 
-/// Returns the warning for a figure below its floor.
+/// Returns a warning if the figure is clearly below its floor.
 pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
@@ -156,8 +158,8 @@ pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
     Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
-/// Withdraws the warning about a beaten floor if the difference is below `least`, the smallest relative difference
-/// that the run can see.
+/// Removes the warning about a figure below its floor if the difference is less than `least`, the
+/// smallest relative difference that the run can detect.
 pub(super) fn keep_if_visible(warnings: &mut Vec<Warning>, floor: Option<&Ratio>, least: f64) {
     let high = floor.and_then(Ratio::ends).map_or(1.0, |(_, high)| high);
     let is_visible = high < 1.0 / (1.0 + least);
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn floor_is_beaten_only_by_more_than_the_run_can_see() {
+    fn floor_is_beaten_only_by_more_than_the_run_can_detect() {
         let floor = ratio_of(0.8, 0.95);
         let mut warnings: Vec<Warning> = beaten(&floor).into_iter().collect();
         keep_if_visible(&mut warnings, Some(&floor), 0.04);
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_common_to_both_leaves_the_ratio_alone() {
+    fn drift_common_to_both_does_not_change_the_ratio() {
         let (ours, other) = (part(|it| 2.0 * f64::from(it + 1)), part(|it| f64::from(it + 1)));
         let it = ratio(&ours, &other, "a/b", "other").expect("blocks with both");
         let (low, high) = it.ends().expect("eight passes");

@@ -51,14 +51,14 @@ fn in_few_digits(mut record: Record) -> Record {
     record
 }
 
-/// Data common to all records of a benchmark.
+/// Data shared by all records of a benchmark.
 pub(super) struct Context<'a> {
     pub spec: &'static Spec,
     pub plan: &'a Plan,
     pub args: BTreeMap<String, u64>,
     pub floors: &'a [Floor],
     pub started_unix_ns: i64,
-    /// Cost of the empty operation, alone and in a batch, in ns.
+    /// Cost in ns of the empty operation when timed alone, and in a batch.
     pub empty: (f64, f64),
 }
 
@@ -163,8 +163,8 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     }))
 }
 
-/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with its
-/// name.
+/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with the
+/// name of these values.
 fn modes(part: &PartMeasured, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -217,11 +217,11 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-/// CPUs above which the threads that are no participants have an entry.
+/// Minimum number of CPUs used by threads that are no participants for an entry of their own.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
-/// Returns what each role used and, where that is noticeable, what other threads of the process used; nothing if that is
-/// one entry.
+/// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is
+/// a single entry.
 fn roles(lane: &Lane) -> Vec<RoleUsage> {
     let totals = &lane.measured;
     let mut by_role: Vec<(&str, Spent)> = Vec::new();
@@ -242,7 +242,7 @@ fn roles(lane: &Lane) -> Vec<RoleUsage> {
     if roles.len() > 1 { roles } else { Vec::new() }
 }
 
-/// Divides what was used by the wall time and the operations of all rounds.
+/// Divides the resources used by the wall time and the operations of all rounds.
 fn usage(role: String, spent: Spent, totals: &Measured) -> RoleUsage {
     let cpus = |ns: u64| ns as f64 / totals.wall_ns.max(1.0);
     let per_op = |count: u64| count as f64 / totals.ops.max(1) as f64;

@@ -2,8 +2,9 @@
 
 use crate::support::{record, run};
 use handover_record::{
-    Beside, Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Proof,
-    Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
+    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties,
+    PeerWithoutRatio, Proof, Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning,
+    WarningCode,
 };
 use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
 use proptest::collection::{btree_map, vec};
@@ -425,7 +426,11 @@ fn any_record() -> impl Strategy<Value = Record> {
             peers,
             beside: beside
                 .into_iter()
-                .map(|(contender, waits, other)| Beside { contender, waits: ways[waits], other })
+                .map(|(contender, waits, other)| PeerWithoutRatio {
+                    contender,
+                    waits: ways[waits],
+                    other,
+                })
                 .collect(),
             waits: ways[waits],
             allocates,
