@@ -129,7 +129,7 @@ const FILES: &[Refusal] = &[
     ("import text.txt --db foreign.db", &["foreign.db", "not one of handover"]),
     ("import nowhere.jsonl", &["nowhere.jsonl", "No such file"]),
     ("import folder", &["folder", "directory"]),
-    ("import empty", &["empty", "holds no run"]),
+    ("import empty", &["empty", "contains no run"]),
     ("import", &["<FILE>"]),
     ("links", &["<DIR>"]),
     ("links text.txt", &["text.txt", "not a folder"]),
