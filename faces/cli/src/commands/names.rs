@@ -74,8 +74,8 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
 
 pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
-    // All runs are resolved before the first is deleted, as deleting shifts those counted back from
-    // the last.
+    // All runs are resolved before the first is deleted, as deleting shifts the positions from the
+    // end.
     let mut ids: Vec<String> = Vec::new();
     for run in &args.runs {
         for id in store.side(run).map_err(usage_error)? {

@@ -1,4 +1,4 @@
-//! `handover prove`: known costs, planted and measured; and the classic programs beside the suite.
+//! `handover prove`: planted known costs and their measurement; classic programs compared with the suite.
 
 mod classics;
 
@@ -38,18 +38,18 @@ pub struct Prove {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
-    /// Measure the classic programs beside the suite's benchmarks of the same operations instead. Exit 1 if a
-    /// figure differs by more than 25 % without a reason
+    /// Compare the classic programs with the suite's benchmarks of the same operations instead. Exit 1 if a
+    /// figure differs by more than 25 % without a known reason
     #[arg(long)]
     classics: bool,
     #[command(flatten)]
     db: Db,
 }
 
-/// Planted delay of our lock, in ns.
+/// Delay that is added to our lock, in ns.
 const DELAY_NS: u64 = 50;
 
-/// Our lock, taken and freed, with an added delay.
+/// Benchmark of our lock, taken and freed, with an added delay.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
     keeper: prove::Keeper,
@@ -84,7 +84,7 @@ static LOCKS: &[Bench] = &[
     Bench::one::<Delayed<DELAY_NS>>(Contender::peer("delayed")),
 ];
 
-/// Returns every benchmark that a process of this program may be started for.
+/// Returns every benchmark that a child process of this program may run.
 pub fn with_planted() -> Vec<&'static [Bench]> {
     [handover_suite::ALL, &[prove::ALL, LOCKS]].concat()
 }
@@ -145,7 +145,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the proof of our lock's planted delay, from the records.
+/// Returns the proof of the delay planted in our lock, from the records.
 fn our_lock(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -162,7 +162,7 @@ fn our_lock(document: &Document) -> Option<Proof> {
     })
 }
 
-/// Processes a side of the comparison with a copy: the fewest that give a verdict; a smoke run has no verdicts.
+/// Returns the number of processes per side for the comparison with a copy: the minimum for a verdict.
 fn pairs(profile: Profile) -> u32 {
     match profile {
         Profile::Smoke => 1,
@@ -170,7 +170,7 @@ fn pairs(profile: Profile) -> u32 {
     }
 }
 
-/// Returns the proof of two builds that differ by nothing: the number of figures that a comparison calls worse or better.
+/// Returns the proof of two identical builds: the number of figures that a comparison calls worse or better.
 fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
     let ids: &[&str] = match profile {
         Profile::Smoke => &["clock/now"],
@@ -188,7 +188,7 @@ fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
     })
 }
 
-/// Formats a table of the costs planted and read, the errors and the verdicts.
+/// Formats a table of the planted and the measured costs, the errors and the verdicts.
 fn table(proofs: &[Proof], is_judged: bool) -> String {
     let shown = |proof: &Proof, value: f64| match &*proof.unit {
         "ns" => handover_base::units::format_ns(value),
@@ -223,7 +223,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
     aligned(&lines, &[0])
 }
 
-/// Formats lines in columns of the same width, flush left in the columns `left` and in the last one.
+/// Aligns lines in columns, flush left in the columns `left` and in the last one, else flush right.
 fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

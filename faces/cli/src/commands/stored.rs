@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-/// Returns the store's path: as named, or the default.
+/// Returns the store's path: the requested one, or the default.
 pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
     match &db.db {
         Some(path) => Ok(path.clone()),
@@ -59,7 +59,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// Writes the report page of a run, with other runs beside it.
+/// Writes the report page of a run, with other runs for comparison.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
     let mut documents = selected(&store, &args.runs)?;
@@ -79,11 +79,11 @@ fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
-/// Maximum number of earlier runs whose figures are compared with those of a run that is shown.
+/// Maximum number of earlier runs with which the figures of a shown run are compared.
 const SEEN_RUNS_MAX: usize = 20;
 
-/// Prepares a run for its table and its page: adds warnings to figures that earlier runs on the same machine put outside
-/// the interval of this run, and removes the ratios of smoke runs.
+/// Prepares a run for its table and its page: adds warnings to figures for which earlier runs on the same machine lie
+/// outside the interval, and removes the ratios of smoke runs.
 pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
@@ -190,7 +190,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = match path_to_write(&args.db) {
         Ok(path) => path,
         Err(refused) => {
-            // An error in the file is reported first, as it is for a store that can be created.
+            // An error in the file is reported first, as for a store that can be created.
             Store::in_memory()?.import(&mut *input).map_err(failed)?;
             return Err(refused);
         }
