@@ -1,12 +1,12 @@
-//! Exceptions to the rules, each with its reason. An entry that is no longer needed is itself a
-//! violation, so the lists stay current.
+//! Exceptions to the rules, each with its reason. An unneeded entry is itself a violation, so the lists
+//! stay current.
 
 /// A file, or a folder if `path` ends in `/`, that is exempt from a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Path relative to the workspace root.
     pub path: &'static str,
-    /// Reason for the exemption.
+    /// Reason for the exception.
     pub reason: &'static str,
 }
 
@@ -17,17 +17,17 @@ impl Listed {
     }
 }
 
-/// Exception lists of one workspace.
+/// All lists of exceptions of a workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
     /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private
-    /// to a crate with a safe API. The reason says what needs `unsafe`.
+    /// to a crate with a safe API. The reason names the code that needs `unsafe`.
     pub raw: &'static [Listed],
     /// Other files with `unsafe`: FFI tests, the C ABI, macro expansions.
     pub unsafe_elsewhere: &'static [Listed],
     /// Files longer than 1,500 lines.
     pub long: &'static [Listed],
-    /// Files that must contain words and paths that public text must not contain.
+    /// Files that may contain words and paths that public text must not contain.
     pub spelling: &'static [Listed],
 }
 

@@ -1,5 +1,5 @@
 //! Planted violations: each test plants one violation in a conforming tree in memory and expects
-//! exactly that report, so every rule has been seen to fail.
+//! exactly that report, so that every rule is tested to fail.
 
 use crate::rules::banned::BANS;
 use crate::rules::{self, RULES};
@@ -96,7 +96,7 @@ fn append(tree: &mut Tree, path: &str, text: &str) {
     tree.insert(path, whole);
 }
 
-/// Returns the line on which the next text appended to the file begins.
+/// Returns the line on which the next text appended to the file starts.
 fn next_line(tree: &Tree, path: &str) -> usize {
     tree.text(path).unwrap_or_default().lines().count() + 1
 }
@@ -374,7 +374,7 @@ fn conforming_workspace_has_no_violations() {
 #[test]
 fn every_rule_has_a_planted_violation() {
     for rule in RULES.iter().filter(|rule| rule.name != "banned") {
-        assert!(PLANTED.contains(&rule.name), "{} has not been seen to fail", rule.name);
+        assert!(PLANTED.contains(&rule.name), "no test plants a violation of {}", rule.name);
     }
 }
 
