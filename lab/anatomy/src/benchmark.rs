@@ -26,7 +26,7 @@ pub(crate) enum Mark {
 
 /// Event at which a hand-off starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum StartEvent {
     /// End of the previous hand-off, so that all time belongs to some hand-off.
     PreviousReceive,
     /// Send of the work: the sender's earlier time is not part of the hand-off.
@@ -109,7 +109,7 @@ pub struct InstrumentedBenchmark {
     pub(crate) floor: Option<(&'static str, f64, usize)>,
     /// Index of the part whose figure is the time of hand-offs, and the number of these hand-offs.
     pub(crate) figure: Option<(usize, f64)>,
-    pub(crate) begin: Begin,
+    pub(crate) begin: StartEvent,
     pub(crate) route: Route,
     pub(crate) key: Key,
     /// Number of values of an event.
@@ -149,7 +149,7 @@ impl InstrumentedBenchmark {
     /// Returns `true` if operations are timed in batches, with an event of `BATCH_SITE` between
     /// batches.
     pub(crate) fn has_batches(&self) -> bool {
-        self.figure.is_some() && self.begin == Begin::PreviousReceive
+        self.figure.is_some() && self.begin == StartEvent::PreviousReceive
     }
 
     /// Returns `true` if the stage starts on one thread and ends on another.
@@ -203,7 +203,7 @@ const EVENT: InstrumentedBenchmark = InstrumentedBenchmark {
     handoff: HALF_ROUND_TRIP,
     floor: Some(("floor/cache-line", 2.0, NOTICE)),
     figure: Some((0, 2.0)),
-    begin: Begin::PreviousReceive,
+    begin: StartEvent::PreviousReceive,
     route: Route::OneWay,
     key: Key::Values,
     values_count: 1,
@@ -250,7 +250,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "the lock from one thread to another",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: None,
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::Values,
         values_count: 1,
@@ -271,7 +271,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a notification to a receiver that has had time to fall asleep",
         floor: Some(("floor/futex", 2.0, WAKE)),
         figure: Some((1, 1.0)),
-        begin: Begin::Send,
+        begin: StartEvent::Send,
         route: Route::OneWay,
         key: Key::None,
         values_count: 1,
@@ -293,7 +293,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a notification from one side to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::None,
         values_count: 1,
@@ -307,7 +307,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a request, or its reply: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::Values,
         values_count: 2,
@@ -321,7 +321,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "an item from one thread to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::Values,
         values_count: 2,
@@ -335,7 +335,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a message of a machine to itself",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::SameThread,
         key: Key::Values,
         values_count: 1,
@@ -360,7 +360,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a value from one fiber to another on the same worker: half of a round trip",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::SameThread,
         key: Key::None,
         values_count: 1,
@@ -388,7 +388,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "the messages read from one connection at a time, and their answers",
         floor: None,
         figure: None,
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::SameThread,
         key: Key::None,
         values_count: 1,
@@ -413,7 +413,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a packet from a client through the arbiter and back",
         floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::RoundTrip,
         key: Key::Values,
         values_count: 2,
@@ -443,7 +443,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a call from one endpoint to another, and its answer",
         floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::RoundTrip,
         key: Key::Values,
         values_count: 1,
@@ -495,7 +495,7 @@ mod tests {
             let named = |stage: usize| !benchmark.stages[stage].name.is_empty();
             assert_eq!(
                 named(BEFORE_SEND),
-                benchmark.begin == Begin::PreviousReceive,
+                benchmark.begin == StartEvent::PreviousReceive,
                 "{}",
                 benchmark.spec
             );

@@ -2,8 +2,8 @@
 //! excluded, never guessed.
 
 use crate::benchmark::{
-    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, Begin, InstrumentedBenchmark, Key, Mark,
-    NOTICE, OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, WAKE,
+    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, InstrumentedBenchmark, Key, Mark, NOTICE,
+    OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, StartEvent, WAKE,
 };
 use handover_record::Unmatched;
 
@@ -142,19 +142,19 @@ impl<'a> HandoffTracker<'a> {
 
     fn send(&mut self, event: MarkedEvent) {
         let begin = match (self.state, self.benchmark.begin) {
-            (State::Held { by, since, is_interrupted: false }, Begin::PreviousReceive)
+            (State::Held { by, since, is_interrupted: false }, StartEvent::PreviousReceive)
                 if by == event.thread =>
             {
                 Some(since)
             }
-            (State::Held { by, is_interrupted: true, .. }, Begin::PreviousReceive)
+            (State::Held { by, is_interrupted: true, .. }, StartEvent::PreviousReceive)
                 if by == event.thread =>
             {
                 self.unmatched.begun_anew += 1;
                 None
             }
-            (State::Held { .. } | State::Unknown, Begin::Send) => Some(event.ticks),
-            (State::Unknown, Begin::PreviousReceive) => None,
+            (State::Held { .. } | State::Unknown, StartEvent::Send) => Some(event.ticks),
+            (State::Unknown, StartEvent::PreviousReceive) => None,
             // Sent twice, or sent by a thread that does not have the work.
             _ => {
                 self.unmatched.mismatched += 1;
@@ -192,7 +192,7 @@ impl<'a> HandoffTracker<'a> {
             }
             State::Held { by, since, is_interrupted } => {
                 let is_across = self.benchmark.route == Route::OneWay && by != event.thread;
-                if self.benchmark.begin == Begin::PreviousReceive && is_across {
+                if self.benchmark.begin == StartEvent::PreviousReceive && is_across {
                     self.state =
                         State::ReceivedEarly { by, since, is_interrupted, received: event };
                 } else {
@@ -299,7 +299,7 @@ impl Flight {
             handoff.passed |= 1 << stage;
             at = until;
         };
-        if benchmark.begin == Begin::PreviousReceive {
+        if benchmark.begin == StartEvent::PreviousReceive {
             pass(BEFORE_SEND, self.sent.ticks);
         }
         if let Some(send_done) = self.send_done {

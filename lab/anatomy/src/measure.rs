@@ -120,7 +120,7 @@ impl Analysis<'_> {
             sites: self.benchmark.pattern(),
             ring_bytes: RING_BYTES,
         };
-        let round = session.watched(&to, interrupted)?;
+        let round = session.recorded_round(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
             self.analyze(&folder, &round)?;

@@ -1,8 +1,8 @@
 //! Type-erased benchmarks: a workload with one contender, as listed by suites and run by the lab.
 
-use crate::crew::{self, SetupFn, Stage, Together};
+use crate::crew::{self, SetupFn, SharedBenchmark, Stage};
 use crate::fault::Fault;
-use crate::samples::Notes;
+use crate::samples::ParticipantResult;
 use crate::workload::{Handover, Role, Workload};
 use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
@@ -60,7 +60,7 @@ macro_rules! benches {
 /// Setup or sampling function with the workload's type; small, as a suite has hundreds of types.
 #[derive(Clone, Copy)]
 enum Participants {
-    One { play: fn(&Stage) -> Result<Notes, Fault> },
+    One { play: fn(&Stage) -> Result<ParticipantResult, Fault> },
     Several { setup: SetupFn },
 }
 
@@ -131,7 +131,7 @@ impl Bench {
         &self,
         stage: &Stage,
         interrupted: &AtomicBool,
-    ) -> Result<Vec<Notes>, Fault> {
+    ) -> Result<Vec<ParticipantResult>, Fault> {
         if stage.processes && !self.processes {
             return Err(Fault::Unsupported(format!(
                 "{} [{}] cannot run its participants as processes; leave out --processes for it",
@@ -148,12 +148,12 @@ impl Bench {
 
     /// Returns what a participant's process needs for its part in a round; fails for a benchmark with
     /// one participant.
-    pub(crate) fn together(&self) -> Result<Together, Fault> {
+    pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {
                 Err(Fault::new("a benchmark of one participant has no processes to start"))
             }
-            Participants::Several { setup } => Ok(Together {
+            Participants::Several { setup } => Ok(SharedBenchmark {
                 spec: self.spec,
                 contender: self.contender.name,
                 params: self.params,

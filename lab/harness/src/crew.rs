@@ -5,12 +5,12 @@ mod processes;
 mod stage;
 mod threads;
 
-pub(crate) use processes::{PARTICIPANT_VARIABLE, ParticipantProcess, Together};
+pub(crate) use processes::{PARTICIPANT_VARIABLE, ParticipantProcess, SharedBenchmark};
 pub(crate) use stage::{PATIENCE, SetupFn, Stage, setup_erased};
 pub(crate) use threads::{play_alone, round_alone};
 
 use crate::fault::Fault;
-use crate::samples::Notes;
+use crate::samples::ParticipantResult;
 use crate::workload::Role;
 use std::sync::atomic::AtomicBool;
 
@@ -20,7 +20,7 @@ pub(crate) fn round_together(
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     if stage.processes {
         processes::round(stage, roles, setup, interrupted)
     } else {

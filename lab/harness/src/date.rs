@@ -19,5 +19,5 @@ pub fn unix_ns(date: SystemTime) -> Option<i64> {
 }
 
 /// Error message for a run at a date that cannot be stored.
-pub const DATE_REFUSED: &str =
+pub const DATE_OUT_OF_RANGE: &str =
     "this machine's clock is before 1677 or after 2262; set it, as runs are stored by their date";

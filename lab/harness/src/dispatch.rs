@@ -73,7 +73,7 @@ fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), Par
             .ok_or_else(|| {
                 Fault::new(format!("this program has no benchmark {spec} [{contender}]"))
             })?;
-        bench.together()
+        bench.shared_benchmark()
     });
     played.map_err(|fault| ParticipantError::Fault { index, fault })
 }

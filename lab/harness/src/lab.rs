@@ -15,7 +15,7 @@ use crate::process;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
-use pass::{Order, Report, Wanted};
+use pass::{PassOrder, PlannedVisit, Report};
 pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
 use plan::{NULL_PREFIX, Schedule};
 use progress::Progress;
@@ -134,18 +134,18 @@ impl Running<'_> {
     }
 
     /// Returns the work that remains for the pass.
-    fn order(&self) -> Order {
+    fn order(&self) -> PassOrder {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
             let progress = self.progress[*group].as_ref();
-            Wanted {
+            PlannedVisit {
                 group: *group,
                 weight: progress.map_or(0, Progress::weight),
                 known: progress.map_or_else(Vec::new, Progress::known),
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
-        Order {
+        PassOrder {
             pass: self.pass,
             seed: self.lab.seed,
             sequence: self.pending.iter().map(wanted).collect(),
@@ -215,7 +215,7 @@ impl Running<'_> {
             let Outcome { null_one, null_several, .. } = &self.outcome;
             let least = if record.parties.use_several_cpus() { null_several } else { null_one };
             let least = least.unwrap_or(0.0);
-            ratios::keep_if_visible(&mut record.warnings, record.floor.as_ref(), least);
+            ratios::remove_if_undetectable(&mut record.warnings, record.floor.as_ref(), least);
         }
         if !self.watch.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();

@@ -31,7 +31,7 @@ pub(crate) const ROUNDS_MIN: usize = 15;
 
 /// Returns `true` if foreign work disturbed a round. Steal is ignored: the kernel counts it in
 /// units as long as a round, over all CPUs.
-pub(crate) fn is_marked(switches_involuntary: u64, crowded: bool) -> bool {
+pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
 

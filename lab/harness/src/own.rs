@@ -1,7 +1,7 @@
 //! Main program for a user's own workloads, run by `cargo bench` and read by `cargo handover`.
 
 use crate::bench::Bench;
-use crate::date::{DATE_REFUSED, unix_ns};
+use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
@@ -46,7 +46,7 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
             Err(refused) => fail(&refused, 1),
         };
     }
-    match Asked::parse(std::env::args().skip(1)) {
+    match BenchOptions::parse(std::env::args().skip(1)) {
         Ok(asked) => answer(&suites, &asked).unwrap_or_else(|refused| fail(&refused, 2)),
         Err(refused) => fail(&refused, 2),
     }
@@ -69,7 +69,7 @@ fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
 
 /// The parsed command line.
 #[derive(Debug, Default)]
-struct Asked {
+struct BenchOptions {
     patterns: Vec<String>,
     plan: Plan,
     help: bool,
@@ -77,9 +77,9 @@ struct Asked {
     jsonl: bool,
 }
 
-impl Asked {
-    fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-        let mut asked = Asked::default();
+impl BenchOptions {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<BenchOptions, String> {
+        let mut asked = BenchOptions::default();
         while let Some(word) = words.next() {
             let (option, inline) = match word.split_once('=') {
                 Some((option, value)) if option.starts_with("--") => {
@@ -123,7 +123,7 @@ impl Asked {
     }
 }
 
-fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String> {
+fn answer(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {
         patterns.push("*".to_string());
@@ -167,7 +167,7 @@ fn print(text: &str) -> Result<ExitCode, String> {
 }
 
 fn begin(lab: &Lab) -> Result<Run, String> {
-    let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_REFUSED)?;
+    let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
@@ -243,8 +243,8 @@ const NULLS: &[Bench] =
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Asked, String> {
-        Asked::parse(line.split_whitespace().map(str::to_string))
+    fn parsed(line: &str) -> Result<BenchOptions, String> {
+        BenchOptions::parse(line.split_whitespace().map(str::to_string))
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts this program with one argument.
-    pub fn with_word(word: &str) -> io::Result<Process> {
+    pub fn with_argument(word: &str) -> io::Result<Process> {
         Process::start(std::env::vars_os(), Some(CString::new(word)?))
     }
 

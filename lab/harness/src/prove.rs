@@ -64,16 +64,16 @@ const LAYOUT_TURNS: u64 = 64;
 
 /// Spins for exact durations, timed by the clock's counter.
 #[derive(Clone, Copy, Debug)]
-pub struct Keeper {
+pub struct SpinTimer {
     ticks_per_ns: f64,
     /// Time from the counter's last reading to the return of a wait.
     late_ticks: u64,
 }
 
-impl Keeper {
+impl SpinTimer {
     /// Measures the counter's rate against `CLOCK_MONOTONIC`, once per process.
-    pub fn new() -> Keeper {
-        static KEEPER: OnceLock<Keeper> = OnceLock::new();
+    pub fn new() -> SpinTimer {
+        static KEEPER: OnceLock<SpinTimer> = OnceLock::new();
         *KEEPER.get_or_init(|| {
             // The pair of readings closest together: no interrupt occurred between the two clocks.
             let both = || {
@@ -88,7 +88,7 @@ impl Keeper {
             let last = both();
             let ns = last.2.duration_since(first.2).as_nanos() as f64;
             let ticks_per_ns = last.1.saturating_sub(first.1) as f64 / ns;
-            let keeper = Keeper { ticks_per_ns, late_ticks: 0 };
+            let keeper = SpinTimer { ticks_per_ns, late_ticks: 0 };
             let median_of = |keep: &dyn Fn(u64)| {
                 let timed = |_| {
                     let began = clock::ticks();
@@ -101,7 +101,7 @@ impl Keeper {
             let readings_ticks = median_of(&|_| ());
             let kept_ticks = median_of(&|_| keep_constant(keeper, 1, LATE_PS));
             let late_ticks = kept_ticks.saturating_sub(keeper.ticks(LATE_PS) + readings_ticks);
-            Keeper { ticks_per_ns, late_ticks }
+            SpinTimer { ticks_per_ns, late_ticks }
         })
     }
 
@@ -118,14 +118,14 @@ impl Keeper {
     }
 }
 
-impl Default for Keeper {
-    fn default() -> Keeper {
-        Keeper::new()
+impl Default for SpinTimer {
+    fn default() -> SpinTimer {
+        SpinTimer::new()
     }
 }
 
 /// Benchmark whose operations take `PS` picoseconds each.
-struct Constant<const PS: u64>(Keeper);
+struct Constant<const PS: u64>(SpinTimer);
 
 impl<const PS: u64> Workload for Constant<PS> {
     type Args = ();
@@ -148,7 +148,7 @@ impl<const PS: u64> Workload for Constant<PS> {
     .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Constant(Keeper::new()))
+        Ok(Constant(SpinTimer::new()))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -158,7 +158,7 @@ impl<const PS: u64> Workload for Constant<PS> {
 
 /// Runs `n` operations of `ps` picoseconds each.
 #[inline]
-fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
+fn keep_constant(keeper: SpinTimer, n: u64, ps: u64) {
     let began = clock::ticks();
     for i in 0..n {
         black_box(i);
@@ -168,7 +168,7 @@ fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
 
 /// Benchmark whose operations take `NS` nanoseconds, every 50th of them 64 times longer.
 struct Tail<const NS: u64> {
-    keeper: Keeper,
+    keeper: SpinTimer,
     done: u64,
 }
 
@@ -184,7 +184,7 @@ impl<const NS: u64> Workload for Tail<NS> {
     };
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Tail { keeper: Keeper::new(), done: 0 })
+        Ok(Tail { keeper: SpinTimer::new(), done: 0 })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -202,7 +202,7 @@ impl<const NS: u64> Workload for Tail<NS> {
 
 /// Benchmark whose operations are slower in every third round.
 struct TwoModes {
-    keeper: Keeper,
+    keeper: SpinTimer,
     ps: u64,
 }
 
@@ -218,7 +218,7 @@ impl Workload for TwoModes {
         static ROUNDS: OnceLock<AtomicU64> = OnceLock::new();
         let rounds = ROUNDS.get_or_init(|| AtomicU64::new(u64::from(std::process::id())));
         let is_slow = rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(MODES_CYCLE);
-        Ok(TwoModes { keeper: Keeper::new(), ps: MODES_PS[usize::from(is_slow)] })
+        Ok(TwoModes { keeper: SpinTimer::new(), ps: MODES_PS[usize::from(is_slow)] })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -237,7 +237,7 @@ pub struct DriftArgs {
 
 /// Benchmark whose cost grows during the run.
 struct Drift {
-    keeper: Keeper,
+    keeper: SpinTimer,
     ps: u64,
 }
 
@@ -258,7 +258,7 @@ impl Workload for Drift {
     fn setup(args: &DriftArgs, _: &mut Setup) -> Result<Self, Fault> {
         let share = now_ms().saturating_sub(args.began_s * 1000) as f64 / args.lasts_ms as f64;
         let ns = DRIFT_NS * (1.0 + DRIFT_BY * share.min(1.0));
-        Ok(Drift { keeper: Keeper::new(), ps: (ns * 1000.0) as u64 })
+        Ok(Drift { keeper: SpinTimer::new(), ps: (ns * 1000.0) as u64 })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -267,7 +267,7 @@ impl Workload for Drift {
 }
 
 /// Benchmark of requests at fixed times, regardless of server stalls; each is timed from its due time.
-struct Stalled(Keeper);
+struct Stalled(SpinTimer);
 
 impl Workload for Stalled {
     type Args = ();
@@ -278,7 +278,7 @@ impl Workload for Stalled {
     .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Stalled(Keeper::new()))
+        Ok(Stalled(SpinTimer::new()))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -317,7 +317,7 @@ fn stalled_latencies_ns() -> Vec<f64> {
 }
 
 /// Benchmark of two contenders whose costs differ by a known factor.
-struct SlowedPeer<const NS: u64>(Keeper);
+struct SlowedPeer<const NS: u64>(SpinTimer);
 
 impl<const NS: u64> Workload for SlowedPeer<NS> {
     type Args = ();
@@ -328,7 +328,7 @@ impl<const NS: u64> Workload for SlowedPeer<NS> {
     .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(SlowedPeer(Keeper::new()))
+        Ok(SlowedPeer(SpinTimer::new()))
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -151,7 +151,7 @@ impl fmt::Debug for Control {
 
 /// Values of `go` other than 0 (undecided): the round has started, or was cancelled.
 const GO: u32 = 1;
-const CALLED_OFF: u32 = 2;
+const CANCELLED: u32 = 2;
 
 /// Number of polls at the starting line before a participant sleeps.
 const START_SPINS_MAX: u32 = 2000;
@@ -207,10 +207,10 @@ impl Control {
 
     /// Cancels the round: releases all participants that wait at the starting line or arrive later.
     /// For a missing participant, without which the line would never open.
-    pub(crate) fn call_off(&self) {
+    pub(crate) fn cancel_round(&self) {
         let words = self.words();
         // Release: pairs with the Acquire loads of `go` in start_line().
-        words.go.store(CALLED_OFF, Ordering::Release);
+        words.go.store(CANCELLED, Ordering::Release);
         futex::wake(&words.go, u32::MAX, Scope::Shared);
     }
 

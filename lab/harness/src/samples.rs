@@ -3,7 +3,7 @@
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::Control;
-use crate::spent::Spent;
+use crate::spent::ResourceUsage;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_base::sync::shared::Ordering;
@@ -63,8 +63,8 @@ pub(crate) struct Timing {
 
 /// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Notes {
-    pub parts: Vec<PartNotes>,
+pub(crate) struct ParticipantResult {
+    pub parts: Vec<PartSamples>,
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
     /// Number of operations in progress at a time, of which each sample times one; 0 stands for 1.
@@ -72,9 +72,9 @@ pub(crate) struct Notes {
     pub abreast: u64,
     pub wall_ns: u64,
     /// Resources used by the whole process in the round, including worker threads and exited children.
-    pub used: Spent,
+    pub used: ResourceUsage,
     /// Resources used by the participant's own thread.
-    pub own: Spent,
+    pub own: ResourceUsage,
     /// `true` for a serving participant, which has no samples, if its core was slow at the start or
     /// end of the round.
     pub slowed: bool,
@@ -95,7 +95,7 @@ fn between_batches() {
 
 /// Samples of one part: ticks of `batch` operations each, or values recorded by the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PartNotes {
+pub(crate) struct PartSamples {
     pub batch: u64,
     /// Samples; those taken while the core was slowed have the flag [`SLOWED`].
     samples: Vec<u64>,
@@ -126,9 +126,9 @@ fn touched() -> Vec<u64> {
     samples
 }
 
-impl PartNotes {
-    fn new() -> PartNotes {
-        PartNotes {
+impl PartSamples {
+    fn new() -> PartSamples {
+        PartSamples {
             batch: 1,
             samples: touched(),
             samples_total: 0,
@@ -205,7 +205,7 @@ pub struct Samples {
     timing: Timing,
     control: Option<Control>,
     measured: bool,
-    parts: Vec<PartNotes>,
+    parts: Vec<PartSamples>,
     counters: BTreeMap<String, f64>,
     bytes_per_op: u64,
     abreast: u64,
@@ -232,7 +232,7 @@ impl Samples {
             timing,
             control,
             measured,
-            parts: (0..parts_count.max(1)).map(|_| PartNotes::new()).collect(),
+            parts: (0..parts_count.max(1)).map(|_| PartSamples::new()).collect(),
             counters: BTreeMap::new(),
             bytes_per_op: 0,
             abreast: 1,
@@ -277,7 +277,7 @@ impl Samples {
         self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
     }
 
-    pub(crate) fn end(mut self) -> Notes {
+    pub(crate) fn end(mut self) -> ParticipantResult {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread() - thread_began;
@@ -287,7 +287,7 @@ impl Samples {
             self.look_at_pace(0);
             self.slowed |= before;
         }
-        Notes {
+        ParticipantResult {
             parts: self.parts,
             counters: self.counters,
             bytes_per_op: self.bytes_per_op,
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_whole_round_represented() {
-        let mut part = PartNotes::new();
+        let mut part = PartSamples::new();
         for tick in 0..100_000u64 {
             part.note(tick, 1);
         }
@@ -586,7 +586,7 @@ mod tests {
 
     #[test]
     fn samples_of_a_slowed_core_are_included_and_flagged() {
-        let mut part = PartNotes::new();
+        let mut part = PartSamples::new();
         for (count, ticks, slowed) in [(30, 100, false), (70, 200, true)] {
             (0..count).for_each(|_| part.note(ticks, 1));
             part.judge(slowed);
@@ -615,7 +615,7 @@ mod tests {
 
     #[test]
     fn thinning_preserves_the_flags_of_slow_samples() {
-        let mut part = PartNotes::new();
+        let mut part = PartSamples::new();
         for stretch in 0..1000u64 {
             let slowed = stretch % 3 == 0;
             (0..37).for_each(|_| part.note(if slowed { 200 } else { 100 }, 1));

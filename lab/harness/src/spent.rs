@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 
 /// CPU time, context switches and page faults used; those of several rounds or participants add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spent {
+pub(crate) struct ResourceUsage {
     pub user_ns: u64,
     pub system_ns: u64,
     pub switches_voluntary: u64,
@@ -18,9 +18,9 @@ pub(crate) struct Spent {
     pub delayed_ns: Option<u64>,
 }
 
-impl From<Usage> for Spent {
-    fn from(used: Usage) -> Spent {
-        Spent {
+impl From<Usage> for ResourceUsage {
+    fn from(used: Usage) -> ResourceUsage {
+        ResourceUsage {
             user_ns: used.user_ns,
             system_ns: used.system_ns,
             switches_voluntary: used.switches_voluntary,
@@ -32,8 +32,8 @@ impl From<Usage> for Spent {
     }
 }
 
-impl AddAssign for Spent {
-    fn add_assign(&mut self, other: Spent) {
+impl AddAssign for ResourceUsage {
+    fn add_assign(&mut self, other: ResourceUsage) {
         for (sum, more) in self.counts_mut().into_iter().zip(other.counts()) {
             *sum += more;
         }
@@ -43,10 +43,10 @@ impl AddAssign for Spent {
     }
 }
 
-impl Spent {
+impl ResourceUsage {
     /// Returns the difference to `part`. Threads and process are read one after the other, so that a
     /// difference may be slightly below zero; it is then zero.
-    pub fn without(mut self, part: Spent) -> Spent {
+    pub fn without(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);
         }

@@ -691,7 +691,7 @@ fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
 }
 
 /// Returns the sentence below the table on detectable increases; `None` if no figure has enough processes.
-pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
+pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
         |found: Option<f64>, place: &str| Some(format!("{} ({place})", words::share(found?)));
     let one = part(comparison.found_one, "one CPU");
@@ -707,7 +707,7 @@ pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
 }
 
 /// Returns the sentence below the table on the resolution of these processes.
-pub(crate) fn visible_line(comparison: &Comparison) -> String {
+pub(crate) fn resolution_line(comparison: &Comparison) -> String {
     let shown = |width: f64| words::share(width.max(0.001));
     let part = |least: Option<f64>, most: Option<f64>, place: &str| {
         let (least, most) = (shown(least?), shown(most?));

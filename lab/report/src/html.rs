@@ -348,7 +348,7 @@ fn beside<'a>(
     let row = |record: &'a Record| {
         let median = record.summary.median;
         let other_run = |other: &Document| {
-            let same = model::same_in(other, record)?;
+            let same = model::matching_record(other, record)?;
             let ratio = words::ratio(same.summary.median / median);
             Some((words::figure(same.unit, same.summary.median), ratio))
         };

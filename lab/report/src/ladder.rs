@@ -24,7 +24,7 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
             for record in figure.rows.iter().filter(|record| record.unit == Unit::Ns) {
                 rungs.add(names.len() as f64, record);
                 for (other, points) in others.iter().zip(&mut beside) {
-                    if let Some(same) = model::same_in(other, record) {
+                    if let Some(same) = model::matching_record(other, record) {
                         let median = same.summary.median;
                         let shown = words::figure(same.unit, median);
                         let text = format!("{}: {shown} in run {}", record.id, other.run.id);

@@ -168,7 +168,7 @@ fn position_or_push<T>(
 }
 
 /// Returns the record of another run with the same id, contender, arguments and unit.
-pub(crate) fn same_in<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
+pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
     other.records.iter().find(|it| {
         it.id == record.id
             && it.contender == record.contender

@@ -20,7 +20,7 @@ impl Store {
     pub fn tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
         check_tag(name)?;
         let id = self.resolve(selector)?;
-        if begins_an_id(name, &self.ids()?) {
+        if is_id_prefix(name, &self.ids()?) {
             return Err(StoreError::TagIsId { name: name.to_string() });
         }
         let (transaction, failed) = self.transaction()?;
@@ -159,7 +159,7 @@ impl Store {
 }
 
 /// Returns `true` if the name is the id of one of these runs, or a prefix of one.
-pub(crate) fn begins_an_id(name: &str, ids: &[String]) -> bool {
+pub(crate) fn is_id_prefix(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }
 

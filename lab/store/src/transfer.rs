@@ -6,7 +6,7 @@ use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::store::{Store, find_exact, insert_record, insert_run};
-use crate::tags::{begins_an_id, insert_tag};
+use crate::tags::{insert_tag, is_id_prefix};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
@@ -104,7 +104,7 @@ impl Store {
         let mut ids = self.ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
         for StagedRun { line, tags, .. } in &staged.runs {
-            if let Some(name) = tags.iter().find(|name| begins_an_id(name, &ids)) {
+            if let Some(name) = tags.iter().find(|name| is_id_prefix(name, &ids)) {
                 let reason = StoreError::TagIsId { name: name.clone() }.to_string();
                 return Err(ImportError::BadLine { line: *line, reason });
             }

@@ -52,7 +52,7 @@ const DELAY_NS: u64 = 50;
 /// Benchmark of our lock, taken and freed, with an added delay.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
-    keeper: prove::Keeper,
+    keeper: prove::SpinTimer,
 }
 
 impl<const NS: u64> Workload for Delayed<NS> {
@@ -62,7 +62,7 @@ impl<const NS: u64> Workload for Delayed<NS> {
             .ladder();
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Delayed { lock: TryLock::new(0), keeper: prove::Keeper::new() })
+        Ok(Delayed { lock: TryLock::new(0), keeper: prove::SpinTimer::new() })
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -6,7 +6,7 @@ use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, InterruptedEarly, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
-use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
+use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, Watch, unix_ns};
 use handover_program::{child, console, files};
 use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
@@ -66,7 +66,7 @@ fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
 
 /// Runs the same command line several times, each time in a separate process, and shows all runs as one.
 fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
+    let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = repeated(options);
     let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::of_store)?;
     let mut runs = Vec::new();
@@ -216,7 +216,7 @@ impl Measured {
 
 /// Creates the description of a run that starts now.
 pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
-    let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
+    let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(handover_record::Run {

@@ -2,11 +2,11 @@
 //! descriptors.
 
 use super::stage::{PATIENCE, SetupFn, Stage, gather};
-use super::threads::{play, words_of};
+use super::threads::{panic_message, play};
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, take_over};
-use crate::samples::{Notes, Samples, Timing};
+use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, inheritable, numbers};
 use crate::trace::{TraceTo, Tracing};
 use crate::workload::{self, Role};
@@ -46,14 +46,14 @@ struct Assignment {
 }
 
 /// Reply of a participant's process: its measurements, or its error message.
-type Answer = Result<Notes, String>;
+type Answer = Result<ParticipantResult, String>;
 
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
     setup_erased: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     let mut setup = Setup::creating(&stage.cpus, true);
     let workload = setup_erased(&stage.values, &mut setup)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
@@ -115,7 +115,7 @@ pub(super) fn round(
     Ok(notes)
 }
 
-fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
+fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> {
     let mut text = String::new();
     let read = File::from(answer).read_to_string(&mut text);
     match (read, serde_json::from_str::<Answer>(&text)) {
@@ -145,7 +145,7 @@ fn describe_dead(children: &mut [Process]) -> String {
 pub(crate) struct ParticipantProcess(Assignment);
 
 /// Benchmark of several participants, as looked up in a participant's process.
-pub(crate) struct Together {
+pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,
     pub params: &'static [Param],
@@ -165,8 +165,11 @@ impl ParticipantProcess {
 
     /// Runs the assigned participant of the benchmark that `find` returns for a spec and contender, and
     /// sends the result to the coordinator.
-    pub fn play(self, find: impl Fn(&str, &str) -> Result<Together, Fault>) -> Result<(), Fault> {
-        obey(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
+    pub fn play(
+        self,
+        find: impl Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
+    ) -> Result<(), Fault> {
+        run_assignment(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
     }
 }
 
@@ -175,8 +178,8 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     Ok(File::from(to).write_all(&text)?)
 }
 
-fn obey(
-    find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
+fn run_assignment(
+    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
 ) -> Result<(Answer, OwnedFd), Fault> {
     // The kernel kills this participant if its coordinator dies.
@@ -197,17 +200,17 @@ fn obey(
         catch_unwind(AssertUnwindSafe(|| play_assigned(find, assignment, &control, shared_fds)));
     let played = match played {
         Ok(played) => played.map_err(|fault| fault.to_string()),
-        Err(panic) => Err(format!("panicked: {}", words_of(&*panic))),
+        Err(panic) => Err(format!("panicked: {}", panic_message(&*panic))),
     };
     Ok((played, answer))
 }
 
 fn play_assigned(
-    find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
+    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
     control: &OwnedFd,
     shared_fds: Vec<OwnedFd>,
-) -> Result<Notes, Fault> {
+) -> Result<ParticipantResult, Fault> {
     let bench = find(&assignment.spec, &assignment.contender)?;
     let mut values = Values::defaults(bench.params);
     for (name, value) in &assignment.values {

@@ -1,7 +1,7 @@
 //! One round: its parameters, its type-erased workload, and its participants' results.
 
 use crate::fault::Fault;
-use crate::samples::{Notes, Samples, Timing};
+use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, are_shared};
 use crate::trace::TraceTo;
 use crate::workload::{self, Handover, Role};
@@ -99,11 +99,11 @@ const SLICE: Duration = Duration::from_millis(100);
 /// for the others, and returns the first fault.
 pub(super) fn gather(
     roles: &[Role],
-    from: &Receiver<(usize, Result<Notes, Fault>)>,
+    from: &Receiver<(usize, Result<ParticipantResult, Fault>)>,
     patience: Duration,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
-    let mut notes: Vec<Option<Notes>> = roles.iter().map(|_| None).collect();
+) -> Result<Vec<ParticipantResult>, Fault> {
+    let mut notes: Vec<Option<ParticipantResult>> = roles.iter().map(|_| None).collect();
     let mut fault = None;
     let mut heard = 0;
     let mut until = Instant::now() + patience;

@@ -5,7 +5,7 @@ use crate::counters;
 use crate::fault::Fault;
 use crate::off_cpu::Switches;
 use crate::raw::{Control, Region};
-use crate::samples::{Notes, Samples};
+use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
 use crate::trace;
 use crate::workload::{Participant, Role, Workload};
@@ -22,9 +22,9 @@ use std::thread::{self, JoinHandle};
 /// thread.
 pub(crate) fn round_alone(
     stage: &Stage,
-    play: fn(&Stage) -> Result<Notes, Fault>,
+    play: fn(&Stage) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     let role = Role::measured("one");
     let (to, from) = channel();
     let inner = stage.clone();
@@ -39,7 +39,7 @@ pub(crate) fn round_alone(
 
 /// Runs the only participant on its thread. The workload keeps its type and lives on the stack, so
 /// that the measured code is compiled as in a user's program; all other code is compiled once.
-pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
+pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult, Fault> {
     let setup =
         || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
     let _slack = stage.slack();
@@ -60,7 +60,7 @@ pub(super) fn round(
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     round_started_by(spawn, stage, roles, setup, interrupted)
 }
 
@@ -71,7 +71,7 @@ fn round_started_by(
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     let (workload, _slack) = set_up(stage, setup)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
@@ -90,7 +90,7 @@ fn round_started_by(
         match start(&mut spawn, role, index, to.clone(), body) {
             Ok(thread) => started.push(thread),
             Err(fault) => {
-                control.call_off();
+                control.cancel_round();
                 join(started);
                 return Err(fault);
             }
@@ -113,7 +113,7 @@ pub(super) fn play(
     participant: Participant,
     control: &Control,
     samples: Samples,
-) -> Result<Notes, Fault> {
+) -> Result<ParticipantResult, Fault> {
     let mut timed = Timed::prepare(stage, role.measured, samples);
     timed.samples.await_pace();
     if !control.start_line(!stage.crowded()) {
@@ -149,7 +149,7 @@ impl Timed {
         timed
     }
 
-    fn end(self) -> Notes {
+    fn end(self) -> ParticipantResult {
         let mut notes = self.samples.end();
         self.watched.end(&mut notes);
         notes.hardware = self.hardware.and_then(counters::Group::read);
@@ -176,7 +176,7 @@ impl Scheduling {
     }
 
     /// Adds the time that the thread has waited for a CPU, and the spans in which it waited.
-    fn end(self, notes: &mut Notes) {
+    fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
         notes.off_cpu = self.switches.and_then(Switches::read);
@@ -229,7 +229,7 @@ fn start<T: Send + 'static>(
 ) -> Result<JoinHandle<()>, Fault> {
     let send_result = move || {
         let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-            Err(Fault::Panicked { role: role.name.to_string(), message: words_of(&*panic) })
+            Err(Fault::Panicked { role: role.name.to_string(), message: panic_message(&*panic) })
         });
         // The receiver is closed once the time limit has passed.
         let _ = to.send((index, outcome));
@@ -246,7 +246,7 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     }
 }
 
-pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)

@@ -4,7 +4,7 @@
 //! report the pass waits for permission to continue, so that the parent does not work during a round.
 
 use super::Lab;
-use super::pass::{self, LabMessage, Order, Report};
+use super::pass::{self, LabMessage, PassOrder, Report};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
@@ -38,7 +38,7 @@ const GO_ON: u8 = 1;
 /// Runs a pass in its own process, and forwards its reports to `report`.
 pub(super) fn run(
     lab: &Lab,
-    order: &Order,
+    order: &PassOrder,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
 ) -> Result<(), Fault> {
@@ -50,7 +50,7 @@ pub(super) fn run(
     inheritable(&stop_fd)?;
     let own = rustix::process::getpid().as_raw_nonzero();
     let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
-    let mut process = Process::with_word(&word).map_err(failed)?;
+    let mut process = Process::with_argument(&word).map_err(failed)?;
     drop((theirs, stop_fd));
     ours.set_read_timeout(Some(SLICE)).map_err(failed)?;
 
@@ -145,10 +145,10 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
 pub(crate) fn dispatch(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;
-    Some(obey(all, numbers))
+    Some(run_pass(all, numbers))
 }
 
-fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
+fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let not_ours = || Fault::new(format!("{WORD} is only valid in processes that handover starts"));
     let numbers: Result<Vec<i32>, _> = numbers.split(',').map(str::parse).collect();
     let [socket, stop, parent] = numbers.map_err(|_| not_ours())?[..] else {
@@ -163,7 +163,7 @@ fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
     let stop: Region<AtomicBool> = Region::attach(&stop)?;
     let mut socket = UnixStream::from(socket);
-    let (message, order): (LabMessage, Order) = read_frame(&mut socket)?;
+    let (message, order): (LabMessage, PassOrder) = read_frame(&mut socket)?;
     clock::calibration();
     let lab = match message.set_up(all) {
         Ok(lab) => lab,

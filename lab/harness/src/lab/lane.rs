@@ -5,8 +5,8 @@ use crate::bench::Bench;
 use crate::crew::Stage;
 use crate::noise;
 use crate::pace;
-use crate::samples::{Notes, PartNotes};
-use crate::spent::Spent;
+use crate::samples::{PartSamples, ParticipantResult};
+use crate::spent::ResourceUsage;
 use crate::stats::{self, Estimate};
 use crate::workload::Role;
 use handover_base::clock;
@@ -35,13 +35,13 @@ pub(super) struct Lane {
     pub placement_notes: Vec<String>,
     pub is_floor: bool,
     pub neighbour_cpu: Option<u32>,
-    pub known: Known,
+    pub known: LaneFacts,
     pub measured: Measured,
 }
 
 /// Facts about a contender or floor that later passes need.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Known {
+pub(crate) struct LaneFacts {
     /// `true` if it failed; it is then not run again.
     pub is_out: bool,
     /// Number of operations in a batch; 0 if not yet known.
@@ -58,9 +58,9 @@ pub(crate) struct Measured {
     pub parts: Vec<PartMeasured>,
     pub wall_ns: f64,
     /// Resource usage of all processes together.
-    pub used: Spent,
+    pub used: ResourceUsage,
     /// Resource usage of each participant: of its thread, or of its process if it has one.
-    pub by_party: Vec<Spent>,
+    pub by_party: Vec<ResourceUsage>,
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Number of operations that one participant has in progress at a time.
@@ -156,7 +156,7 @@ impl Lane {
             placement_notes,
             is_floor,
             neighbour_cpu: None,
-            known: Known::default(),
+            known: LaneFacts::default(),
             measured: Measured { parts, ..Measured::default() },
         }
     }
@@ -167,34 +167,34 @@ impl Lane {
     }
 
     /// Adopts facts found by earlier passes.
-    pub fn learn(&mut self, known: Known) {
+    pub fn adopt(&mut self, known: LaneFacts) {
         self.known = known;
         self.stage.timing.batch = known.batch;
         self.stage.timing.pace_ticks = known.pace_ticks;
     }
 
     /// Adds the measurements of another process.
-    pub fn absorb(&mut self, known: Known, measured: Measured) {
+    pub fn absorb(&mut self, known: LaneFacts, measured: Measured) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
-        self.learn(Known { pace_ticks, ..known });
+        self.adopt(LaneFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
     /// Reassesses rounds that ran before their core's full pace was known.
-    pub fn judge_again(&mut self) {
+    pub fn reclassify_rounds(&mut self) {
         let fastest_ticks = self.known.pace_ticks;
-        self.measured.parts.iter_mut().for_each(|part| part.judge_again(fastest_ticks));
+        self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
     /// Stores the duration of a round's fastest pace loop.
-    pub fn note_pace(&mut self, notes: &[Notes]) {
+    pub fn note_pace(&mut self, notes: &[ParticipantResult]) {
         let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
         self.known.pace_ticks = seen;
         self.stage.timing.pace_ticks = seen;
     }
 
     /// Stores a warm-up round and returns its figure.
-    pub fn warm(&mut self, notes: &[Notes]) -> f64 {
+    pub fn warm(&mut self, notes: &[ParticipantResult]) -> f64 {
         self.note_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
@@ -219,7 +219,7 @@ impl Lane {
     }
 
     /// Returns the number of rounds of the part with the fewest, excluding parts without rounds.
-    pub fn rounds_least(&self) -> usize {
+    pub fn rounds_of_rarest_part(&self) -> usize {
         let counts = self.measured.parts.iter().map(|part| part.rounds.len());
         counts.filter(|count| *count > 0).min().unwrap_or(0)
     }
@@ -230,10 +230,10 @@ impl Lane {
     }
 
     /// Adds a measured round.
-    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[Notes]) {
+    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
-        let marked = noise::is_marked(involuntary, crowded) || notes.iter().any(|it| it.slowed);
+        let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
         self.note_pace(notes);
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
         let round =
@@ -266,11 +266,11 @@ impl Lane {
 impl Measured {
     /// Adds a round's resource usage: that of the common process while the last participant was
     /// timed, or that of each participant's process.
-    fn keep(&mut self, notes: &[Notes], are_processes: bool) {
+    fn keep(&mut self, notes: &[ParticipantResult], are_processes: bool) {
         let mut round = Measured::default();
         for it in notes {
             let of_party = if are_processes { it.used } else { it.own };
-            round.by_party.push(Spent { delayed_ns: it.own.delayed_ns, ..of_party });
+            round.by_party.push(ResourceUsage { delayed_ns: it.own.delayed_ns, ..of_party });
             if are_processes {
                 round.used += it.used;
             } else if it.wall_ns as f64 > round.wall_ns {
@@ -294,7 +294,8 @@ impl Measured {
         }
         self.wall_ns += other.wall_ns;
         self.used += other.used;
-        self.by_party.resize(self.by_party.len().max(other.by_party.len()), Spent::default());
+        self.by_party
+            .resize(self.by_party.len().max(other.by_party.len()), ResourceUsage::default());
         self.by_party.iter_mut().zip(other.by_party).for_each(|(sum, more)| *sum += more);
         self.ops += other.ops;
         self.bytes_per_op = self.bytes_per_op.max(other.bytes_per_op);
@@ -333,7 +334,7 @@ impl PartMeasured {
     }
 
     /// Adds a part's samples of a round; `round` has the disturbances of the round.
-    fn keep(&mut self, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
+    fn keep(&mut self, index: usize, notes: &[ParticipantResult], round: Round, pace_ticks: u64) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in notes {
@@ -408,7 +409,7 @@ impl PartMeasured {
     }
 
     /// Marks rounds whose cores were slow throughout, compared with the fastest known pace loop.
-    pub fn judge_again(&mut self, fastest_ticks: u64) {
+    pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
             if pace::is_slower(*pace, fastest_ticks) {
                 round.marked = true;
@@ -448,7 +449,7 @@ pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f
 }
 
 /// Returns the operations per second of one participant.
-fn rate_of(participant: &Notes, said: &PartNotes, sum_ns: f64) -> f64 {
+fn rate_of(participant: &ParticipantResult, said: &PartSamples, sum_ns: f64) -> f64 {
     let over_ns = if said.singles { participant.wall_ns as f64 } else { sum_ns };
     said.ops_total as f64 * participant.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
 }
@@ -538,7 +539,7 @@ mod tests {
     }
 
     /// Returns a round with one participant whose samples are all `ticks`.
-    fn notes(ticks: u64) -> Vec<Notes> {
+    fn notes(ticks: u64) -> Vec<ParticipantResult> {
         let mut samples = Samples::new(Default::default(), 1, true, None);
         (0..20).for_each(|_| samples.note(0, ticks));
         vec![samples.end()]

@@ -1,12 +1,12 @@
 //! Measurement of one benchmark in one pass: check, warm-up, and blocks.
 
-use super::lane::{Known, Lane};
+use super::lane::{Lane, LaneFacts};
 use super::{Group, Lab, Profile};
 use crate::bench::Bench;
 use crate::counters;
 use crate::crew::Stage;
 use crate::fault::Fault;
-use crate::samples::{Notes, Timing};
+use crate::samples::{ParticipantResult, Timing};
 use handover_base::random::SplitMix64;
 use handover_base::topology::PlacedCpus;
 use handover_base::{affinity, clock};
@@ -77,10 +77,10 @@ impl Measuring<'_> {
     }
 
     /// Warms up contenders that an earlier pass has checked, in this pass's process.
-    pub fn begin_again(&mut self, lanes: &mut [Lane], known: &[Known]) -> Result<(), Fault> {
+    pub fn warm_up_again(&mut self, lanes: &mut [Lane], known: &[LaneFacts]) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         for (lane, known) in lanes.iter_mut().zip(known) {
-            lane.learn(*known);
+            lane.adopt(*known);
             if known.is_out {
                 continue;
             }
@@ -136,7 +136,7 @@ impl Measuring<'_> {
     }
 
     /// Runs a round of one lane; adds the lane's name to a fault.
-    fn round(&self, lane: &Lane, stage: &Stage) -> Result<Vec<Notes>, Fault> {
+    fn round(&self, lane: &Lane, stage: &Stage) -> Result<Vec<ParticipantResult>, Fault> {
         lane.bench.round(stage, self.interrupted).map_err(|fault| fault.of_contender(lane.name()))
     }
 
@@ -303,7 +303,7 @@ fn choose_batches(lanes: &mut [Lane], always: bool) {
         // A floor is timed like its contenders, unless it is too short to be timed alone.
         let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
         let batch = if alone { 1 } else { lane.known.batch.max(1) };
-        lane.learn(Known { batch, ..lane.known });
+        lane.adopt(LaneFacts { batch, ..lane.known });
     }
 }
 

@@ -1,6 +1,6 @@
 //! One pass over the benchmarks of a run, in this process or in a separate one.
 
-use super::lane::Known;
+use super::lane::LaneFacts;
 use super::measure::{Measuring, Visit};
 use super::progress::{Progress, Visited};
 use super::{Group, Lab, Plan, PlanError, Profile};
@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 /// Description of the work of a pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct PassOrder {
     pub pass: u32,
     /// Seed of the run.
     pub seed: u64,
     /// Benchmarks to visit, in order.
-    pub sequence: Vec<Wanted>,
+    pub sequence: Vec<PlannedVisit>,
     /// Time limit of the pass; `None` for no limit.
     pub budget: Option<Duration>,
     pub blocks_min: u32,
@@ -34,12 +34,12 @@ pub(super) struct Order {
 
 /// A benchmark to visit in a pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct PlannedVisit {
     pub group: usize,
     /// Share of the pass's time relative to other benchmarks; 0 for the minimum number of blocks.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
-    pub known: Vec<Known>,
+    pub known: Vec<LaneFacts>,
 }
 
 /// Progress report of a pass.
@@ -58,7 +58,7 @@ pub(super) enum Report {
 /// Visits the benchmarks of an order. Stops as soon as `report` returns `false`.
 pub(super) fn run(
     lab: &Lab,
-    order: &Order,
+    order: &PassOrder,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
 ) {
@@ -100,8 +100,8 @@ pub(super) fn run(
 
 fn visit_one(
     lab: &Lab,
-    order: &Order,
-    wanted: &Wanted,
+    order: &PassOrder,
+    wanted: &PlannedVisit,
     visit: Visit,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
@@ -116,7 +116,7 @@ fn visit_one(
     let mut go = || {
         match &*wanted.known {
             [] => faults = measuring.begin(lanes, visit.warm_up)?,
-            known => measuring.begin_again(lanes, known)?,
+            known => measuring.warm_up_again(lanes, known)?,
         }
         measuring.visit(
             lanes,

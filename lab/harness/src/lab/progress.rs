@@ -1,11 +1,11 @@
 //! State of one benchmark during a run: the results of its passes so far.
 
-use super::lane::{Known, Lane, Measured};
+use super::lane::{Lane, LaneFacts, Measured};
 use super::measure;
 use super::summarise;
 use super::{Group, Lab};
 use crate::bench::Bench;
-use crate::date::{DATE_REFUSED, unix_ns};
+use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
 use crate::samples::empty_ns;
@@ -35,7 +35,7 @@ pub(super) struct Progress {
 /// Results of one contender or floor in one pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LaneVisited {
-    known: Known,
+    known: LaneFacts,
     measured: Measured,
 }
 
@@ -62,7 +62,8 @@ impl Visited {
 impl Progress {
     /// Creates the state of a benchmark that is about to be measured.
     pub fn begin(lab: &Lab, group: &Group) -> Result<Progress, Fault> {
-        let started_unix_ns = unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_REFUSED))?;
+        let started_unix_ns =
+            unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_OUT_OF_RANGE))?;
         Ok(Progress {
             started_unix_ns,
             empty: empty_ns(),
@@ -75,7 +76,7 @@ impl Progress {
     }
 
     /// Returns facts about the lanes for the next pass; empty before the first pass.
-    pub fn known(&self) -> Vec<Known> {
+    pub fn known(&self) -> Vec<LaneFacts> {
         let lanes = self.lanes.iter().filter(|_| self.is_begun);
         lanes.map(|lane| lane.known).collect()
     }
@@ -119,7 +120,7 @@ impl Progress {
     /// Returns the records of all rounds so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
         self.rounds_reported = self.rounds_count();
-        self.lanes.iter_mut().for_each(Lane::judge_again);
+        self.lanes.iter_mut().for_each(Lane::reclassify_rounds);
         let context = summarise::Context {
             spec: group.selection.spec,
             plan: &lab.plan,
@@ -169,7 +170,7 @@ impl Progress {
             let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
             figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()
         };
-        racing().all(|lane| lane.rounds_least() >= noise::ROUNDS_MIN)
+        racing().all(|lane| lane.rounds_of_rarest_part() >= noise::ROUNDS_MIN)
             && figures.iter().all(|(contender, parts)| {
                 let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
                 known.into_iter().all(|(part, figure)| is_good(contender, part, figure))

@@ -149,7 +149,7 @@ fn figure_id(spec: &Spec, index: usize) -> String {
 }
 
 /// Returns a warning if the figure is clearly below its floor.
-pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
+pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
         "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more work than necessary",
@@ -160,7 +160,11 @@ pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
 
 /// Removes the warning about a figure below its floor if the difference is less than `least`, the
 /// smallest relative difference that the run can detect.
-pub(super) fn keep_if_visible(warnings: &mut Vec<Warning>, floor: Option<&Ratio>, least: f64) {
+pub(super) fn remove_if_undetectable(
+    warnings: &mut Vec<Warning>,
+    floor: Option<&Ratio>,
+    least: f64,
+) {
     let high = floor.and_then(Ratio::ends).map_or(1.0, |(_, high)| high);
     let is_visible = high < 1.0 / (1.0 + least);
     warnings.retain(|it| it.code != WarningCode::FloorBeaten || is_visible);
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn floor_whose_whole_interval_lies_above_the_figure_is_beaten() {
-        let warning = beaten(&ratio_of(0.8, 0.95)).expect("a warning");
+        let warning = warning_if_beaten(&ratio_of(0.8, 0.95)).expect("a warning");
         assert_eq!(warning.code, WarningCode::FloorBeaten);
         assert!(warning.text.contains("0.80 to 0.95") && warning.text.contains("floor/empty"));
     }
@@ -191,17 +195,17 @@ mod tests {
     #[test]
     fn floor_is_beaten_only_by_more_than_the_run_can_detect() {
         let floor = ratio_of(0.8, 0.95);
-        let mut warnings: Vec<Warning> = beaten(&floor).into_iter().collect();
-        keep_if_visible(&mut warnings, Some(&floor), 0.04);
+        let mut warnings: Vec<Warning> = warning_if_beaten(&floor).into_iter().collect();
+        remove_if_undetectable(&mut warnings, Some(&floor), 0.04);
         assert_eq!(warnings.len(), 1);
-        keep_if_visible(&mut warnings, Some(&floor), 0.06);
+        remove_if_undetectable(&mut warnings, Some(&floor), 0.06);
         assert_eq!(warnings, []);
     }
 
     #[test]
     fn floor_within_the_interval_is_not_beaten() {
-        assert_eq!(beaten(&ratio_of(0.8, 1.01)), None);
-        assert_eq!(beaten(&ratio_of(1.1, 1.2)), None);
+        assert_eq!(warning_if_beaten(&ratio_of(0.8, 1.01)), None);
+        assert_eq!(warning_if_beaten(&ratio_of(1.1, 1.2)), None);
     }
 
     /// A part with one round per block and three blocks per pass.

@@ -4,7 +4,7 @@ use super::Plan;
 use super::lane::{Lane, Measured, PartMeasured, in_digits};
 use super::ratios::{self, Floor};
 use crate::noise::{self, Findings};
-use crate::spent::Spent;
+use crate::spent::ResourceUsage;
 use crate::stats::{self, Estimate};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -113,7 +113,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
     }
     let floor = ratios::to_floor(spec, context.floors, lanes, lane, index);
-    warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::beaten));
+    warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::warning_if_beaten));
     let totals = &lane.measured;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
     let (used, all) = (totals.used, usage(String::new(), totals.used, totals));
@@ -224,7 +224,7 @@ const OTHERS_CPUS_MIN: f64 = 0.005;
 /// a single entry.
 fn roles(lane: &Lane) -> Vec<RoleUsage> {
     let totals = &lane.measured;
-    let mut by_role: Vec<(&str, Spent)> = Vec::new();
+    let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();
     let mut others = totals.used;
     for (role, spent) in lane.roles.iter().zip(&totals.by_party) {
         match by_role.iter_mut().find(|it| it.0 == role.name) {
@@ -243,7 +243,7 @@ fn roles(lane: &Lane) -> Vec<RoleUsage> {
 }
 
 /// Divides the resources used by the wall time and the operations of all rounds.
-fn usage(role: String, spent: Spent, totals: &Measured) -> RoleUsage {
+fn usage(role: String, spent: ResourceUsage, totals: &Measured) -> RoleUsage {
     let cpus = |ns: u64| ns as f64 / totals.wall_ns.max(1.0);
     let per_op = |count: u64| count as f64 / totals.ops.max(1) as f64;
     let per_s = |count: u64| count as f64 / totals.wall_ns.max(1.0) * 1e9;

@@ -6,7 +6,7 @@ use super::{Group, Lab};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::off_cpu::OffCpuSpan;
-use crate::samples::Notes;
+use crate::samples::ParticipantResult;
 use crate::select;
 use crate::stats;
 use crate::trace::{TraceTo, Tracing};
@@ -119,7 +119,7 @@ impl TracedSession<'_> {
     ///
     /// # Errors
     /// Fails with the fault of the round, or with [`Fault::Interrupted`].
-    pub fn watched(
+    pub fn recorded_round(
         &mut self,
         trace: &TraceTo,
         interrupted: &AtomicBool,
@@ -137,7 +137,7 @@ impl TracedSession<'_> {
             traces.push(entry?.path());
         }
         traces.sort();
-        Ok(watched(&notes, traces))
+        Ok(recorded_round(&notes, traces))
     }
 
     /// Returns the contender's current median in ns, for the spec's part at index `part` (0 if the
@@ -158,7 +158,7 @@ impl TracedSession<'_> {
     }
 }
 
-fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> TracedRound {
+fn recorded_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
     let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
         let parts = notes.iter().filter_map(|it| it.parts.get(part));

@@ -25,7 +25,7 @@ pub type Values = Vec<f64>;
 /// Corrected p-values of a test: the share of permutations in which the most extreme of this and all
 /// less extreme tests is as extreme in the same direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Chance {
+pub struct CorrectedPValues {
     /// p-value of side B being this far above side A.
     pub above: f64,
     /// p-value of side B being this far below side A.
@@ -41,7 +41,7 @@ pub struct Chance {
 ///
 /// # Cost
 /// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take 0.1 s.
-pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
+pub fn corrected(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
     // Without tests there are no processes to permute.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
@@ -61,7 +61,7 @@ pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
         }
     }
     let chances = above.chances().into_iter().zip(below.chances());
-    chances.map(|(above, below)| Chance { above, below }).collect()
+    chances.map(|(above, below)| CorrectedPValues { above, below }).collect()
 }
 
 /// All tests in one direction, each with the number of permutations that are as extreme.
@@ -313,7 +313,10 @@ mod tests {
         let others = p.iter().enumerate().filter(|(place, _)| *place != 17);
         assert!(others.map(|it| it.1.above.min(it.1.below)).fold(1.0, f64::min) > 0.01);
         tests.iter_mut().flatten().for_each(|it| *it = -*it);
-        assert_eq!(corrected(&tests, 5)[17], Chance { above: p[17].below, below: p[17].above });
+        assert_eq!(
+            corrected(&tests, 5)[17],
+            CorrectedPValues { above: p[17].below, below: p[17].above }
+        );
     }
 
     #[test]
@@ -359,7 +362,7 @@ mod tests {
     fn no_values_give_no_tests() {
         assert!(corrected(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
         assert_eq!(least_shifts(&[vec![f64::NAN; 10]], 5, 0.01), [None]);
-        let never = Chance { above: 1.0, below: 1.0 };
+        let never = CorrectedPValues { above: 1.0, below: 1.0 };
         assert_eq!(corrected(&[vec![1.0; 10]], 5), [never]);
         assert_eq!(corrected(&[vec![f64::NAN; 10]], 5), [never]);
     }

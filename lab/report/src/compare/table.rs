@@ -1,8 +1,8 @@
 //! Table of a comparison for a terminal.
 
 use super::{
-    ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Statistic, Verdict, found_line, processes,
-    visible_line,
+    ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Statistic, Verdict, detectable_line, processes,
+    resolution_line,
 };
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
@@ -193,8 +193,8 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         };
         add(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
     }
-    add(&visible_line(comparison), Tone::Plain);
-    if let Some(line) = found_line(comparison) {
+    add(&resolution_line(comparison), Tone::Plain);
+    if let Some(line) = detectable_line(comparison) {
         add(&line, Tone::Plain);
     }
     let whys: BTreeSet<&str> =
