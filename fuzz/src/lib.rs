@@ -63,9 +63,15 @@ pub fn units(bytes: &[u8]) {
             units::format_bytes_rate(number),
             units::format_count(number),
         ] {
-            assert!(!shown.is_empty() && !shown.chars().any(char::is_control), "{number:e}");
+            assert!(
+                !shown.is_empty() && !shown.chars().any(char::is_control),
+                "{number:e} is shown as {shown:?}"
+            );
             // Values within the range of clocks and counters fit a table's column.
-            assert!(number.abs() > 1e18 || shown.chars().count() <= 16, "{number:e}: {shown}");
+            assert!(
+                number.abs() > 1e18 || shown.chars().count() <= 16,
+                "{number:e} is shown in more than 16 characters: {shown}"
+            );
         }
     }
 }
@@ -100,8 +106,8 @@ pub fn page(mut bytes: &[u8]) {
     if store.import(&mut bytes).is_err() {
         return;
     }
-    let runs = store.runs().expect("what was imported");
-    let document = |id: &str| store.load(id).expect("what was imported");
+    let runs = store.runs().expect("list the imported runs");
+    let document = |id: &str| store.load(id).expect("load an imported run");
     let documents: Vec<Document> = runs.iter().map(|run| document(&run.id)).collect();
     for one in &documents {
         let others: Vec<_> =
@@ -139,21 +145,24 @@ fn assert_is_a_page(page: &str) {
     let mut scripts_count = 0;
     for element in tree.descendants().filter(roxmltree::Node::is_element) {
         let name = element.tag_name().name();
-        assert!(ELEMENTS.contains(&name), "<{name}>");
+        assert!(ELEMENTS.contains(&name), "the page contains the unknown element <{name}>");
         scripts_count += usize::from(name == "script");
         for attribute in element.attributes() {
             let name = attribute.name();
-            assert!(!name.starts_with("on") && !ATTRIBUTES_NEVER.contains(&name), "{name}");
+            assert!(
+                !name.starts_with("on") && !ATTRIBUTES_NEVER.contains(&name),
+                "forbidden attribute {name}"
+            );
         }
     }
     // The data; `as_xml` has removed the page's own script.
-    assert!(scripts_count <= 1, "{scripts_count} scripts");
+    assert!(scripts_count <= 1, "the page has {scripts_count} scripts, more than 1");
     assert!(!page.contains("<!--"), "the script's data contains `<!--`");
 }
 
 /// Removes the parts of a page that are not XML: doctype, script, elements without an end tag.
 fn as_xml(page: &str) -> String {
-    let page = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
+    let page = page.strip_prefix("<!DOCTYPE html>").expect("the page starts without a doctype");
     let (before, after) = match page.split_once("\n<script>\n") {
         Some((before, after)) => (before, after.split_once("</script>").expect("its end").1),
         None => (page, ""),
@@ -178,7 +187,7 @@ fn assert_is_text(text: &str) {
         '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         other => other.is_control(),
     };
-    assert!(!text.chars().any(is_control), "{text:?}");
+    assert!(!text.chars().any(is_control), "control character in {text:?}");
 }
 
 args! {
@@ -239,7 +248,7 @@ pub fn args(bytes: &[u8]) {
             for (name, value) in &sets {
                 let before = values.clone();
                 if let Err(refused) = values.set(name, value) {
-                    assert!(refused.to_string().contains(name), "{refused}");
+                    assert!(refused.to_string().contains(name), "no {name} in the error {refused}");
                     assert_eq!(values, before, "the value was rejected, but set");
                 }
             }
@@ -272,8 +281,11 @@ pub fn flowset(bytes: &[u8]) {
         Err(refused) => {
             assert_is_one_line(&refused.to_string());
             let (columns, parts) = (text.chars().count() + 1, text.split(',').count());
-            assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
-            assert!((1..=parts).contains(&refused.part), "{text:?}: {refused}");
+            assert!(
+                (1..=columns).contains(&refused.column),
+                "column outside of {text:?}: {refused}"
+            );
+            assert!((1..=parts).contains(&refused.part), "part outside of {text:?}: {refused}");
         }
     }
 }
@@ -287,7 +299,7 @@ pub fn program(bytes: &[u8]) {
             for (thread, specs) in program.threads() {
                 assert!(thread < THREADS_MAX && specs == program.of(thread) && !specs.is_empty());
                 for spec in specs {
-                    assert!(spec.duration_ns > 0, "{spec:?}");
+                    assert!(spec.duration_ns > 0, "an accepted line has no duration: {spec:?}");
                     assert!((1..=BANDWIDTH_MAX_BPS).contains(&spec.bandwidth_bps), "{spec:?}");
                     assert!((1..=LENGTH_MAX_BYTES).contains(&spec.length_bytes), "{spec:?}");
                     assert!((1..=BURST_MAX_PACKETS).contains(&spec.burst_packets), "{spec:?}");
@@ -299,7 +311,10 @@ pub fn program(bytes: &[u8]) {
             assert_is_one_line(&refused.to_string());
             let line = text.lines().nth(refused.line - 1).unwrap_or_default();
             let columns = line.chars().count() + 1;
-            assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
+            assert!(
+                (1..=columns).contains(&refused.column),
+                "column outside of {text:?}: {refused}"
+            );
         }
     }
 }
@@ -553,22 +568,23 @@ struct Ends {
 fn ends() -> &'static Ends {
     static ENDS: OnceLock<Ends> = OnceLock::new();
     ENDS.get_or_init(|| {
-        let identity = tls::Identity::generate(&["localhost"]).expect("a certificate");
+        let identity = tls::Identity::generate(&["localhost"]).expect("generate a certificate");
         let options = tls::ClientOptions::default();
         Ends {
-            client: tls::Client::new(tls::Verify::Nothing, options).expect("a client"),
-            server: tls::Server::new(&identity, tls::ServerOptions::default()).expect("a server"),
+            client: tls::Client::new(tls::Verify::Nothing, options).expect("create a client"),
+            server: tls::Server::new(&identity, tls::ServerOptions::default())
+                .expect("create a server"),
         }
     })
 }
 
 impl Ends {
     fn client(&self) -> Tls {
-        Tls::client(&self.client, "localhost", 0).expect("a client")
+        Tls::client(&self.client, "localhost", 0).expect("create a client")
     }
 
     fn server(&self) -> Tls {
-        Tls::server(&self.server, 0).expect("a server")
+        Tls::server(&self.server, 0).expect("create a server")
     }
 
     /// Returns a client and a server after their handshake.
@@ -576,12 +592,12 @@ impl Ends {
         let (mut client, mut server) = (self.client(), self.server());
         let (mut plain, mut to_client, mut to_server) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            client.open(&mut to_client, &mut plain, &mut to_server).expect("a handshake");
+            client.open(&mut to_client, &mut plain, &mut to_server).expect("the handshake failed");
             to_client.clear();
             if to_server.is_empty() {
                 break;
             }
-            server.open(&mut to_server, &mut plain, &mut to_client).expect("a handshake");
+            server.open(&mut to_server, &mut plain, &mut to_client).expect("the handshake failed");
             to_server.clear();
         }
         assert!(client.is_ready() && server.is_ready() && plain.is_empty());
@@ -611,6 +627,10 @@ fn messages_of<'a, C: Codec>(codec: &C, pieces: impl IntoIterator<Item = &'a [u8
 }
 
 fn assert_is_one_line(said: &str) {
-    assert!(!said.is_empty() && !said.chars().any(char::is_control), "{said:?}");
-    assert!(said.chars().count() <= 1000, "{} characters: {said}", said.chars().count());
+    assert!(!said.is_empty() && !said.chars().any(char::is_control), "not one line: {said:?}");
+    assert!(
+        said.chars().count() <= 1000,
+        "the error has {} characters, more than 1000: {said}",
+        said.chars().count()
+    );
 }

@@ -85,17 +85,17 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../mechanisms/probe/include");
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
-        panic!("cargo sets OUT_DIR");
+        panic!("OUT_DIR is not set: run the build script by cargo");
     };
     let library = out.join("libhandover-trace.so");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
     if is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_OS", "linux") {
         if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
-            panic!("{}: {error}", out.join("format.h").display());
+            panic!("write {}: {error}", out.join("format.h").display());
         }
         build(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
-        panic!("{}: {error}", library.display());
+        panic!("write {}: {error}", library.display());
     }
 }
 

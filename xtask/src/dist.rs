@@ -49,8 +49,9 @@ fn write(binary: &Path, folder: &Path) -> Result<()> {
         ensure!(!text.is_empty(), "`handover {}` printed nothing", command.join(" "));
         let file = folder.join(name);
         let parent = file.parent().unwrap_or(folder);
-        fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
-        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        fs::create_dir_all(parent)
+            .with_context(|| format!("create the folder {}", parent.display()))?;
+        fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
         println!("{}", file.display());
     }
     Ok(())

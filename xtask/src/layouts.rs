@@ -33,7 +33,7 @@ pub struct LayoutsOptions {
 pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     fs::create_dir_all(&options.folder)
-        .with_context(|| format!("making {}", options.folder.display()))?;
+        .with_context(|| format!("create the folder {}", options.folder.display()))?;
     let linker = linker()?;
     for number in 0..options.count {
         Run::new("cargo rustc --release --package handover --bin handover --")

@@ -220,7 +220,7 @@ pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, 
     excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((BEFORE_SEND, 0.0))
 }
 
-const _: () = assert!(STAGES_COUNT <= 8, "`passed` has a bit for each stage");
+const _: () = assert!(STAGES_COUNT <= 8, "`passed` has fewer bits than there are stages");
 
 #[cfg(test)]
 mod tests {

@@ -89,7 +89,7 @@ impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
 }
 
 impl<T: FromZeros + Sync> Region<T> {
-    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "a region is only page-aligned");
+    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "the type needs more than page alignment");
 
     /// Creates a region and returns it with its memfd.
     pub(crate) fn make() -> rustix::io::Result<(Region<T>, OwnedFd)> {
@@ -261,7 +261,7 @@ pub(crate) fn start_again(environment: &[CString], word: Option<&CStr>) -> io::R
             // SAFETY: `_exit` ends this process without running any of the parent's handlers.
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
-        child => Ok(Pid::from_raw(child).expect("fork gives the parent a positive number")),
+        child => Ok(Pid::from_raw(child).expect("fork returned a negative process id")),
     }
 }
 

@@ -204,7 +204,7 @@ pub enum StoreError {
         candidates: Vec<String>,
     },
     /// The store contains no run.
-    #[error("{}: holds no run yet; `handover run` stores one", .path.display())]
+    #[error("{}: contains no run yet; `handover run` stores one", .path.display())]
     Empty {
         /// Path of the file.
         path: PathBuf,

@@ -138,7 +138,7 @@ impl<S: ReadAt> Traces<S> {
     pub fn events(&self) -> MergedProcesses<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
-            Err(_) => unreachable!("checked when they were opened"),
+            Err(_) => unreachable!("traces without a common time line were opened"),
         }
     }
 

@@ -47,7 +47,7 @@ fn find(context: &Context) -> Result<PathBuf> {
     places
         .into_iter()
         .find(|program| Run::program(program).args(["--version"]).succeeds())
-        .context("no cargo-deny")
+        .context("cargo-deny is not installed")
 }
 
 /// Installs cargo-deny into the target folder; the contributor's own tools are not changed.

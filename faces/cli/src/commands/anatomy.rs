@@ -73,7 +73,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = lab.map_err(exit::of_plan)?;
     let svg = args.svg.as_deref().map(|path| run::writable(path, "--svg")).transpose()?;
     let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?;
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;

@@ -168,7 +168,9 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
             return Ok([baseline, last]);
         }
         (None, [a, b]) => (a, b.as_str()),
-        (Some(_), _) => return Err(usage("with --baseline, give at most one other side")),
+        (Some(_), _) => {
+            return Err(usage("--baseline: more than one other side is given; give at most one"));
+        }
         (None, _) => {
             return Err(usage(
                 "two sides are compared: A B, --baseline A B, or --ab OLD NEW; a side is a name, a run \
@@ -286,7 +288,7 @@ fn measured_in_turn(
         Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
         None => None,
     };
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
         .context("cannot create a temporary folder for the output")?;
     let mut sides = [Vec::new(), Vec::new()];
@@ -395,7 +397,8 @@ fn one_process(
         // One figure could not be measured, but the others were.
         messages.iter().for_each(|line| console::print_error(format_args!("{shown} run: {line}")));
     }
-    let document = document.with_context(|| format!("the output of {shown} run is not a run"))?;
+    let document =
+        document.with_context(|| format!("the output of `{shown} run --json` is not a run"))?;
     if document.schema != SCHEMA {
         bail!(
             "the output of {shown} run has schema {}; this handover reads {SCHEMA}",

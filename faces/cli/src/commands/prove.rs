@@ -140,8 +140,8 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
             console::print_error("a smoke run has no verdicts");
             Ok(())
         }
-        1 => bail!("1 planted cost was measured wrongly"),
-        count => bail!("{count} planted costs were measured wrongly"),
+        1 => bail!("1 planted cost was measured beyond its bound"),
+        count => bail!("{count} planted costs were measured beyond their bounds"),
     }
 }
 

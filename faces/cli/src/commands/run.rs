@@ -84,7 +84,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
 }
 
 fn repeated(options: &RunOptions) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // `--nth` goes right after the subcommand, if there is one: all other words may be after a
@@ -109,7 +109,10 @@ fn repeated(options: &RunOptions) -> anyhow::Result<()> {
     }
     match faulty {
         0 => Ok(()),
-        _ => anyhow::bail!("{faulty} of {} processes could not measure everything", options.repeat),
+        _ => anyhow::bail!(
+            "{faulty} of {} processes could not measure all benchmarks",
+            options.repeat
+        ),
     }
 }
 
@@ -150,7 +153,7 @@ pub(crate) fn measure(
         // needed.
         false => console::interrupted(),
     }
-    .context("listen for signals")?;
+    .context("cannot install the signal handlers")?;
 
     let mut run = begin(lab, profile.to_string())?;
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);

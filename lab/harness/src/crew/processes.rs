@@ -220,10 +220,9 @@ fn play_assigned(
     let role = *roles.get(assignment.index).ok_or_else(|| {
         Fault::new(format!("the benchmark has no participant {}", assignment.index))
     })?;
-    let cpu = *assignment
-        .cpus
-        .get(assignment.index)
-        .ok_or_else(|| Fault::new("no CPU for this participant"))?;
+    let cpu = *assignment.cpus.get(assignment.index).ok_or_else(|| {
+        Fault::new(format!("no CPU is assigned to participant {}", assignment.index))
+    })?;
     affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);

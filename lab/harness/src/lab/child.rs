@@ -149,7 +149,11 @@ pub(crate) fn dispatch(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
 }
 
 fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
-    let not_ours = || Fault::new(format!("{WORD} is only valid in processes that handover starts"));
+    let not_ours = || {
+        Fault::new(format!(
+            "{WORD} is an internal argument of processes that handover starts; leave it out"
+        ))
+    };
     let numbers: Result<Vec<i32>, _> = numbers.split(',').map(str::parse).collect();
     let [socket, stop, parent] = numbers.map_err(|_| not_ours())?[..] else {
         return Err(not_ours());

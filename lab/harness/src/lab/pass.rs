@@ -201,7 +201,7 @@ impl GroupMessage {
         let mut selection = chosen
             .into_iter()
             .find(|it| it.spec.id == self.spec)
-            .ok_or_else(|| Fault::new(format!("no benchmark {}", self.spec)))?;
+            .ok_or_else(|| Fault::new(format!("this program has no benchmark {}", self.spec)))?;
         selection
             .contenders
             .retain(|it| self.contenders.iter().any(|name| name == it.contender().name));

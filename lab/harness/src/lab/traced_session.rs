@@ -75,7 +75,7 @@ impl Lab {
         interrupted: &AtomicBool,
     ) -> Result<TracedSession<'_>, Fault> {
         clock::calibration();
-        let missing = |what: &str| Fault::new(format!("{what} is not among the benchmarks"));
+        let missing = |what: &str| Fault::new(format!("{what}: no such benchmark in this run"));
         let chosen = self.groups.iter().find(|group| group.selection.spec.id == id);
         let mut group = chosen.ok_or_else(|| missing(id))?.clone();
         group.selection.contenders.retain(|bench| bench.contender().name == contender);

@@ -63,7 +63,7 @@ fn run_is_resolved_by_id_prefix_last_or_position_from_the_end() {
 fn unknown_run_error_lists_the_nearest_ids() {
     let mut store = Store::in_memory().expect("a store");
     let empty = store.load("last").expect_err("nothing to load").to_string();
-    assert!(empty.contains("holds no run yet"), "{empty}");
+    assert!(empty.contains("contains no run yet"), "{empty}");
     for (id, started) in [("18aa01-1", 3), ("77ff02-2", 2)] {
         store.begin(&run(id, started)).expect("begin");
     }

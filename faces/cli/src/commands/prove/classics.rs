@@ -340,7 +340,7 @@ fn shown(values_ns: &[f64]) -> String {
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<Compared> = PROGRAMS
         .iter()
@@ -429,8 +429,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
         word if is_smoke => SMOKE.iter().find(|it| it.0 == word).map_or(word, |it| it.1),
         word => word,
     });
-    let mut output =
-        tempfile::tempfile().context("create a temporary file for the output of the program")?;
+    let mut output = tempfile::tempfile()
+        .context("cannot create a temporary file for the output of the program")?;
     let mut command = Command::new(&binary);
     command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let status = child::run(&mut command, interrupted)?;
@@ -441,7 +441,7 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
     let mut text = String::new();
     output.rewind()?;
     output.read_to_string(&mut text)?;
-    ensure!(status.success(), "handover {line}: {status}:\n{text}");
+    ensure!(status.success(), "`handover {line}` failed with {status}:\n{text}");
     Ok(text)
 }
 
@@ -466,15 +466,16 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("start the server of evh_perf")?;
-        let output = child.stdout.take().context("take the output of the server of evh_perf")?;
+        let mut child = command.spawn().context("cannot start the server of evh_perf")?;
+        let output = child.stdout.take().context("the server of evh_perf has no output pipe")?;
         let mut server = Server { child, port: 0, output: BufReader::new(output) };
         let mut line = String::new();
         while server.output.read_line(&mut line)? > 0 {
             if let Some((_, port)) = line.split_once(" port:") {
                 let port = port.trim().trim_matches('\'').replace(',', "");
-                server.port =
-                    port.parse().with_context(|| format!("parse the port in the line {line:?}"))?;
+                server.port = port.parse().with_context(|| {
+                    format!("no port in the line {line:?} of the server of evh_perf")
+                })?;
             }
             if line.contains("Server started") {
                 return Ok(server);

@@ -71,7 +71,7 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => format!("{}.trace", args.pid).into(),
     };
-    let path = std::path::absolute(path).context("cannot find the current folder")?;
+    let path = std::path::absolute(path).context("cannot find the working directory")?;
     writable(&path, "-o")?;
     let config = match args.policy {
         KeepPolicy::Stream => Config::stream(&path),
