@@ -94,7 +94,7 @@ enum Command {
 
 /// Options of every command that uses the store.
 #[derive(Debug, Args)]
-pub struct Db {
+pub struct StoreOption {
     /// File of the store [default: handover/results.db in the user's data folder]
     #[arg(long, value_name = "FILE")]
     pub db: Option<PathBuf>,
@@ -154,7 +154,7 @@ pub struct RunOptions {
     #[arg(long, conflicts_with = "report")]
     pub no_report: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 impl RunOptions {
@@ -209,7 +209,7 @@ pub struct Show {
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
@@ -221,7 +221,7 @@ pub struct Report {
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
@@ -230,7 +230,7 @@ pub struct Runs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
@@ -242,7 +242,7 @@ pub struct Export {
     #[arg(long, value_name = "FORM", default_value = "jsonl")]
     pub to: String,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
@@ -251,7 +251,7 @@ pub struct Import {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]

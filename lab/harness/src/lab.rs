@@ -187,7 +187,7 @@ impl Running<'_> {
             Report::End { steal } => {
                 let lanes =
                     self.progress.iter_mut().flatten().flat_map(|progress| &mut progress.lanes);
-                lanes.for_each(|lane| lane.note_steal(self.pass, steal));
+                lanes.for_each(|lane| lane.add_steal(self.pass, steal));
             }
         }
         // Relaxed: the flag publishes no other data.
@@ -236,7 +236,7 @@ impl Running<'_> {
                 self.report(index);
             }
             let id = self.lab.groups[index].selection.spec.id;
-            note_null(&mut self.outcome, id, &self.records[index]);
+            store_null_difference(&mut self.outcome, id, &self.records[index]);
         }
         self.outcome.records = self.records.into_iter().flatten().collect();
         self.outcome
@@ -244,7 +244,7 @@ impl Running<'_> {
 }
 
 /// Stores by how much the two equal contenders of a null benchmark differ.
-fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
+fn store_null_difference(outcome: &mut Outcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;
     }

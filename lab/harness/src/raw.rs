@@ -149,7 +149,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Values of `go` other than 0 (undecided): the round has started, or was cancelled.
+/// Values of the flag `go`: the round has started, or was cancelled; 0 is undecided.
 const GO: u32 = 1;
 const CANCELLED: u32 = 2;
 

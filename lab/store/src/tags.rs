@@ -134,7 +134,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Returns unused space to the file system; returns the file's length in bytes before and
+    /// Shrinks the file by its unused space; returns its length in bytes before and
     /// after.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! `unsafe` only in private modules listed in lists.rs, with a safe API, and with a `SAFETY:` comment
 //! at each block.
 
-use crate::{Listed, Source, Tree, Violation, words};
+use crate::{Exemption, Source, Tree, Violation, words};
 
 /// Name of the rule.
 pub const NAME: &str = "unsafe";
@@ -11,7 +11,7 @@ pub const NAME: &str = "unsafe";
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
     let mut found = Vec::new();
-    let mut used: Vec<&Listed> = Vec::new();
+    let mut used: Vec<&Exemption> = Vec::new();
     for source in tree.sources() {
         let entry = listed().find(|entry| entry.covers(source.path));
         let lines: Vec<(usize, usize)> =

@@ -1,6 +1,6 @@
 //! `handover anatomy`: the time of one hand-off by stage, from probes inside the mechanism.
 
-use crate::app::{Db, assignment, seconds};
+use crate::app::{StoreOption, assignment, seconds};
 use crate::commands::{run, stored};
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
@@ -53,7 +53,7 @@ pub struct Anatomy {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 /// Width of the chart in pixels.

@@ -1,7 +1,7 @@
 //! `handover bench`, or `cargo handover`: other packages' workloads, measured and stored like the
 //! suite's.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::stored;
 use crate::exit::{Interrupted, usage};
 use anyhow::{Context, bail};
@@ -53,7 +53,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {

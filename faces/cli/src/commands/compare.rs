@@ -1,6 +1,6 @@
 //! `handover compare`: figures that became better or worse between two sets of runs.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::files::{Content, of_file};
 use crate::commands::stored;
 use crate::exit::{self, Interrupted, usage};
@@ -71,7 +71,7 @@ pub struct Compare {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 /// Parses a share, written as a percentage or a plain number.
@@ -149,7 +149,7 @@ pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Res
         strict: false,
         all: false,
         json: false,
-        db: Db { db: None },
+        db: StoreOption { db: None },
     };
     let [own, copy] = [own, copy].map(|it| it.display().to_string());
     let ([(_, a), (_, b)], _) = measured_in_turn(&args, &own, &copy)?;
@@ -237,7 +237,7 @@ fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
 }
 
 /// Loads the runs of a side. The store is opened at the first word that is not a file.
-fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
+fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
     for word in words.split(',') {
         let path = Path::new(word);

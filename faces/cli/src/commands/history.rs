@@ -1,6 +1,6 @@
 //! `handover history`: a figure over runs, and its change points.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::run::writable;
 use crate::commands::stored;
 use crate::exit::usage;
@@ -41,7 +41,7 @@ pub struct HistoryArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {

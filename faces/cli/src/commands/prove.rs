@@ -3,7 +3,7 @@
 mod classics;
 
 use super::{compare, run};
-use crate::app::{Db, span};
+use crate::app::{StoreOption, span};
 use crate::commands::stored;
 use crate::exit;
 use anyhow::bail;
@@ -43,7 +43,7 @@ pub struct Prove {
     #[arg(long)]
     classics: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 /// Delay that is added to our lock, in ns.

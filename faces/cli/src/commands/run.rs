@@ -1,6 +1,6 @@
 //! `handover run`: measures benchmarks, and stores and shows the results.
 
-use crate::app::{Db, Run, RunOptions};
+use crate::app::{Run, RunOptions, StoreOption};
 use crate::commands::pool::pool;
 use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, InterruptedEarly, usage};
@@ -141,7 +141,7 @@ pub(crate) struct Display<'a> {
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
-    db: &Db,
+    db: &StoreOption,
     display: Display<'_>,
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {

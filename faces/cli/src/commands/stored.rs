@@ -1,6 +1,6 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
-use crate::app::{Db, Export, Import, Report, Runs, Show};
+use crate::app::{Export, Import, Report, Runs, Show, StoreOption};
 use crate::exit::{self, usage};
 use handover_program::console::{self, printable};
 use handover_program::files;
@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// Returns the store's path: the requested one, or the default.
-pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
+pub fn path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     match &db.db {
         Some(path) => Ok(path.clone()),
         None => default_path().map_err(usage),
@@ -21,7 +21,7 @@ pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns the path of a store that may be created: the folder of a named file must exist.
-pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
+pub fn path_to_write(db: &StoreOption) -> anyhow::Result<PathBuf> {
     let path = path(db)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
@@ -34,7 +34,7 @@ pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
     }
 }
 
-pub(super) fn existing(db: &Db) -> anyhow::Result<Store> {
+pub(super) fn existing(db: &StoreOption) -> anyhow::Result<Store> {
     Store::open_existing(path(db)?).map_err(exit::of_store)
 }
 

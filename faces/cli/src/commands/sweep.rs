@@ -1,7 +1,7 @@
 //! `handover sweep`: one benchmark with several values of one argument, stored as one run.
 
 use super::run;
-use crate::app::{Db, assignment, span};
+use crate::app::{StoreOption, assignment, span};
 use crate::commands::stored;
 use crate::exit;
 use clap::Args;
@@ -57,7 +57,7 @@ pub struct Sweep {
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {

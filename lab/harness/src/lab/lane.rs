@@ -28,20 +28,20 @@ const TAIL_SHARE: f64 = 0.01;
 const UNDISTURBED_MIN: usize = 16;
 
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
-pub(super) struct Lane {
+pub(super) struct MeasuredContender {
     pub bench: &'static Bench,
     pub stage: Stage,
     pub roles: Vec<Role>,
     pub placement_notes: Vec<String>,
     pub is_floor: bool,
     pub neighbour_cpu: Option<u32>,
-    pub known: LaneFacts,
+    pub known: ContenderFacts,
     pub measured: Measured,
 }
 
 /// Facts about a contender or floor that later passes need.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct LaneFacts {
+pub(crate) struct ContenderFacts {
     /// `true` if it failed; it is then not run again.
     pub is_out: bool,
     /// Number of operations in a batch; 0 if not yet known.
@@ -140,23 +140,23 @@ mod as_bytes {
     }
 }
 
-impl Lane {
+impl MeasuredContender {
     pub fn new(
         bench: &'static Bench,
         stage: Stage,
         roles: Vec<Role>,
         placement_notes: Vec<String>,
         is_floor: bool,
-    ) -> Lane {
+    ) -> MeasuredContender {
         let parts = vec![PartMeasured::default(); bench.spec().parts.len().max(1)];
-        Lane {
+        MeasuredContender {
             bench,
             stage,
             roles,
             placement_notes,
             is_floor,
             neighbour_cpu: None,
-            known: LaneFacts::default(),
+            known: ContenderFacts::default(),
             measured: Measured { parts, ..Measured::default() },
         }
     }
@@ -167,16 +167,16 @@ impl Lane {
     }
 
     /// Adopts facts found by earlier passes.
-    pub fn adopt(&mut self, known: LaneFacts) {
+    pub fn adopt(&mut self, known: ContenderFacts) {
         self.known = known;
         self.stage.timing.batch = known.batch;
         self.stage.timing.pace_ticks = known.pace_ticks;
     }
 
     /// Adds the measurements of another process.
-    pub fn absorb(&mut self, known: LaneFacts, measured: Measured) {
+    pub fn absorb(&mut self, known: ContenderFacts, measured: Measured) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
-        self.adopt(LaneFacts { pace_ticks, ..known });
+        self.adopt(ContenderFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
@@ -187,7 +187,7 @@ impl Lane {
     }
 
     /// Stores the duration of a round's fastest pace loop.
-    pub fn note_pace(&mut self, notes: &[ParticipantResult]) {
+    pub fn add_pace(&mut self, notes: &[ParticipantResult]) {
         let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
         self.known.pace_ticks = seen;
         self.stage.timing.pace_ticks = seen;
@@ -195,7 +195,7 @@ impl Lane {
 
     /// Stores a warm-up round and returns its figure.
     pub fn warm(&mut self, notes: &[ParticipantResult]) -> f64 {
-        self.note_pace(notes);
+        self.add_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
         let figures: Vec<f64> = part.figures().map(|it| it.0).collect();
@@ -234,7 +234,7 @@ impl Lane {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
-        self.note_pace(notes);
+        self.add_pace(notes);
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
         let round =
             Round { pass, block, switches_involuntary: involuntary, marked, ..Round::default() };
@@ -245,7 +245,7 @@ impl Lane {
     }
 
     /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
-    pub fn note_steal(&mut self, pass: u32, share: f64) {
+    pub fn add_steal(&mut self, pass: u32, share: f64) {
         let rounds = self.measured.parts.iter_mut().flat_map(|part| &mut part.rounds);
         rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = thousandths(share));
     }

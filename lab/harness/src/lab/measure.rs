@@ -1,6 +1,6 @@
 //! Measurement of one benchmark in one pass: check, warm-up, and blocks.
 
-use super::lane::{Lane, LaneFacts};
+use super::lane::{ContenderFacts, MeasuredContender};
 use super::{Group, Lab, Profile};
 use crate::bench::Bench;
 use crate::counters;
@@ -63,7 +63,7 @@ impl Measuring<'_> {
     /// measured, each with its fault.
     pub fn begin(
         &mut self,
-        lanes: &mut [Lane],
+        lanes: &mut [MeasuredContender],
         warm_up: Duration,
     ) -> Result<Vec<(String, Fault)>, Fault> {
         let mut faults = Vec::new();
@@ -77,7 +77,11 @@ impl Measuring<'_> {
     }
 
     /// Warms up contenders that an earlier pass has checked, in this pass's process.
-    pub fn warm_up_again(&mut self, lanes: &mut [Lane], known: &[LaneFacts]) -> Result<(), Fault> {
+    pub fn warm_up_again(
+        &mut self,
+        lanes: &mut [MeasuredContender],
+        known: &[ContenderFacts],
+    ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         for (lane, known) in lanes.iter_mut().zip(known) {
             lane.adopt(*known);
@@ -88,7 +92,7 @@ impl Measuring<'_> {
             let mut stage = self.stage(lane);
             stage.timing.round_ns /= WARM_AGAIN_PART;
             let notes = self.round(lane, &stage)?;
-            lane.note_pace(&notes);
+            lane.add_pace(&notes);
         }
         Ok(())
     }
@@ -96,7 +100,7 @@ impl Measuring<'_> {
     /// Measures blocks within the visit's limits, and calls `on_block` after each.
     pub fn visit(
         &mut self,
-        lanes: &mut [Lane],
+        lanes: &mut [MeasuredContender],
         visit: Visit,
         on_block: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
@@ -113,13 +117,13 @@ impl Measuring<'_> {
     }
 
     /// Measures one block, with the busy neighbour if the plan has one.
-    pub fn one_block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+    pub fn one_block(&mut self, lanes: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         self.block(lanes, block)
     }
 
-    /// Measures one block: a round of each lane, in random order.
-    pub fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+    /// Measures one block: a round of each contender, in random order.
+    pub fn block(&mut self, lanes: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         self.random.shuffle(&mut order);
         for place in order {
@@ -135,22 +139,30 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// Runs a round of one lane; adds the lane's name to a fault.
-    fn round(&self, lane: &Lane, stage: &Stage) -> Result<Vec<ParticipantResult>, Fault> {
+    /// Runs a round of one contender; adds the contender's name to a fault.
+    fn round(
+        &self,
+        lane: &MeasuredContender,
+        stage: &Stage,
+    ) -> Result<Vec<ParticipantResult>, Fault> {
         lane.bench.round(stage, self.interrupted).map_err(|fault| fault.of_contender(lane.name()))
     }
 
-    /// Returns the parameters of a lane's next round, some of them random.
-    fn stage(&mut self, lane: &Lane) -> Stage {
+    /// Returns the parameters of a contender's next round, some of them random.
+    fn stage(&mut self, lane: &MeasuredContender) -> Stage {
         let mut stage = lane.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
         stage.timing.seed = self.random.next_u64();
         stage
     }
 
-    /// Checks each lane's results. A contender or floor that fails is not measured, and has no
+    /// Checks each contender's results. A contender or floor that fails is not measured, and has no
     /// ratios.
-    fn check(&self, lanes: &mut [Lane], faults: &mut Vec<(String, Fault)>) -> Result<(), Fault> {
+    fn check(
+        &self,
+        lanes: &mut [MeasuredContender],
+        faults: &mut Vec<(String, Fault)>,
+    ) -> Result<(), Fault> {
         for lane in lanes.iter_mut() {
             self.go_on()?;
             let mut stage = lane.stage.clone();
@@ -171,7 +183,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    fn warm_up(&mut self, lanes: &mut [Lane], budget: Duration) -> Result<(), Fault> {
+    fn warm_up(&mut self, lanes: &mut [MeasuredContender], budget: Duration) -> Result<(), Fault> {
         let share = budget / lanes.len() as u32;
         for lane in lanes.iter_mut().filter(|lane| !lane.known.is_out) {
             let until = Instant::now() + share;
@@ -200,20 +212,22 @@ impl Measuring<'_> {
     }
 
     /// Starts a thread that keeps a CPU busy next to the participants, if the plan requires one.
-    fn neighbour(&self, lanes: &[Lane]) -> Result<Option<Neighbour>, Fault> {
+    fn neighbour(&self, lanes: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
         lanes.first().and_then(|lane| lane.neighbour_cpu).map(Neighbour::start).transpose()
     }
 }
 
-/// Creates a lane (a contender or floor and its measurements) for each contender, then each floor.
-pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
+/// Returns everything to measure for a benchmark: its contenders, then its floors.
+pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
     let selection = &group.selection;
     let contenders = selection.contenders.iter().map(|bench| (*bench, false));
     let floors = selection.floors.iter().map(|(_, bench, _)| (*bench, true));
-    let mut lanes: Vec<Lane> = Vec::new();
+    let mut lanes: Vec<MeasuredContender> = Vec::new();
     for (bench, is_floor) in contenders.chain(floors) {
         // Two parts of one benchmark may be floors: the benchmark is measured once.
-        let is_there = |it: &Lane| is_floor && it.is_floor && it.bench.spec().id == bench.spec().id;
+        let is_there = |it: &MeasuredContender| {
+            is_floor && it.is_floor && it.bench.spec().id == bench.spec().id
+        };
         if !lanes.iter().any(is_there) {
             lanes.push(lane(lab, group, bench, is_floor));
         }
@@ -224,7 +238,7 @@ pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
     lanes
 }
 
-fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane {
+fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> MeasuredContender {
     let usual = match lab.plan.profile {
         Profile::Smoke => Values::smoke,
         _ => Values::defaults,
@@ -266,7 +280,7 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
         trace: None,
         patience: lab.plan.patience,
     };
-    Lane::new(bench, stage, roles, notes, is_floor)
+    MeasuredContender::new(bench, stage, roles, notes, is_floor)
 }
 
 /// Returns `true` if the cores' pace is monitored: not if the program's own threads share a core.
@@ -294,7 +308,7 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
 /// Chooses between timing single operations and batches: if the shortest contender's operation takes
 /// at least twenty clock readings, every contender's operations are timed alone. One rule for all
 /// contenders, so that none has more overhead.
-fn choose_batches(lanes: &mut [Lane], always: bool) {
+fn choose_batches(lanes: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
     let least = racing.map(|lane| lane.known.figure).fold(f64::MAX, f64::min);
@@ -303,7 +317,7 @@ fn choose_batches(lanes: &mut [Lane], always: bool) {
         // A floor is timed like its contenders, unless it is too short to be timed alone.
         let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
         let batch = if alone { 1 } else { lane.known.batch.max(1) };
-        lane.adopt(LaneFacts { batch, ..lane.known });
+        lane.adopt(ContenderFacts { batch, ..lane.known });
     }
 }
 

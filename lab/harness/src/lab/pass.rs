@@ -1,6 +1,6 @@
 //! One pass over the benchmarks of a run, in this process or in a separate one.
 
-use super::lane::LaneFacts;
+use super::lane::ContenderFacts;
 use super::measure::{Measuring, Visit};
 use super::progress::{Progress, Visited};
 use super::{Group, Lab, Plan, PlanError, Profile};
@@ -39,7 +39,7 @@ pub(super) struct PlannedVisit {
     /// Share of the pass's time relative to other benchmarks; 0 for the minimum number of blocks.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
-    pub known: Vec<LaneFacts>,
+    pub known: Vec<ContenderFacts>,
 }
 
 /// Progress report of a pass.

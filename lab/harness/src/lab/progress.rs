@@ -1,6 +1,6 @@
 //! State of one benchmark during a run: the results of its passes so far.
 
-use super::lane::{Lane, LaneFacts, Measured};
+use super::lane::{ContenderFacts, Measured, MeasuredContender};
 use super::measure;
 use super::summarise;
 use super::{Group, Lab};
@@ -22,7 +22,7 @@ const NARROW: f64 = 0.02;
 pub(super) struct Progress {
     started_unix_ns: i64,
     empty: (f64, f64),
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<MeasuredContender>,
     rounds_reported: usize,
     /// `true` if a pass has started to measure the benchmark.
     pub is_begun: bool,
@@ -34,8 +34,8 @@ pub(super) struct Progress {
 
 /// Results of one contender or floor in one pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct LaneVisited {
-    known: LaneFacts,
+pub(super) struct ContenderVisited {
+    known: ContenderFacts,
     measured: Measured,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct LaneVisited {
 pub(super) struct Visited {
     started_unix_ns: i64,
     empty: (f64, f64),
-    lanes: Vec<LaneVisited>,
+    lanes: Vec<ContenderVisited>,
     /// Contenders that failed and are no longer measured, each with its fault.
     pub faults: Vec<(String, Fault)>,
     /// Fault that ended the visit early; `None` for a complete visit.
@@ -75,15 +75,18 @@ impl Progress {
         })
     }
 
-    /// Returns facts about the lanes for the next pass; empty before the first pass.
-    pub fn known(&self) -> Vec<LaneFacts> {
+    /// Returns facts about the contenders for the next pass; empty before the first pass.
+    pub fn known(&self) -> Vec<ContenderFacts> {
         let lanes = self.lanes.iter().filter(|_| self.is_begun);
         lanes.map(|lane| lane.known).collect()
     }
 
     /// Converts the state into the results of a pass.
     pub fn into_visited(self, faults: Vec<(String, Fault)>, ended: Option<Fault>) -> Visited {
-        let of = |lane: Lane| LaneVisited { known: lane.known, measured: lane.measured };
+        let of = |lane: MeasuredContender| ContenderVisited {
+            known: lane.known,
+            measured: lane.measured,
+        };
         Visited {
             started_unix_ns: self.started_unix_ns,
             empty: self.empty,
@@ -106,7 +109,7 @@ impl Progress {
         self.is_settled = self.has_good_figures();
     }
 
-    /// Returns the benchmark's weight for its share of a pass's time: the number of its lanes, or 0
+    /// Returns the benchmark's weight for its share of a pass's time: the number of its contenders, or 0
     /// if its figures need no more rounds.
     pub fn weight(&self) -> usize {
         if self.is_settled { 0 } else { self.lanes.len() }
@@ -120,7 +123,7 @@ impl Progress {
     /// Returns the records of all rounds so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
         self.rounds_reported = self.rounds_count();
-        self.lanes.iter_mut().for_each(Lane::reclassify_rounds);
+        self.lanes.iter_mut().for_each(MeasuredContender::reclassify_rounds);
         let context = summarise::Context {
             spec: group.selection.spec,
             plan: &lab.plan,
@@ -141,14 +144,15 @@ impl Progress {
     /// Returns the current median of a floor in ns, for its part at index `part`; `None` before its
     /// first round.
     pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
-        let is_its = |lane: &&Lane| lane.is_floor && lane.bench.spec().id == bench.spec().id;
+        let is_its =
+            |lane: &&MeasuredContender| lane.is_floor && lane.bench.spec().id == bench.spec().id;
         let floor = self.lanes.iter().find(is_its)?;
         Some(floor.intervals().get(part).copied().flatten()?.median)
     }
 
-    /// Returns the number of rounds of all lanes.
+    /// Returns the number of rounds of all contenders.
     fn rounds_count(&self) -> usize {
-        self.lanes.iter().map(Lane::rounds_count).sum()
+        self.lanes.iter().map(MeasuredContender::rounds_count).sum()
     }
 
     /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a

@@ -1,6 +1,6 @@
 //! Ratios of a figure to its floor and to its peers.
 
-use super::lane::{Lane, PartMeasured, medians_by_pass};
+use super::lane::{MeasuredContender, PartMeasured, medians_by_pass};
 use crate::bench::Bench;
 use crate::stats;
 use handover_record::{
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 /// Declared floor: its id, its benchmark, and the index of its part.
 pub(super) type Floor = (&'static str, &'static Bench, usize);
 
-/// Returns the ratio of a lane's part to its floor: a floor among the contenders of the same
+/// Returns the ratio of a contender's part to its floor: a floor among the contenders of the same
 /// benchmark, which does the same work by the same procedure, or else the first of the declared
 /// floors that waits in the same way.
 pub(super) fn to_floor(
     spec: &Spec,
     floors: &[Floor],
-    lanes: &[Lane],
-    ours: &Lane,
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
     index: usize,
 ) -> Option<Ratio> {
     let waits = ours.waits(index);
@@ -41,7 +41,12 @@ pub(super) fn to_floor(
 
 /// Returns the ratio to a floor of the same benchmark that waits in the same way, or else to one
 /// that does not wait.
-fn own_floor(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Option<Ratio> {
+fn own_floor(
+    spec: &Spec,
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
+    index: usize,
+) -> Option<Ratio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return None;
     }
@@ -64,12 +69,12 @@ fn own_floor(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Option<R
     of(waits).or_else(|| of(Wait::None))
 }
 
-/// Returns the id, part and lane of a declared floor.
+/// Returns the id, part and contender of a declared floor.
 fn named_floor<'a>(
     floors: &[Floor],
-    lanes: &'a [Lane],
+    lanes: &'a [MeasuredContender],
     wanted: &'static str,
-) -> Option<(&'static str, usize, &'a Lane)> {
+) -> Option<(&'static str, usize, &'a MeasuredContender)> {
     let (id, bench, part) = floors.iter().find(|(id, ..)| *id == wanted)?;
     let lane = lanes.iter().find(|lane| {
         lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id
@@ -78,7 +83,12 @@ fn named_floor<'a>(
 }
 
 /// Returns the ratios to the peers that wait in the same way.
-pub(super) fn to_peers(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
+pub(super) fn to_peers(
+    spec: &Spec,
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
+    index: usize,
+) -> Vec<Ratio> {
     let contender = ours.bench.contender();
     if contender.kind == ContenderKind::Floor {
         return Vec::new();
@@ -93,8 +103,11 @@ pub(super) fn to_peers(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -
         .collect()
 }
 
-/// Returns the lanes that a lane is compared with, regardless of how they wait.
-fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lane> {
+/// Returns the contenders that a contender is compared with, regardless of how they wait.
+fn rivals<'a>(
+    lanes: &'a [MeasuredContender],
+    ours: &'a MeasuredContender,
+) -> impl Iterator<Item = &'a MeasuredContender> {
     let contender = ours.bench.contender();
     lanes
         .iter()
@@ -103,7 +116,11 @@ fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lan
 }
 
 /// Returns the peers that wait in another way, with their figures.
-pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<PeerWithoutRatio> {
+pub(super) fn beside(
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
+    index: usize,
+) -> Vec<PeerWithoutRatio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return Vec::new();
     }
@@ -118,7 +135,7 @@ pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<PeerWitho
         .collect()
 }
 
-/// Returns the ratio of two lanes' parts: per pass, from the logarithms of the ratios within
+/// Returns the ratio of two contenders' parts: per pass, from the logarithms of the ratios within
 /// blocks, so that a/b and b/a are reciprocal. `None` if no block has both.
 fn ratio(ours: &PartMeasured, other: &PartMeasured, id: &str, contender: &str) -> Option<Ratio> {
     let at = |round: &Round| (round.pass, round.block);

@@ -1,7 +1,7 @@
 //! Conversion of a benchmark's rounds to its records.
 
 use super::Plan;
-use super::lane::{Lane, Measured, PartMeasured, in_digits};
+use super::lane::{Measured, MeasuredContender, PartMeasured, in_digits};
 use super::ratios::{self, Floor};
 use crate::noise::{self, Findings};
 use crate::spent::ResourceUsage;
@@ -63,7 +63,7 @@ pub(super) struct Context<'a> {
 }
 
 /// Returns a record for each part of each contender that has samples.
-pub(super) fn records(context: &Context<'_>, lanes: &[Lane]) -> Vec<Record> {
+pub(super) fn records(context: &Context<'_>, lanes: &[MeasuredContender]) -> Vec<Record> {
     let mut records = Vec::new();
     let parts_count = context.spec.parts.len().max(1);
     for part in 0..parts_count {
@@ -76,7 +76,12 @@ pub(super) fn records(context: &Context<'_>, lanes: &[Lane]) -> Vec<Record> {
     records
 }
 
-fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> Option<Record> {
+fn record(
+    context: &Context<'_>,
+    lanes: &[MeasuredContender],
+    lane: &MeasuredContender,
+    index: usize,
+) -> Option<Record> {
     let spec = context.spec;
     let declared = spec.parts.get(index);
     let part = &lane.measured.parts[index];
@@ -222,7 +227,7 @@ const OTHERS_CPUS_MIN: f64 = 0.005;
 
 /// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is
 /// a single entry.
-fn roles(lane: &Lane) -> Vec<RoleUsage> {
+fn roles(lane: &MeasuredContender) -> Vec<RoleUsage> {
     let totals = &lane.measured;
     let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();
     let mut others = totals.used;
