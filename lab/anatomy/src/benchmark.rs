@@ -479,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_course_sends_receives_and_contains_the_stage_of_its_floor() {
+    fn each_benchmark_sends_receives_and_has_the_stage_of_its_floor() {
         for benchmark in INSTRUMENTED_BENCHMARKS {
             let has = |wanted: Mark| benchmark.sites.iter().any(|(_, mark)| *mark == wanted);
             assert!(has(Mark::Send) && has(Mark::Receive), "{}", benchmark.spec);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn site_and_stage_names_of_a_course_are_unique() {
+    fn site_and_stage_names_of_a_benchmark_are_unique() {
         for benchmark in INSTRUMENTED_BENCHMARKS {
             let mut names: Vec<_> = benchmark
                 .stages_passed()

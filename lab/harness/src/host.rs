@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_cpuinfo_is_read_without_fault() {
+    fn malformed_cpuinfo_is_read_without_error() {
         let mut host = Host::default();
         describe_cpu(&mut host, "model name\t: Odd: CPU\nmicrocode\t: 0x1\nno colon\n:\n");
         assert_eq!(host.cpu_model, "Odd: CPU");

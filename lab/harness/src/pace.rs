@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loop_is_slow_only_beside_a_faster_one() {
+    fn loop_is_slow_only_compared_with_a_faster_one() {
         assert!(lap_ticks() > 0);
         assert!(!is_slower(1_000, 0), "slower than an unknown loop");
         assert!(!is_slower(1_190, 1_000) && is_slower(1_210, 1_000));
